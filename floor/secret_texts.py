@@ -45,7 +45,8 @@ _SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|au
 # What switches hold, such as a flag `anonymous-auth`.
 _SWITCHES = frozenset({"", "true", "false"})
 _REGISTRIES = ("cluster", "machines", "registries")
-_NAMES_ONE = "_secret"
+NAMES_ONE = "_secret"
+"""End of a key that names a secret and does not hold it."""
 _PAIRS = frozenset({"ca", "aggregatorCA", "serviceAccount", "clientIdentity"})
 
 REVOKE = "revoke it where it was issued, as others may have read it"
@@ -150,7 +151,7 @@ def _is_secret_field(path: Path) -> bool:
     """A machine's own secret, or a registry's; a key that ends in _secret names where one is."""
     *_, parent, key = ("", *path)
     if path[: len(_REGISTRIES)] == _REGISTRIES:
-        return bool(_SECRET_FIELD.search(key)) and not key.endswith(_NAMES_ONE)
+        return bool(_SECRET_FIELD.search(key)) and not key.endswith(NAMES_ONE)
     return "patches" in path and (bool(_SECRET_FIELD.search(key)) or (key == "key" and parent in _PAIRS))
 
 
@@ -162,7 +163,7 @@ def _place_of_secret(path: Path) -> str:
     if path[-1:] == ("certificate_secret",):
         return f"make a TLS Secret in the cluster and write its name; {REVOKE}"
     if path[: len(_REGISTRIES)] == _REGISTRIES:
-        key = path[-1] if path[-1].endswith(_NAMES_ONE) else f"{path[-1]}{_NAMES_ONE}"
+        key = path[-1] if path[-1].endswith(NAMES_ONE) else f"{path[-1]}{NAMES_ONE}"
         return f"run `pulumi config set --secret registry-password`, and write {key}: registry-password; {REVOKE}"
     if "extra_args" in path:
         return (

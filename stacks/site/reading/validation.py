@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from floor.problems import Path, Problem, nearest, refused_value, shown
 from floor.reading.scalars import whole
-from floor.secret_texts import HIDDEN, is_secret_name
+from floor.secret_texts import HIDDEN, NAMES_ONE, REVOKE, is_secret_name
 from stacks.site.checks import forms
 from stacks.site.demand import OverridesSpec
 from stacks.site.model import SiteConfig
@@ -199,7 +199,10 @@ def _unknown(path: Path) -> Problem:
     above = place(path[:-1])
     words = above.words() if above else []
     near = nearest(path[-1], words)
-    if near:
+    if near.endswith(NAMES_ONE) and not path[-1].endswith(NAMES_ONE):
+        # Renamed, a password would be taken for the name of its Secret.
+        fix = f"write {near} with the name of what holds the secret; if the secret itself was here, {REVOKE}"
+    elif near:
         fix = f"rename it to {near}, or take it out"
     elif homes := _homes(path[-1]):
         fix = f"move it to {' or '.join(homes)}, or take it out"

@@ -119,6 +119,15 @@ def test_a_password_in_the_place_of_its_secret_s_name_is_not_printed() -> None:
     assert "Pass!word" not in str(caught.value)
 
 
+def test_a_password_under_a_key_of_its_own_is_not_to_be_renamed_to_the_name_of_its_secret() -> None:
+    with pytest.raises(SiteError) as caught:
+        site({f"{LEFT}.password": "hunter2"})
+    (problem,) = caught.value.problems
+    assert problem.near == "password_secret"
+    assert problem.fix.startswith("write password_secret with the name of what holds the secret; if the secret itself")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_fixes_for_addresses_fit_who_announces_them() -> None:
     """By BGP an address of the nodes' network works for few clients, and by ARP another one for none."""
     taken = {"addresses.pool": ["10.5.0.21"], "gateway.address": None}
