@@ -144,7 +144,7 @@ def _manifest(values: Mapping[str, Any]) -> tuple[str, bool] | None:
     if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
         return None
     named = machines.get("cilium_manifest")
-    if named is None and by_bgp:
+    if (named is None and by_bgp) or not isinstance(named, str | None):
         return None
     return str(FilePath(str(named or MachinesSpec.model_fields["cilium_manifest"].default))), by_bgp
 
