@@ -6,7 +6,8 @@ import os
 import signal
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 Subject = TypeVar("Subject")
@@ -64,7 +65,15 @@ class _Work:
 def _begin(work: _Work) -> None:
     # Interrupted, it ends without a traceback of its own.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
     _Work.here = work
+
+
+def _end_with_parent() -> None:
+    # A killed parent leaves processes that wait for work for ever, and hold whatever its output goes to.
+    if parent := parent_process():
+        parent.join()
+    os._exit(1)
 
 
 def _part(names: Sequence[str]) -> dict[str, Any]:

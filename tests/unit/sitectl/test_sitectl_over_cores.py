@@ -74,6 +74,22 @@ def test_what_no_process_brings_back_is_done_here(how: str) -> None:
     assert [value() if callable(value) else value for value in results.values()] == list(SITES.values())
 
 
+@pytest.mark.processes
+def test_no_process_outlives_a_command_that_is_killed() -> None:
+    """One that did would hold the output, which whoever reads it waits for the end of."""
+    script = (
+        "import os, signal\n"
+        "from sitectl.over_cores import for_each\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\n"
+        "for_each(dict.fromkeys(range(16)), lambda *_: (os.write(1, b'.'), signal.pause()))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert os.read(command.stdout.fileno(), 1) + os.read(command.stdout.fileno(), 1) == b".."
+        command.kill()
+        assert command.communicate(timeout=60)[0] == b""
+
+
 def test_a_command_says_of_many_sites_what_it_says_of_one() -> None:
     def look(name: str, number: int) -> Told:
         return Told(lines=[f"{name}: {number}"], record={"number": number}, good=number != 5)
