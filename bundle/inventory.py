@@ -197,7 +197,8 @@ def _differing(bundle: Path, folder: str, digests: Mapping[str, str]) -> Iterato
 
 
 def _unlisted(bundle: Path, folder: str, listed: Collection[str]) -> Iterator[str]:
-    there = (file.relative_to(bundle / folder) for file in (bundle / folder).rglob("*") if not file.is_dir())
-    for path in sorted(map(str, there)):
+    # A link to a folder is one more file: what is behind it is not looked at.
+    files = (file for file in (bundle / folder).rglob("*") if file.is_symlink() or not file.is_dir())
+    for path in sorted(str(file.relative_to(bundle / folder)) for file in files):
         if path not in listed:
             yield f"{folder}/{path}: no file that {FILE} lists"

@@ -222,9 +222,10 @@ def test_programs_are_compared_and_no_other_file_is_among_them(
 ) -> None:
     (tmp_path / PROGRAMS / "bin" / "helm").write_text("another")
     (tmp_path / PROGRAMS / "bin" / "sudo").symlink_to("/usr/bin/sudo")
-    spoiled_program, unlisted = compared(tmp_path, *bundle)
+    (tmp_path / PROGRAMS / "plugins").symlink_to("/usr/bin")
+    spoiled_program, *unlisted = compared(tmp_path, *bundle)
     assert spoiled_program.startswith("programs/bin/helm: sha256 ")
-    assert unlisted == "programs/bin/sudo: no file that bundle.json lists"
+    assert unlisted == [f"programs/{path}: no file that bundle.json lists" for path in ("bin/sudo", "plugins")]
     (tmp_path / PROGRAMS / "bin" / "helm").unlink()
     assert compared(tmp_path, *bundle)[0] == "programs/bin/helm: missing"
 
