@@ -31,13 +31,23 @@ class ImageFactory:
         attempts: int = 5,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`transport` replaces the network (tests); `attempts` counts the first one too."""
+        """`transport` replaces the network (tests); `attempts` counts the first one too.
+
+        Raises FactoryError for a proxy of the environment that cannot be used.
+        """
         self.site = site or FactorySite()
         self._attempts = attempts
         self._sleep = sleep
-        self._client = httpx.Client(
-            base_url=self.site.base_url, transport=transport, timeout=timeout_s, follow_redirects=False
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=self.site.base_url, transport=transport, timeout=timeout_s, follow_redirects=False
+            )
+        # Its text may have the proxy's password.
+        except (httpx.InvalidURL, ImportError, ValueError) as error:
+            raise FactoryError(
+                f"{self.site.base_url} cannot be asked through the proxy of the environment ({type(error).__name__})",
+                fix="let HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name one by http:// or https://, or none",
+            ) from None
 
     def __enter__(self) -> ImageFactory:
         """Itself; leaving closes its connections."""

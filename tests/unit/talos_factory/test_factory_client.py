@@ -52,6 +52,16 @@ def test_another_id_is_an_error_that_names_both() -> None:
     assert SCHEMATIC.id in str(raised.value)
 
 
+@pytest.mark.parametrize("proxy", ["socks5://:hidden@127.0.0.1:1", "gopher://:hidden@127.0.0.1:1", "http://[:hidden"])
+def test_a_proxy_that_cannot_be_used_is_an_error_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(FactoryError, match="cannot be asked through the proxy of the environment") as raised:
+        ImageFactory()
+    assert "hidden" not in str(raised.value)
+
+
 def test_what_passes_is_asked_again() -> None:
     factory = Factory(httpx.ConnectError("refused"), httpx.Response(503), httpx.ReadTimeout("slow"), created())
     assert factory.client().post_schematic(SCHEMATIC) == SCHEMATIC.id
