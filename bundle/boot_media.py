@@ -17,6 +17,8 @@ from talos.factory.site import FactorySite
 
 Kind = Literal["iso", "pxe", "none"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# No registry has boot media, so --from is no way around the factory.
+_INSTEAD = "leave boot media out: --boot-media none"
 # A factory builds an image when it is first asked for it, and sends nothing until then.
 _SILENCE_S = 600.0
 
@@ -38,7 +40,7 @@ def bring_boot_media(
         wanted = {f"{folder_of(image)}/{address.rpartition('/')[2]}": address for address in _addresses(image, kind)}
         lacking = {path: address for path, address in wanted.items() if not _is_whole(folder / path)}
         if lacking:
-            make_known([image], note)
+            make_known([image], note, instead=_INSTEAD)
         for path, address in lacking.items():
             note(f"{folder.name}: {address}")
             _bring(address, folder / path)

@@ -12,6 +12,8 @@ from talos.factory.extensions import check_extensions
 from talos.factory.schematic import FactoryError, Schematic
 from talos.factory.site import FactorySite
 
+_INSTALLERS = "name a registry that has the installers already: --from HOST[:PORT]"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FactoryImage:
@@ -32,10 +34,13 @@ def make_known(
     images: Iterable[FactoryImage],
     note: Callable[[str], None],
     connect: Callable[[FactorySite], ImageFactory] = ImageFactory,
+    *,
+    instead: str = _INSTALLERS,
 ) -> None:
     """Have each factory know its schematics, so that it has their installers. It may know them already.
 
-    Raises BundleError, also for extensions that the factory has not for this version, or that do not fit each other.
+    instead: the way around the factory, for the fix of an error. Raises BundleError, also for extensions that the
+    factory has not for this version, or that do not fit each other.
     """
     for image in images:
         note(f"  {image.factory}: schematic {image.schematic.id[:12]}... for Talos {image.talos}")
@@ -45,5 +50,4 @@ def make_known(
                 check_extensions(image.schematic, official, talos_version=image.talos, nvswitch=image.nvswitch)
                 factory.post_schematic(image.schematic)
         except FactoryError as error:
-            fix = f"{error.fix}; or name a registry that has the installers already: --from HOST[:PORT]"
-            raise BundleError(error.what, fix=fix) from None
+            raise BundleError(error.what, fix=f"{error.fix}; or {instead}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,13 @@ def test_what_the_factory_cannot_build_is_an_error_and_no_file(
         bring(factory, "iso", tmp_path)
     assert error.value.got == "HTTP 404"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_extensions_that_the_factory_lacks_are_an_error_that_offers_no_registry(
+    factory: ImageFactoryServer, tmp_path: Path
+) -> None:
+    """No registry has boot media."""
+    unknown = replace(images(factory)[0], schematic=Schematic(extensions=("siderolabs/iscsi-tool",)))
+    with pytest.raises(BundleError, match="the extensions do not fit") as error:
+        bring_boot_media([unknown], "iso", tmp_path, lambda _: None)
+    assert error.value.fix.endswith("; or leave boot media out: --boot-media none")
