@@ -83,12 +83,6 @@ class End:
                 return False
             return self._kept(requests_per_s=rate)
 
-        def narrowed(low: float, high: float) -> tuple[float, float]:
-            for _ in range(_ROUNDS):
-                middle = (low + high) / 2
-                low, high = (middle, high) if carries(middle) else (low, middle)
-            return low, high
-
         low, high = 0.0, self._load.requests_per_s
         if self.pace > 1:
             # Most carry many times their load, and a slower end no more than this one.
@@ -98,14 +92,17 @@ class End:
                 low, high = (low / 2 if low > self._load.requests_per_s else 0.0), low
         while carries(high) and high < _MOST_REQUESTS_PER_S:
             low, high = high, high * 2
-        bounds = narrowed(low, high)
-        if bounds[0] or not carries(CALM):
-            return bounds
-        # The load is more than a hundred times too large: what is carried is below the last interval.
-        high /= 2**_ROUNDS
-        while not carries(high / 2):
-            high /= 2
-        return narrowed(high / 2, high)
+        if not low:
+            if not carries(CALM):
+                return 0.0, CALM
+            # The load is too large: what is left in the end is a part of what is carried, and not of the load.
+            while high > 2 * CALM and not carries(high / 2):
+                high /= 2
+            low = high / 2
+        for _ in range(_ROUNDS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if carries(middle) else (low, middle)
+        return low, high
 
     @cached_property
     def replicas(self) -> int | None:
