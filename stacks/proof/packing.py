@@ -103,7 +103,7 @@ class Packing(Batch):
 
     @cached_property
     def _few_answers(self) -> Points:
-        return condensed([part for part in self._answers if part[1] >= 0.5], _ANSWERS)
+        return condensed([part for part in self._answers if part[1] * self.engine.tokens_per_step >= 0.5], _ANSWERS)
 
     @cached_property
     def _ahead(self) -> Points:

@@ -119,7 +119,7 @@ class Steady(Packing):
             calm = math.sqrt(2 * (length - 1 + math.exp(-length)) / length**2) if length > 1e-3 else 1.0
             cases = [(none * weight, seconds, 0.0) for weight, seconds in self._writing(gaps, calm)]
             cases += [
-                (weight, gaps * self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
+                (weight, self._steps(gaps) * self._decode.mean_s, min(ahead_s * self._extra_share, limit_s))
                 for weight, ahead_s in self._few_ahead
             ]
             ways = []
@@ -139,11 +139,25 @@ class Steady(Packing):
         decode, engine = self._decode, self.engine
         if not engine.tokens_variance:
             return [(weight, gaps * decode.at(node * calm)) for weight, node in _NODES]
-        mean = engine.tokens_per_step
+        mean, steps = engine.tokens_per_step, self._steps(gaps)
+        tokens = gaps * mean
         spread = math.hypot(decode.at(calm) / decode.mean_s - 1, math.sqrt(engine.tokens_variance / gaps) / mean)
         # Every draft is accepted, or none.
-        least, most = mean / engine.width, mean
-        return [(weight, gaps * decode.mean_s * min(most, max(least, 1 + place * spread))) for weight, place in _STEPS]
+        least, most = max(1.0, tokens / engine.width), max(1.0, tokens)
+        return [
+            (weight, decode.mean_s * min(most, max(least, steps * (1 + place * spread)))) for weight, place in _STEPS
+        ]
+
+    def _steps(self, gaps: float) -> float:
+        """Steps of an answer that has `gaps` by its tokens alone: the last step may give more than are left.
+
+        That is (s^2 / m + m - 1) / 2 tokens, on average over long answers (renewal theory, of whole numbers).
+        """
+        if not self.engine.tokens_variance:
+            return gaps
+        mean = self.engine.tokens_per_step
+        beyond = gaps + (self.engine.tokens_variance / mean + mean - 1) / 2 / mean
+        return max(1.0, min(beyond, gaps * mean))
 
     def tpot_beyond(self, seconds: float) -> float:
         """Share of requests whose mean time per token is longer. Of answers with a gap at least."""
@@ -302,7 +316,8 @@ class Steady(Packing):
             return self.ttft.total
         if metric == "itl" or not self._few_answers:
             return self.mean_gap_s(metric)
-        # Of a short answer, what its first tokens meet is a larger part.
+        # Of a short answer, what its first tokens meet is a larger part, and the rest of its last step.
         total = sum(share for share, _ in self._few_answers)
+        writing = self._usual_gap_s * sum(share * self._steps(gaps) / gaps for share, gaps in self._few_answers) / total
         met = sum(share * self._met_in(gaps) / gaps for share, gaps in self._few_answers) / total
-        return (self._usual_gap_s + met / (1 - self.prompt_share)) / self.engine.tokens_per_step
+        return (writing + met / (1 - self.prompt_share)) / self.engine.tokens_per_step

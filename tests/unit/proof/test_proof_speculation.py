@@ -348,6 +348,22 @@ def test_the_time_of_a_token_differs_between_answers_by_the_drafts_that_are_acce
         assert steady.quantile_s("tpot", share) == pytest.approx(expected, rel=0.05 if answer > 100 else 0.1), share
 
 
+@pytest.mark.parametrize("answer", [1, 8, 40, 400])
+@pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.85), (4, 0.6), (8, 0.9)])
+def test_a_token_takes_the_steps_of_its_answer_and_the_last_one_may_give_more_than_is_left(
+    answer: int, tokens: int, acceptance: float
+) -> None:
+    """Of a request that is alone; one token after the first takes a whole step, however many it could give."""
+    speculation = drafting(tokens=tokens, acceptance=acceptance)
+    steady = case_of("qwen3-32b-fp8", speculation, Layout(tensor=2), load=fixed(500, answer + 1, rate=1e-4)).steady
+    random = Random(1)  # noqa: S311
+    steps = fmean(speculation.steps_of(answer, random) for _ in range(20_000))
+    # The excess of the last step is that of long answers.
+    band = 0.1 if 1 < answer <= tokens else 0.03
+    assert steady.mean_s("tpot") == pytest.approx(steps * steady.times.decode_s(1) / answer, rel=band)
+    assert steady.quantile_s("tpot", 0.99) > 0.99 * steady.times.decode_s(1) / min(answer, 1 + tokens)
+
+
 @pytest.mark.parametrize("answer", [0, 1, 7, 500])
 def test_drafts_that_are_never_or_always_accepted_leave_nothing_to_chance(answer: int) -> None:
     for acceptance, per_step in ((0.0, 1), (1.0, 5)):
