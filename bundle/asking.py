@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from bundle.errors import BundleError
 
 _MORE = (
-    "check the connection, name another place: --from ADDRESS, or wait longer: --timeout and --total-timeout SECONDS"
+    "check the connection, name another place (--help lists the options), or wait longer: --timeout and "
+    "--total-timeout SECONDS"
 )
 
 

@@ -170,7 +170,19 @@ class Sources:
             return local.name, local.read_text(encoding="utf-8", errors="replace")
         missing = f"{project}-{release}.yaml"
         host = httpx.URL(address).host
-        return address, self.asking.once(address, address, host, lambda limit_s: _got(address, missing, limit_s))
+        return address, self.asking.once(address, address, host, lambda limit_s: self._got(address, missing, limit_s))
+
+    def _got(self, address: str, file: str, limit_s: float) -> str:
+        try:
+            answer = httpx.get(address, follow_redirects=True, timeout=limit_s)
+            answer.raise_for_status()
+        except httpx.TimeoutException:
+            raise NoAnswerError(address, limit_s) from None
+        # A proxy of the environment that httpx cannot use is one of the last three.
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+            fix = f"check the connection, or put the file as {file} into a folder: {self.helm.option} FOLDER"
+            raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
+        return answer.text
 
 
 def _project_of(address: str) -> str:
@@ -182,19 +194,6 @@ def place_of(chart: Chart) -> str:
     """Who has the chart: a repository's address, a registry's host, or a folder."""
     registry, separator, path = (chart.repository or chart.chart).partition("://")
     return f"{registry}://{path.partition('/')[0]}" if separator else str(Path(registry).parent)
-
-
-def _got(address: str, file: str, limit_s: float) -> str:
-    try:
-        answer = httpx.get(address, follow_redirects=True, timeout=limit_s)
-        answer.raise_for_status()
-    except httpx.TimeoutException:
-        raise NoAnswerError(address, limit_s) from None
-    # A proxy of the environment that httpx cannot use is one of the last three.
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
-        fix = f"check the connection, or put the file as {file} into a folder: --from FOLDER"
-        raise BundleError(f"{address} cannot be fetched", got=str(error), fix=fix) from None
-    return answer.text
 
 
 def _pinned(content: str, digest: str, what: str) -> str:

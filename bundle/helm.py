@@ -14,8 +14,8 @@ from bundle.programs import FetchingProgram
 from components.addons.charts import Chart
 
 _INSTALL = "install helm 3.8 or later: https://helm.sh, or name the program: --helm PROGRAM"
-_MIRROR = "check the connection, or name a registry, repository or folder that has it: --from ADDRESS"
-_PACKED = "put the chart there as `helm pull` writes it, or name another place: --from ADDRESS"
+_MIRROR = "check the connection, or name a registry, repository or folder that has it: {option} ADDRESS"
+_PACKED = "put the chart there as `helm pull` writes it, or name another place: {option} ADDRESS"
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Helm:
 
     program: str
     folder: Path
+    option: str = "--from"
+    """Of the command that is running: the one that names another place of charts."""
 
     def render(
         self, chart: Chart, release: str, values: Mapping[str, Any], *, namespace: str, kubernetes: str, limit_s: float
@@ -53,7 +55,7 @@ class Helm:
             arguments,
             what=named(chart),
             failed=f"helm cannot take {chart.chart} {chart.version}",
-            fix=_PACKED if _is_packed(chart) else _MIRROR,
+            fix=(_PACKED if _is_packed(chart) else _MIRROR).format(option=self.option),
             limit_s=limit_s,
             given=given,
         )

@@ -137,8 +137,8 @@ def program_of(name: str) -> str:
     return str(Path(name).absolute()) if "/" in name else name
 
 
-def given_mirror(address: str) -> str:
-    """The address behind --from; a folder as its whole path. Raises SitectlError."""
+def given_mirror(address: str, option: str = "--from") -> str:
+    """The address behind the option; a folder as its whole path. Raises SitectlError."""
     folder = Path(address)
     if address and folder.is_dir():
         return str(folder.resolve())
@@ -147,10 +147,10 @@ def given_mirror(address: str) -> str:
     except WrongValueError as error:
         wrong = error.problem
         if not address or not folder.exists():
-            raise _usage(f"--from: {wrong.what}", allowed=wrong.allowed, fix=wrong.fix) from None
+            raise _usage(f"{option}: {wrong.what}", allowed=wrong.allowed, fix=wrong.fix) from None
     if "://" not in address:
         what = "is a file, not a folder" if folder.exists() else "is no folder here"
-        raise _usage(f"--from: {address} {what}", fix="name a folder that holds charts as NAME-VERSION.tgz")
+        raise _usage(f"{option}: {address} {what}", fix="name a folder that holds charts as NAME-VERSION.tgz")
     return address
 
 

@@ -89,7 +89,9 @@ def command(
     try:
         if mirror is None:
             make_known(new, context.progress.note)
-        rendered = _rendered(context, known, charts_from, Helm(program_of(helm), context.project), asking)
+        rendered = _rendered(
+            context, known, charts_from, Helm(program_of(helm), context.project, "--charts-from"), asking
+        )
         needed = [*named, *rendered]
         lock = registries.locked(needed, known.lock)
     except BundleError as error:
@@ -121,7 +123,7 @@ def _rendered(
     context: CommandContext, known: Supplied, charts_from: str | None, helm: Helm, asking: Asking
 ) -> Mapping[ImageReference, set[ChartRelease]]:
     """Images that renderings name, and the charts of each."""
-    charts = None if charts_from is None else given_mirror(charts_from)
+    charts = None if charts_from is None else given_mirror(charts_from, "--charts-from")
     images = defaultdict[ImageReference, set[ChartRelease]](set)
     for name, plan in known.plans.items():
         sources = sources_of(plan.site, helm, charts, asking, versions.load())

@@ -93,9 +93,9 @@ def command(
     project = context.project
     known = supplied(context, sites)
     require_locked(known)
-    charts = None if charts_from is None else given_mirror(charts_from)
+    charts = None if charts_from is None else given_mirror(charts_from, "--charts-from")
     asking = Asking(WaitingTimes(answer_s=timeout, total_s=total_timeout), context.progress.note)
-    program = Helm(program_of(helm), project)
+    program = Helm(program_of(helm), project, "--charts-from")
     sources = [sources_of(plan.site, program, charts, asking, versions.load()) for plan in known.plans.values()]
     own = OwnPrograms(
         pulumi=program_of(pulumi),

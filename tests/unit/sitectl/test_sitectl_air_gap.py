@@ -125,6 +125,19 @@ def test_tags_that_the_facts_do_not_know_come_out_of_the_rendered_charts(locked:
     assert "the chart gpu_operator names no image of nvcr.io/nvidia/k8s-device-plugin" in result.err
 
 
+def test_an_error_about_a_chart_names_the_option_for_charts(project: Path, crane: StandInCrane) -> None:
+    """`--from` is the registry of images there, and leaves the image factory out."""
+    helm = project.parent / "no-helm"
+    helm.write_text("#!/bin/sh\nexit 1\n")
+    helm.chmod(0o755)
+    options = ("--from", MIRROR, "--crane", str(crane.program), "--helm", str(helm))
+    told = run(project, "bundle", "lock", "prod", *options).err
+    assert "helm cannot take gpu-operator" in told
+    assert ": --charts-from ADDRESS" in told
+    told = run(project, "bundle", "lock", "prod", *options, "--charts-from", "no-such-folder").err
+    assert "--charts-from: no-such-folder is no folder here" in told
+
+
 def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(locked: Path) -> None:
     """The lock is that of an earlier version of Cilium, which ran another Envoy, and of the GPU operator."""
     lock, options = locked / FILE, programs(locked.parent)
