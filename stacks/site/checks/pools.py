@@ -67,8 +67,11 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]], fix: str) -> Iterator[Problem]:
     """Addresses of the pool that something else has, or that no Service gets."""
     networks = mapping(machines.get("networks"))
-    services = of_services(networks)
     nodes, taken = of_nodes(networks), list(_claims(machines))
+    services = of_services(networks)
+    if services is not None and any(subnet.version != services.version for subnet in nodes):
+        # Then the Services' subnet is what is wrong.
+        services = None
     for index, block in pool:
         path = (*_POOL, str(index))
         twice = next((other for number, other in pool[:index] if other.overlaps(block)), None)
