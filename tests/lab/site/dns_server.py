@@ -104,7 +104,7 @@ class Zone:
         return answer.to_wire()
 
     def _soa(self) -> dns.rrset.RRset:
-        start = f"dns-server-of-the-lab.{self.name} nobody.{self.name} 1 60 60 60 1"
+        start = f"dns-server-of-the-lab.{self.name} hostmaster.{self.name} 1 60 60 60 1"
         return dns.rrset.from_text(self.name, _LIFE_S, "IN", "SOA", start)
 
 

@@ -76,7 +76,7 @@ def test_what_no_process_brings_back_is_done_here(how: str) -> None:
 
 @pytest.mark.processes
 def test_no_process_outlives_a_command_that_is_killed() -> None:
-    """One that did would hold the output, which whoever reads it waits for the end of."""
+    """One that did would hold the output open, and a reader waits for its end."""
     script = (
         "import os, signal\n"
         "from sitectl.over_cores import for_each\n"
