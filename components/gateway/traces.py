@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from components.gateway.request_log import counted
-from components.specs.traces import TracesSpec
+from components.specs.traces import STEPS_OF_ONE_PERCENT, TracesSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 SERVICE_NAME = "inference-gateway"
@@ -16,8 +16,6 @@ SERVICE_NAME = "inference-gateway"
 
 FOREIGN_HEADERS = ("traceparent", "tracestate")
 """By these a client would have each of its requests traced, whatever share is set."""
-
-_PARTS_OF_ONE_PERCENT = 100
 
 TAGS = {
     # Envoy's own has the query, and a key that came in it would stay in the trace.
@@ -46,8 +44,8 @@ def tracing(spec: TracesSpec) -> dict[str, Any]:
             "serviceName": SERVICE_NAME,
         },
         "samplingFraction": {
-            "numerator": round(spec.sampled_percent * _PARTS_OF_ONE_PERCENT),
-            "denominator": 100 * _PARTS_OF_ONE_PERCENT,
+            "numerator": round(spec.sampled_percent * STEPS_OF_ONE_PERCENT),
+            "denominator": 100 * STEPS_OF_ONE_PERCENT,
         },
         # Envoy Gateway's own lets every client have itself traced by a header.
         "clientSamplingFraction": {"numerator": 0, "denominator": 100},

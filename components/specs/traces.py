@@ -14,7 +14,8 @@ _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 # A name in DNS, or an IPv4 address, which has the same form.
 _COLLECTOR = re.compile(rf"(?P<host>{_LABEL}(\.{_LABEL})*):(?P<port>[1-9][0-9]{{0,4}})")
 _LONGEST_HOST = 253
-_STEPS_OF_ONE_PERCENT = 100
+STEPS_OF_ONE_PERCENT = 100
+"""Envoy counts shares to a hundredth of a percent."""
 
 
 class TracesSpec(Spec):
@@ -49,13 +50,13 @@ class TracesSpec(Spec):
     @field_validator("sampled_percent")
     @classmethod
     def _is_in_steps(cls, value: float) -> float:
-        steps = round(value * _STEPS_OF_ONE_PERCENT)
-        if abs(value * _STEPS_OF_ONE_PERCENT - steps) > 1e-6:
+        steps = round(value * STEPS_OF_ONE_PERCENT)
+        if abs(value * STEPS_OF_ONE_PERCENT - steps) > 1e-6:
             raise WrongValueError(
                 "sampled_percent has a part below 0.01, which Envoy would not count",
                 got=str(value),
                 allowed="0.01 to 100 in steps of 0.01",
-                fix=f"write {steps / _STEPS_OF_ONE_PERCENT:g}",
+                fix=f"write {steps / STEPS_OF_ONE_PERCENT:g}",
             )
         return value
 
