@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from components.gateway.traces import TAGS
-from tests.lab.site.replicas import Cluster, until
+from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import chat
@@ -100,9 +100,13 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
         def traced_never(document: Document) -> None:
             traced(document, percent=0.01)
 
+        def alone() -> Replica | None:
+            """The Envoy pod, once one that is drained for it is gone."""
+            envoys = cluster.envoys()
+            return envoys[0] if len(envoys) == 1 else None
+
         def admin(path: str) -> str:
-            (envoy,) = cluster.envoys()
-            return cluster.envoy_admin(envoy, path)
+            return cluster.envoy_admin(until(alone, what="one Envoy pod"), path)
 
         def samples(percent: float) -> None:
             setting = f'"random_sampling":{{"value":{percent:g}}}'
@@ -128,8 +132,14 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
         assert int(shown["gen_ai.usage.input_tokens"]) == usage["prompt_tokens"]
         assert int(shown["gen_ai.usage.output_tokens"]) == TOKENS
         assert float(shown["inference.ttft_ms"]) <= (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
-        children = {child.name for child in collector.spans() if child.trace_id == span.trace_id} - {span.name}
-        assert any("router" in name for name in children), "no span of the replica's answer"
+
+        def asked() -> str:
+            """Whom Envoy asked for this request: it states that in spans below."""
+            below = [child for child in collector.spans() if child.trace_id == span.trace_id and child != span]
+            return " ".join(attributes(child).get("upstream_cluster", "") for child in below)
+
+        parts = ("ai-gateway-extproc", f"endpointpicker_{MODEL}", f"httproute/inference-models/{MODEL}")
+        until(lambda: all(part in asked() for part in parts), what="spans of AI gateway, picker and replica")
         assert shown["http.url"] == "/v1/chat/completions"
         assert shown["inference.replica"].partition(":")[0] in {replica.ip for replica in cluster.replicas(MODEL)}
         other = collector.span(refused)
