@@ -6,7 +6,7 @@ import pulumi
 
 from stacks.program import debug_messages, ending, interrupts, site_rules, source_positions
 from stacks.program.engine_config import plan_stack
-from stacks.program.errors import told_by_the_engine
+from stacks.program.errors import reported_by_the_engine
 from stacks.program.platform import declare_platform
 
 # A site's objects live to the end: the default of 700 goes through them all again and again, a fifth of the CPU time.
@@ -14,7 +14,7 @@ gc.set_threshold(50_000, 20, 100)
 interrupts.end_without_a_traceback()
 debug_messages.send_none()
 ending.wait_for_registrations_first()
-with told_by_the_engine():
+with reported_by_the_engine():
     plan = plan_stack(pulumi.get_stack())
     for warning in plan.warnings:
         pulumi.log.warn(warning.text(plan.file))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from floor.problems import ProblemError
 
-class BundleError(Exception):
+
+class BundleError(ProblemError):
     """A file that cannot be had, or is not the pinned one."""
-
-    def __init__(self, what: str, *, fix: str, got: str = "", allowed: str = "") -> None:
-        super().__init__(what)
-        self.what, self.got, self.allowed, self.fix = what, got, allowed, fix

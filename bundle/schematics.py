@@ -50,4 +50,4 @@ def make_known(
                 check_extensions(image.schematic, official, talos_version=image.talos, nvswitch=image.nvswitch)
                 factory.post_schematic(image.schematic)
         except FactoryError as error:
-            raise BundleError(error.what, fix=f"{error.fix}; or {instead}") from None
+            raise BundleError(error.problem.what, fix=f"{error.problem.fix}; or {instead}") from None

@@ -96,12 +96,18 @@ def site_error(origin: str, problems: Iterable[Problem], *, of: str = "site") ->
     return SiteError("\n".join(lines), origin=origin, problems=ordered)
 
 
-class WrongValueError(ValueError):
-    """A value that the check of its section refuses; its reader makes it the problem of its key."""
+class ProblemError(Exception):
+    """A failure that its reader can fix, as one problem; its text is `what; got; allowed`, and the fix on a line."""
 
-    def __init__(self, what: str, *, fix: str, got: str = "", allowed: str = "", near: str = "") -> None:
-        self.problem = Problem(path=(), what=what, got=got, allowed=allowed, near=near, fix=fix)
-        super().__init__(f"{self.problem.sentence}; fix: {fix}")
+    def __init__(
+        self, what: str, *, fix: str, got: str = "", allowed: str = "", near: str = "", line: int | None = None
+    ) -> None:
+        self.problem = Problem(path=(), what=what, got=got, allowed=allowed, near=near, fix=fix, line=line)
+        super().__init__(f"{self.problem.sentence}\n  fix: {fix}")
+
+
+class WrongValueError(ProblemError, ValueError):
+    """A value that the check of its section refuses; its reader makes it the problem of its key."""
 
 
 def refused_value(path: Path, detail: Mapping[str, Any]) -> Problem:

@@ -118,8 +118,7 @@ def masked(value: Any, secrets: list[PlainSecret], written: Path = (), path: Pat
     """The value with each secret hidden, so that no later message can be made of it; `secrets` gets where they were."""
     if isinstance(value, Mapping) and list(value) == ["secure"] and isinstance(value["secure"], str):
         what = "an encrypted value, and no key of a site holds a secret"
-        fix = _place_of_secret(path).partition("; revoke")[0]
-        secrets.append(PlainSecret(written=written, path=path, what=what, fix=fix))
+        secrets.append(PlainSecret(written=written, path=path, what=what, fix=_place_of_secret(path)))
         return {"secure": HIDDEN}
     if isinstance(value, Mapping):
         made = {}
@@ -138,7 +137,8 @@ def masked(value: Any, secrets: list[PlainSecret], written: Path = (), path: Pat
         ]
     if isinstance(value, str) and _is_secret_value(value, path):
         what = "looks like a secret in plain text, and this file is committed"
-        secrets.append(PlainSecret(written=written, path=path, what=what, fix=_place_of_secret(path), got=HIDDEN))
+        fix = f"{_place_of_secret(path)}; {REVOKE}"
+        secrets.append(PlainSecret(written=written, path=path, what=what, fix=fix, got=HIDDEN))
         return HIDDEN
     return value
 
@@ -156,19 +156,18 @@ def _is_secret_field(path: Path) -> bool:
 
 
 def _place_of_secret(path: Path) -> str:
+    """Where the secret belongs instead, as a fix."""
     if path[:1] == ("tenants",):
-        return f"write {{}} for a key: `up` makes it and keeps it encrypted; {REVOKE}"
+        return "write {} for a key: `up` makes it and keeps it encrypted"
     if path[-1:] == ("kubeconfig",):
-        return f"name the file that holds it; {REVOKE}"
+        return "name the file that holds it"
     if path[-1:] == ("certificate_secret",):
-        return f"make a TLS Secret in the cluster and write its name; {REVOKE}"
+        return "make a TLS Secret in the cluster and write its name"
     if path[: len(_REGISTRIES)] == _REGISTRIES:
         key = path[-1] if path[-1].endswith(NAMES_ONE) else f"{path[-1]}{NAMES_ONE}"
-        return f"run `pulumi config set --secret registry-password`, and write {key}: registry-password; {REVOKE}"
+        return f"run `pulumi config set --secret registry-password`, and write {key}: registry-password"
     if "extra_args" in path:
-        return (
-            f"take the flag out: the gateway checks keys, and weights can be put into the volume beforehand; {REVOKE}"
-        )
+        return "take the flag out: the gateway checks keys, and weights can be put into the volume beforehand"
     if "patches" in path:
-        return f"take it out: `up` makes the machines' secrets and keeps them encrypted; {REVOKE}"
-    return f"keep it in a Secret of the cluster; {REVOKE}"
+        return "take it out: `up` makes the machines' secrets and keeps them encrypted"
+    return "keep it in a Secret of the cluster"

@@ -50,8 +50,10 @@ def read(project: Path, stack: str) -> RulesSpec:
     try:
         return RulesSpec.model_validate({} if document.values is None else document.values)
     except ValidationError as error:
-        told = [_described(detail) for detail in error.errors()]
-        raise problems.file_error(str(file), [problem.at(document.line(problem.path)) for problem in told]) from None
+        reported = [_described(detail) for detail in error.errors()]
+        raise problems.file_error(
+            str(file), [problem.at(document.line(problem.path)) for problem in reported]
+        ) from None
 
 
 def _described(detail: ErrorDetails) -> Problem:

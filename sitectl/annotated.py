@@ -21,7 +21,7 @@ _AS_TABLE = ("cluster.machines.nodes",)
 def lines(values: Mapping[str, Any], notes: Mapping[str, str], *, indent: int) -> Iterator[str]:
     """YAML of a site; `notes` are printed above the keys that they name, as `cluster.machines.endpoint`."""
     meanings = {key.path: key.meaning for key in keys(SiteConfig)}
-    yield from _section(values, "", meanings, dict(notes), indent=indent, told=set())
+    yield from _section(values, "", meanings, dict(notes), indent=indent, reported=set())
 
 
 def _section(
@@ -31,7 +31,7 @@ def _section(
     notes: dict[str, str],
     *,
     indent: int,
-    told: set[str],
+    reported: set[str],
 ) -> Iterator[str]:
     """A section, each key under its meaning the first time that it comes."""
     pad = " " * indent
@@ -39,14 +39,14 @@ def _section(
         named = path in _NAMED or path.endswith((".keys", ".links", ".bonds"))
         here = f"{path}.<name>" if named else f"{path}.{key}" if path else key
         meaning = meanings.get(here, "")
-        if meaning and here not in told:
-            told.add(here)
+        if meaning and here not in reported:
+            reported.add(here)
             yield from _comment(meaning, pad)
         if note := notes.pop(here, ""):
             yield from _comment(note, pad)
         if isinstance(value, dict) and value and path not in _AS_TABLE:
             yield f"{pad}{key}:"
-            yield from _section(value, here, meanings, notes, indent=indent + 2, told=told)
+            yield from _section(value, here, meanings, notes, indent=indent + 2, reported=reported)
         else:
             shown = yaml.safe_dump(value, default_flow_style=True, width=200, sort_keys=False).strip()
             yield f"{pad}{key}: {shown.removesuffix('...').strip()}"

@@ -102,10 +102,10 @@ def chosen_sites(project: Path, names: Sequence[str]) -> dict[str, Path]:
 def tell(sites: Mapping[str, Subject], look: Callable[[str, Subject], Told]) -> ToldOfAll:
     """What `look` reports about each site; about many, by several processes (`over_cores`)."""
     all_sites = ToldOfAll()
-    for name, told in over_cores.for_each(sites, look).items():
-        all_sites.lines.extend(told.lines)
-        all_sites.records[name] = told.record
-        all_sites.wrong.extend([] if told.good else [name])
+    for name, reported in over_cores.for_each(sites, look).items():
+        all_sites.lines.extend(reported.lines)
+        all_sites.records[name] = reported.record
+        all_sites.wrong.extend([] if reported.good else [name])
     return all_sites
 
 

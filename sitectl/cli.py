@@ -106,17 +106,17 @@ def main(argv: list[str] | None = None, out: TextIO | None = None) -> int:
 
 def _failed(error: Exception, context: CommandContext) -> int:
     """Print the error; its exit status."""
-    told = _in_our_form(error)
+    failure = _in_our_form(error)
     if context.debug:
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     try:
         if context.json:
-            context.say("", {"error": told.record()})
+            context.say("", {"error": failure.record()})
         context.out.flush()
     except (OSError, SitectlError):
         _write_nowhere(context.out)
-    _print_error(told)
-    return int(told.status)
+    _print_error(failure)
+    return int(failure.status)
 
 
 def _print_error(error: SitectlError) -> None:

@@ -79,9 +79,9 @@ class CommandContext:
         """Print `text` for people, or `record` with --json."""
         if self.json:
             text = json_format.dumps(record, indent=2, sort_keys=True, default=str)
-        told = invocation.as_called(without_secrets(text.rstrip("\n")))
+        shown = invocation.as_called(without_secrets(text.rstrip("\n")))
         with writing():
-            print(told if self.json else terminal.shown(told, self.out), file=self.out)
+            print(shown if self.json else terminal.shown(shown, self.out), file=self.out)
 
 
 pass_context = click.make_pass_decorator(CommandContext, ensure=True)

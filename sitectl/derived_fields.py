@@ -13,7 +13,7 @@ from typing import Any
 
 from components.specs.inference_pool import picked_model
 from policy.model import Resource
-from sitectl.proofs import told
+from sitectl.proofs import setting_record
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.site_plan import SitePlan
@@ -51,7 +51,7 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
     for shown, keys, text in _leaves(path, value) if model else ():
         setting = next((settings[key] for key in keys if key in settings and _same(settings[key], text)), None)
         if setting is not None:
-            record = {name: part for name, part in told(setting).items() if name != "rendered"}
+            record = {name: part for name, part in setting_record(setting).items() if name != "rendered"}
             records.append({"at": shown, **record, "key": f"models.{model}.settings.{setting.key}"})
     return records
 

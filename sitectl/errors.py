@@ -7,6 +7,8 @@ import traceback
 from enum import IntEnum
 from pathlib import Path
 
+from floor.problems import Problem, ProblemError
+
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FIX_OF_A_FILE = "name another file or folder, or make this one usable"
 _FIX_OF_A_LIMIT = "end other programs, or raise the limits of this shell: ulimit -a shows them"
@@ -43,27 +45,33 @@ MEANINGS = {
 }
 
 
-class SitectlError(Exception):
+class SitectlError(ProblemError):
     """What went wrong, in the user's terms; shown as `error: what`, then got, allowed and fix where they are known."""
 
     def __init__(
         self, what: str, *, got: str = "", allowed: str = "", fix: str = "", status: Exit = Exit.UNABLE
     ) -> None:
-        self.what = what
-        self.got = got
-        self.allowed = allowed
-        self.fix = fix
+        super().__init__(what, got=got, allowed=allowed, fix=fix)
         self.status = status
-        super().__init__(self.text())
+
+    @classmethod
+    def of(cls, problem: Problem, status: Exit = Exit.UNABLE, *, before: str = "", after: str = "") -> SitectlError:
+        """A problem as an error of a command, with text around what is wrong."""
+        what = f"{before}{problem.what}{after}"
+        return cls(what, got=problem.got, allowed=problem.allowed, fix=problem.fix, status=status)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def text(self) -> str:
         """The error as it is printed."""
-        details = (("got", self.got), ("allowed", self.allowed), ("fix", self.fix))
-        return "\n".join([f"error: {self.what}", *(f"  {name}: {value}" for name, value in details if value)])
+        what, *details = self.record().items()
+        return "\n".join([f"error: {what[1]}", *(f"  {name}: {value}" for name, value in details)])
 
     def record(self) -> dict[str, str]:
         """The error as `--json` gives it."""
-        parts = {"what": self.what, "got": self.got, "allowed": self.allowed, "fix": self.fix}
+        problem = self.problem
+        parts = {"what": problem.what, "got": problem.got, "allowed": problem.allowed, "fix": problem.fix}
         return {name: value for name, value in parts.items() if value}
 
 

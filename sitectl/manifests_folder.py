@@ -68,11 +68,11 @@ def redacted(resource: Resource) -> dict[str, Any]:
 
 
 def _kept_back(sections: Mapping[str, Any]) -> str:
-    told = []
+    left_out = []
     for section, values in sections.items():
         names = ", ".join(sorted(values)) if isinstance(values, Mapping) else ""
-        told.append(f"{section} ({names})" if names else section)
-    return f"{', '.join(told)}: `pulumi up` makes the values and keeps them in its encrypted state"
+        left_out.append(f"{section} ({names})" if names else section)
+    return f"{', '.join(left_out)}: `pulumi up` makes the values and keeps them in its encrypted state"
 
 
 def rendered(resource: Resource) -> str:

@@ -47,10 +47,10 @@ class _NoMocks(Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         # The calls of the program ask machines what `up` would do with them; an older revision asks one at a time.
-        told = {"change": "none", "says": "not asked"}
+        nothing_asked = {"change": "none", "says": "not asked"}
         if " plan-all " in args.args["command"]:
-            return {"stdout": json.dumps([told for _ in json.loads(args.args["stdin"])])}, []
-        return {"stdout": json.dumps(told)}, []
+            return {"stdout": json.dumps([nothing_asked for _ in json.loads(args.args["stdin"])])}, []
+        return {"stdout": json.dumps(nothing_asked)}, []
 
 
 class Inline(ThreadPoolExecutor):

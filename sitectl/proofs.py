@@ -34,7 +34,7 @@ def placement(plan: SitePlan) -> dict[str, object]:
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
 
 
-def told(setting: Setting) -> dict[str, Any]:
+def setting_record(setting: Setting) -> dict[str, Any]:
     """A setting as data: value, where it comes from, formula, inputs, and what is made of it, or why nothing is."""
     record = {
         "setting": setting.key,

@@ -79,7 +79,7 @@ def read(file: Path, *, site: str = "") -> dict[str, Any]:
     except FileNotFoundError:
         raise SitectlError(f"no such file: {file}", fix=SAVE_ONE, status=Exit.USAGE) from None
     except UnreadableError as error:
-        raise SitectlError(f"{file} {error.what}", fix=error.fix, status=Exit.USAGE) from None
+        raise SitectlError.of(error.problem, Exit.USAGE, before=f"{file} ") from None
     except (ValueError, RecursionError):
         raise SitectlError(f"{file} is not a saved preview", fix=SAVE_ONE, status=Exit.USAGE) from None
     preview = in_form(document, str(file))

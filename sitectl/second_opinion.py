@@ -33,7 +33,7 @@ def of_revision(revision: RevisionPlan) -> dict[str, Any]:
         steps = second_source.compare(revision.spec.catalogue, case.order.gpu, case.layout, usual)
     except SecondSourceError as error:
         return {**source, "unknown": str(error), "steps": []}
-    told = [
+    rows = [
         {
             "step": comparison.step,
             "ours_ms": round(comparison.ours_ms, 2),
@@ -43,27 +43,28 @@ def of_revision(revision: RevisionPlan) -> dict[str, Any]:
         }
         for comparison in steps
     ]
-    return {**source, "steps": told}
+    return {**source, "steps": rows}
 
 
-def lines(told: dict[str, Any]) -> str:
+def lines(comparison: dict[str, Any]) -> str:
     """The same as lines below a model's block."""
-    head = f"  compared    {told['source']}"
-    if "unknown" in told:
-        return f"{head}: nothing to compare, {told['unknown']}"
+    head = f"  compared    {comparison['source']}"
+    if "unknown" in comparison:
+        return f"{head}: nothing to compare, {comparison['unknown']}"
     rows = [
         f"    {step['step']:<23}{step['ours_ms']:>9.1f} ms here {step['theirs_ms']:>9.1f} ms there   "
         f"ratio {step['ratio']:.2f}, {'inside' if step['inside'] else 'OUTSIDE'}"
-        for step in told["steps"]
+        for step in comparison["steps"]
     ]
     return "\n".join(
         [
-            f"{head}: prompts of {PROMPT_TOKENS:,} tokens or as named, 16-bit cache; band {told['band']} either way",
+            f"{head}: prompts of {PROMPT_TOKENS:,} tokens or as named, 16-bit cache; "
+            f"band {comparison['band']} either way",
             *rows,
         ]
     )
 
 
-def agrees(told: dict[str, Any]) -> bool:
+def agrees(comparison: dict[str, Any]) -> bool:
     """Whether no step leaves the band; a model that the source does not know is nothing against the proof."""
-    return all(step["inside"] for step in told["steps"])
+    return all(step["inside"] for step in comparison["steps"])

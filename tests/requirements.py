@@ -84,8 +84,8 @@ def render() -> str:
     """The page."""
     tests, all_rows = marked(), sections()
     states = [row.state for rows in all_rows.values() for row in rows.values()]
-    told = ", ".join(f"{states.count(state)} {word}" for state, word in _STATES.items())
-    lines = [_HEAD.format(count=f"Of {len(states)} rows: {told}.")]
+    reported = ", ".join(f"{states.count(state)} {word}" for state, word in _STATES.items())
+    lines = [_HEAD.format(count=f"Of {len(states)} rows: {reported}.")]
     for heading, rows in all_rows.items():
         lines += [f"## {heading}", "| row | what | state | tests |", "|---|---|---|---|"]
         lines += [_line(key, row, tests) for key, row in rows.items()]

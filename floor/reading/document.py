@@ -75,7 +75,7 @@ def read_file(path: FilePath, *, plain_days: bool = False) -> YamlDocument:
     try:
         text = text_of(path)
     except UnreadableError as error:
-        return YamlDocument(problems=[Problem(path=(), what=error.what, fix=error.fix, line=error.line)])
+        return YamlDocument(problems=[error.problem])
     return read(text, plain_days=plain_days)
 
 

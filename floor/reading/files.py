@@ -6,17 +6,13 @@ import os
 import stat
 from pathlib import Path
 
+from floor.problems import ProblemError
+
 LARGEST_BYTES = 1024 * 1024
 
 
-class UnreadableError(Exception):
+class UnreadableError(ProblemError):
     """Why the file is not read, and what to do."""
-
-    def __init__(self, what: str, fix: str, *, line: int | None = None) -> None:
-        super().__init__(f"{what}; fix: {fix}")
-        self.what = what
-        self.fix = fix
-        self.line = line
 
 
 def text_of(path: Path, *, largest: int = LARGEST_BYTES) -> str:
@@ -28,7 +24,7 @@ def text_of(path: Path, *, largest: int = LARGEST_BYTES) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UnreadableError(
-            f"cannot be read: byte {error.start + 1} is no UTF-8", "save the file as UTF-8", line=line
+            f"cannot be read: byte {error.start + 1} is no UTF-8", fix="save the file as UTF-8", line=line
         ) from None
 
 
@@ -40,19 +36,21 @@ def _content(path: Path, largest: int) -> bytes:
         raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UnreadableError(f"cannot be read: {reason}", "name a file that you may read") from None
+        raise UnreadableError(f"cannot be read: {reason}", fix="name a file that you may read") from None
     status = os.fstat(descriptor)
     mode, size = status.st_mode, status.st_size
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise UnreadableError(f"cannot be read: {_kind(mode)}, not a file", "name a file of text")
+        raise UnreadableError(f"cannot be read: {_kind(mode)}, not a file", fix="name a file of text")
     with os.fdopen(descriptor, "rb") as file:
         # Room for all of `largest` would be made for each of a hundred sites that looks at the others.
         content = file.read(min(size, largest) + 1)
         if len(content) > size:
             content += file.read(largest + 1 - len(content))
     if len(content) > largest:
-        raise UnreadableError(f"cannot be read: larger than {largest:,} bytes", "name the right file, or shorten it")
+        raise UnreadableError(
+            f"cannot be read: larger than {largest:,} bytes", fix="name the right file, or shorten it"
+        )
     return content
 
 

@@ -219,8 +219,7 @@ class CrdsPart:
             try:
                 write_crds(sources, folder, lambda _: None)
             except BundleError as error:
-                got = f"; got {error.got}" if error.got else ""
-                raise LabError(f"part {self.name}: {error.what}{got}", fix=_SAME_RELEASES) from None
+                raise LabError(f"part {self.name}: {error.problem.sentence}", fix=_SAME_RELEASES) from None
 
         entry = bundle_store(run.lab).obtain(self.name, self._key, fill, verify=run.verify)
         with locked(bundle_store(run.lab).root / ".lock-publish", f"publishing {self.name}"):

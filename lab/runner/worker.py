@@ -282,7 +282,7 @@ class PodWorker:
 
     async def _prepare(self) -> None:
         """Network and volumes, tried until they are there."""
-        retry, told = RetryBackoff(), ""
+        retry, reported_text = RetryBackoff(), ""
         while True:
             try:
                 if not self._address:
@@ -298,8 +298,8 @@ class PodWorker:
                 reason, text = "FailedMount", f"the API server refused: {error}"
             except TRANSIENT as error:
                 reason, text = "FailedMount", f"{type(error).__name__}: {error}"
-            if text != told:
-                told = text
+            if text != reported_text:
+                reported_text = text
                 self.event("Warning", reason, text)
             await asyncio.sleep(retry.delay())
 

@@ -70,13 +70,13 @@ class Volume:
         except OSError as error:
             raise storage_failure(error, self.root) from None
         with lock:
-            told = ""
+            shown_holder = ""
             while not _locked(lock):
                 lock.seek(0)
                 holder = f"another writer holds the volume ({lock.read(200).strip() or 'it left no name'}); waiting"
-                if holder != told:
+                if holder != shown_holder:
                     say(holder)
-                    told = holder
+                    shown_holder = holder
                 clock.sleep(_ASK_EVERY_S)
             lock.seek(0)
             lock.truncate()

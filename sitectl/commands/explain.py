@@ -16,7 +16,7 @@ from sitectl import checkout, derived_fields, set_fields
 from sitectl.command import Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.planned import plan_of
-from sitectl.proofs import in_text, in_words, told
+from sitectl.proofs import in_text, in_words, setting_record
 from stacks.facts import catalogue, versions
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
@@ -131,10 +131,10 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
         )
     record = {"key": key, "value": _value(plan, key), "origin": str(origin), "layer": origin.layer}
     fitting = [known for known in keys(SiteConfig) if re.fullmatch(_pattern(known.path), key)]
-    told = min(fitting, key=lambda known: known.path.count(_ANY_NAME), default=None)
-    if told:
-        record |= {"meaning": told.meaning, "default": told.default.strip("`") or "(must be given)"}
-        record |= {"allowed": told.allowed} if told.allowed else {}
+    documented = min(fitting, key=lambda known: known.path.count(_ANY_NAME), default=None)
+    if documented:
+        record |= {"meaning": documented.meaning, "default": documented.default.strip("`") or "(must be given)"}
+        record |= {"allowed": documented.allowed} if documented.allowed else {}
     return record
 
 
@@ -173,7 +173,7 @@ def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
             fix=f"python -m sitectl explain --site {plan.site.name} models.{model}.settings",
             status=Exit.USAGE,
         )
-    return told(settings[key])
+    return setting_record(settings[key])
 
 
 def _value(plan: SitePlan, key: str) -> Any:

@@ -46,12 +46,12 @@ def command(context: CommandContext, *, sites: tuple[str, ...], second: bool) ->
     chosen = checkout.chosen_sites(project, sites)
     if second:
         second_opinion.require()
-    told = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=second))
-    blocks = "\n\n".join(told.lines)
-    if not told.wrong:
+    report = checkout.tell(chosen, lambda name, file: _prove(project, name, file, second=second))
+    blocks = "\n\n".join(report.lines)
+    if not report.wrong:
         blocks += f"\n\n{invocation.next_step('rules', sites, context.named)}"
-    context.say(blocks, told.records)
-    return told.status
+    context.say(blocks, report.records)
+    return report.status
 
 
 def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
@@ -67,7 +67,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             "verdict": revision.proof.verdict,
             "revision": revision.digest,
             "figures": {key: asdict(figure) for key, figure in revision.proof.figures().items()},
-            "settings": {key: proofs.told(setting) for key, setting in revision.settings.items()},
+            "settings": {key: proofs.setting_record(setting) for key, setting in revision.settings.items()},
         }
         for name, revision in ((name, model.stable) for name, model in plan.models.items())
     }
@@ -85,10 +85,12 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     blocks = [str(model_record["block"]) for model_record in models.values()]
     if second:
         beside = [second_opinion.of_revision(model.stable) for model in plan.models.values()]
-        for model_record, told in zip(models.values(), beside, strict=True):
-            model_record["beside"] = told
-        blocks = [f"{block}\n{second_opinion.lines(told)}" for block, told in zip(blocks, beside, strict=True)]
-        record["agrees"] = all(second_opinion.agrees(told) for told in beside)
+        for model_record, comparison in zip(models.values(), beside, strict=True):
+            model_record["beside"] = comparison
+        blocks = [
+            f"{block}\n{second_opinion.lines(comparison)}" for block, comparison in zip(blocks, beside, strict=True)
+        ]
+        record["agrees"] = all(second_opinion.agrees(comparison) for comparison in beside)
     heading = "\n".join([f"site {name}: {_verdicts(len(models), len(uncertain))}", *warned.lines(plan, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True))

@@ -37,6 +37,6 @@ def command(context: CommandContext, *, sites: tuple[str, ...], out: Path) -> in
         )
 
     files = checkout.chosen_sites(project, sites)
-    told = checkout.tell_declared(project, files, context.progress, write, without="")
-    context.say("\n".join(told.lines), told.records)
-    return told.status
+    report = checkout.tell_declared(project, files, context.progress, write, without="")
+    context.say("\n".join(report.lines), report.records)
+    return report.status

@@ -60,7 +60,7 @@ def command(context: CommandContext, *, sites: tuple[str, ...], form: str, only_
         return int(Exit.OK)
     project = context.project
     files = checkout.chosen_sites(project, sites)
-    told = checkout.tell_declared(
+    report = checkout.tell_declared(
         project,
         files,
         context.progress,
@@ -68,15 +68,15 @@ def command(context: CommandContext, *, sites: tuple[str, ...], form: str, only_
         without=", so no rule could look",
     )
     if form != "text":
-        log = sarif(_results(told.records, files), {rule.name: rule.says for rule in RULES} | _RENDERS)
+        log = sarif(_results(report.records, files), {rule.name: rule.says for rule in RULES} | _RENDERS)
         context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
-        return told.status
-    lines = told.lines
-    if not told.wrong:
+        return report.status
+    lines = report.lines
+    if not report.wrong:
         lines += [f"next: python -m sitectl plan {site}" for site in sites or ("SITE",)]
         lines.append("      it needs the stack and its cluster: python -m sitectl docs add-a-site")
-    context.say("\n".join(lines), told.records)
-    return told.status
+    context.say("\n".join(lines), report.records)
+    return report.status
 
 
 def _judge(project: Path, site: str, file: Path, declared: Declared) -> Told:

@@ -52,13 +52,13 @@ def names_or_files(context: click.Context, argument: click.Parameter, incomplete
 @format_option
 @pass_context
 def command(context: CommandContext, *, sites: tuple[str, ...], form: str) -> int:
-    told = checkout.tell(_files(context, sites), lambda name, file: _check(file.parent, name, file))
+    report = checkout.tell(_files(context, sites), lambda name, file: _check(file.parent, name, file))
     if form != "text":
-        log = sarif(_results(told.records), RULES)
+        log = sarif(_results(report.records), RULES)
         context.say(workflow_commands(log) if form == "github" else json.dumps(log, indent=2), log)
-        return told.status
-    lines, wrong = told.lines, told.wrong
-    files = told.records
+        return report.status
+    lines, wrong = report.lines, report.wrong
+    files = report.records
     warnings = sum(len(record["warnings"]) for record in files.values())
     count = counted(len(files), "site")
     valid = f"{count}: all valid" + (f", {counted(warnings, 'warning')}" if warnings else "")
@@ -66,8 +66,8 @@ def command(context: CommandContext, *, sites: tuple[str, ...], form: str) -> in
     # `proof` takes names of the checkout's sites alone.
     if not wrong and not any(map(_is_path, sites)):
         lines.append(invocation.next_step("proof", sites, context.named))
-    context.say("\n".join(lines), told.records)
-    return told.status
+    context.say("\n".join(lines), report.records)
+    return report.status
 
 
 def _is_path(name: str) -> bool:

@@ -79,18 +79,18 @@ def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder:
         try:
             manifest = folder_manifest(folder, repository, revision) if folder else hub.manifest(repository, revision)
         except BundleError as error:
-            raise SitectlError(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
+            raise SitectlError.of(error.problem) from None
         file = context.project / LOCKS / file_name(repository, revision)
         named = f"{LOCKS}/{file.name}"
-        told = f"{counted(len(manifest.files), 'file')}, {size(manifest.size)}"
+        content = f"{counted(len(manifest.files), 'file')}, {size(manifest.size)}"
         if file.exists():
             _refuse_another(file, named, manifest)
-            lines.append(f"{named}: as locked, {told}")
+            lines.append(f"{named}: as locked, {content}")
             continue
         file.parent.mkdir(exist_ok=True)
         whole_files.write(file, manifest.text())
         written.append(named)
-        lines.append(f"{named}: {told}")
+        lines.append(f"{named}: {content}")
     lines.append(f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked")
     context.say("\n".join(lines), {"written": written})
     return int(Exit.OK)
@@ -128,8 +128,8 @@ def verify(context: CommandContext, *, folder: Path, file: Path | None) -> int:
             fix="bring these files again; if the lock is wrong, take it back from version control",
             status=Exit.REFUSED,
         )
-    told = f"{folder}: {counted(len(manifest.files), 'file')}, {size(manifest.size)}, as {file.name} lists them"
-    context.say(told, {"files": len(manifest.files), "bytes": manifest.size, "lock": file.name})
+    content = f"{folder}: {counted(len(manifest.files), 'file')}, {size(manifest.size)}, as {file.name} lists them"
+    context.say(content, {"files": len(manifest.files), "bytes": manifest.size, "lock": file.name})
     return int(Exit.OK)
 
 

@@ -138,7 +138,7 @@ def command(
     try:
         outcome = outcome_of(plan, scenario, models=models, layer=context.progress.layer)
     except NoScenarioError as error:
-        raise SitectlError(error.what, got=error.got, allowed=error.allowed, fix=error.fix, status=Exit.USAGE) from None
+        raise SitectlError.of(error.problem, Exit.USAGE) from None
     if plot:
         whatif_plot.write(outcome, context.folder / plot)
     context.say(whatif.text(outcome), whatif.record(outcome))

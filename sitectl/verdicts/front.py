@@ -216,7 +216,7 @@ def _changed_aliases(change: Change) -> list[Verdict]:
     """Aliases of models that clients may be using, and that lead elsewhere from then on."""
     before, after = _aliases(change.before), _aliases(change.after)
     moved = [alias for alias, model in before.items() if after.get(alias, model) != model]
-    told = [
+    verdicts = [
         verdict(
             change,
             Severity.REPLACED,
@@ -227,8 +227,8 @@ def _changed_aliases(change: Change) -> list[Verdict]:
     ]
     if gone := [alias for alias in before if alias not in after]:
         what, reason = f"no model is called {', '.join(gone)} any more", "requests for it get 404 from then on"
-        told.append(verdict(change, Severity.REPLACED, what, reason))
-    return told
+        verdicts.append(verdict(change, Severity.REPLACED, what, reason))
+    return verdicts
 
 
 def _aliases(policy: Mapping[str, Any]) -> dict[str, str]:

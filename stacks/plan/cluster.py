@@ -198,7 +198,7 @@ def plan_machines(
     try:
         FactorySite(machines.image_factory)
     except FactoryError as error:
-        problems.append(ConfigProblem(path=("image_factory",), what=error.what, fix=error.fix))
+        problems.append(ConfigProblem(path=("image_factory",), what=error.problem.what, fix=error.problem.fix))
         machines = machines.model_copy(update={"image_factory": MachinesSpec.model_fields["image_factory"].default})
     try:
         hgx_profile(machines, MachineKeys(), defaultdict(lambda: _NOT_MADE_YET))

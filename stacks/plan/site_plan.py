@@ -253,9 +253,9 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:
     """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
-    told = [problem.path for problem in problems]
+    wrong = [problem.path for problem in problems]
     return [
         problem
         for problem in later
-        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in told)
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in wrong)
     ]

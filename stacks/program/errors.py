@@ -11,7 +11,7 @@ from floor.problems import SiteError
 
 
 @contextmanager
-def told_by_the_engine() -> Iterator[None]:
+def reported_by_the_engine() -> Iterator[None]:
     """A site's errors become the engine's own, whose language host prints their text alone."""
     try:
         yield

@@ -19,6 +19,7 @@ from typing import Literal
 import click
 
 from floor import command_line
+from floor.problems import ProblemError
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout, experts_of
@@ -41,10 +42,11 @@ PROMPT_TOKENS = 2048
 _BATCH = 32
 # The largest batch of decode steps that its tables hold; beyond, it would extrapolate.
 MOST_REQUESTS = 512
+_ANOTHER_MODEL = "compare another model or layout; the proof stays as it is"
 
 
-class SecondSourceError(RuntimeError):
-    """AIConfigurator is missing, is another version, or has no data for what is asked. Its text has the fix."""
+class SecondSourceError(ProblemError):
+    """AIConfigurator is missing, is another version, or has no data for what is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +100,11 @@ def compare(name: str, gpu: str, layout: Layout, usual: Usual | None = None) -> 
     SecondSourceError.
     """
     if not available():
-        raise SecondSourceError(f"aiconfigurator {SERIES} is not installed\n  fix: {INSTALL}")
+        raise SecondSourceError(f"aiconfigurator {SERIES} is not installed", fix=INSTALL)
     if gpu not in SYSTEMS:
-        raise SecondSourceError(f"aiconfigurator has no data of {gpu}; allowed: {', '.join(SYSTEMS)}")
+        raise SecondSourceError(
+            f"aiconfigurator has no data of {gpu}", allowed=", ".join(SYSTEMS), fix="name one of these"
+        )
     model = catalogue.load(name)
     roofline = Roofline(model, GPUS[gpu], layout, "bf16", KERNELS)
     steps: list[_ComparedStep] = [
@@ -143,7 +147,7 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, ste
         logging.getLogger(part).setLevel(logging.ERROR)
     # Of a model that is not among those that it brings, the package would ask the hub.
     if model.repository not in importlib.import_module("aiconfigurator_core.sdk.common").DefaultHFModels:
-        raise SecondSourceError(f"aiconfigurator does not know {model.repository}")
+        raise SecondSourceError(f"aiconfigurator does not know {model.repository}", fix=_ANOTHER_MODEL)
     api = importlib.import_module("aiconfigurator.cli.api")
     ranks = layout.tensor * layout.data
     routed = {"moe_tp_size": layout.tensor, "moe_ep_size": 1}
@@ -164,7 +168,7 @@ def _theirs_ms(model: catalogue.CatalogueModel, system: str, layout: Layout, ste
             **(routed if experts_of(model) else {}),
         )
     except Exception as error:  # its own errors share no base
-        raise SecondSourceError(f"aiconfigurator has no answer: {error}") from error
+        raise SecondSourceError("aiconfigurator has no answer", got=str(error), fix=_ANOTHER_MODEL) from error
     return float(answer.ttft if step.phase == "prefill" else answer.tpot)
 
 

@@ -49,8 +49,8 @@ class ReadSite:
 
     def error(self, later: Sequence[Problem] = ()) -> SiteError:
         """One error of all its problems and of `later` ones, each with its line."""
-        told = [*self.problems, *later]
-        return problems.site_error(self.file, [problem.at(self.document.line(problem.path)) for problem in told])
+        reported = [*self.problems, *later]
+        return problems.site_error(self.file, [problem.at(self.document.line(problem.path)) for problem in reported])
 
 
 def read_site_file(path: Path) -> ReadSite:
@@ -106,15 +106,15 @@ def read_site(
     checked = validation.check(values)
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     between = crosschecks.problems(values, where, malformed=bool(checked.problems))
-    told = [*first, *_others([*checked.problems, *between], first)]
+    reported = [*first, *_others([*checked.problems, *between], first)]
     if beside:
-        told += neighbours.problems(beside, values, KEY)
+        reported += neighbours.problems(beside, values, KEY)
     return ReadSite(
         file=file,
         document=document,
         values=values,
         site=checked.site,
-        problems=tuple(told),
+        problems=tuple(reported),
         remarks=tuple(remarks),
     )
 
@@ -148,12 +148,12 @@ def _problem_of(secret: PlainSecret, document: YamlDocument) -> Problem:
 
 def _others(all_problems: list[Problem], first: list[Problem]) -> list[Problem]:
     """Problems of other keys than `first` has: that an octal number is out of range too helps no one."""
-    told = {problem.path for problem in first if problem.path}
+    reported = {problem.path for problem in first if problem.path}
     return [
         problem
         for problem in all_problems
         # A hidden secret names nothing that exists either; one report is enough.
-        if problem.path not in told and problem.path[:-1] not in told and HIDDEN not in problem.what
+        if problem.path not in reported and problem.path[:-1] not in reported and HIDDEN not in problem.what
     ]
 
 

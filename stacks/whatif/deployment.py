@@ -66,6 +66,7 @@ def tiers_of(plan: SitePlan, model: str, shares: Mapping[str, float]) -> tuple[T
         raise NoScenarioError(
             f"the shares of the tiers of {model} are {1 - left:g} together",
             allowed="at most 1, and 1 where every tier has one",
+            fix="change --tier-share",
         )
     counted = {tier: left * rest.count(tier) / len(rest) for tier in rest} | given
     priorities = {name: spec.priority for name, spec in plan.site.tiers.items()}

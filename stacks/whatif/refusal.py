@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from floor.problems import meant, nearest
+from floor.problems import ProblemError, meant, nearest
 
 
-class NoScenarioError(Exception):
-    """The scenario does not fit this site: what, got, allowed, fix."""
-
-    def __init__(self, what: str, *, got: str = "", allowed: str = "", fix: str = "") -> None:
-        super().__init__(what)
-        self.what, self.got, self.allowed, self.fix = what, got, allowed, fix
+class NoScenarioError(ProblemError):
+    """The scenario does not fit this site."""
 
 
 def no_such(kind: str, unknown: Sequence[str], known: Sequence[str]) -> NoScenarioError:

@@ -79,15 +79,15 @@ def checked_snapshot(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def pulled_name(replies: Iterator[Any], on_progress: Callable[[str], None]) -> str:
     """The pulled image's name with digest, after reporting each layer whose state changes."""
     name = ""
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for reply in replies:
         if reply.HasField("name"):
             name = reply.name
             continue
         layer = reply.pull_progress
         share = layer.progress.offset * 4 // layer.progress.total if layer.progress.total else 0
-        if told.get(layer.layer_id) != share:
-            told[layer.layer_id] = share
+        if reported.get(layer.layer_id) != share:
+            reported[layer.layer_id] = share
             on_progress(f"layer {layer.layer_id[:19]}: {share * 25} %")
     if not name:
         raise CutShortError("the pull ended without the image's name")

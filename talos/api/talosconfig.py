@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import yaml
 
+from floor.problems import ProblemError
 from talos.api.tls import MutualTls
 
 
-class TalosconfigError(Exception):
+class TalosconfigError(ProblemError):
     """A talosconfig that cannot be used; states what is wrong and never quotes a value."""
 
     def __init__(self, what: str) -> None:
         fix = "give a talosconfig as Talos writes it: context, contexts.NAME.{endpoints, ca, crt, key}"
-        super().__init__(f"talosconfig: {what}\n  fix: {fix}")
-        self.what, self.fix = what, fix
+        super().__init__(f"talosconfig: {what}", fix=fix)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from floor.problems import WrongValueError
 from talos.api.errors import UntrustedMachineError
 
 # Talos labels its Ed25519 keys with a name of its own; inside is PKCS#8, which TLS libraries know as PRIVATE KEY.
@@ -42,14 +43,17 @@ class Pinned:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what cannot be a fingerprint."""
+        """Raise WrongValueError for what cannot be a fingerprint."""
         try:
             length = len(base64.b64decode(self.fingerprint, validate=True))
         except (binascii.Error, ValueError):
             length = 0
         if length != hashlib.sha256().digest_size:
-            raise ValueError(
-                f"fingerprint: got {self.fingerprint!r}, allowed base64 of 32 bytes; fix: copy it from the console"
+            raise WrongValueError(
+                "the fingerprint of a machine is another text",
+                got=repr(self.fingerprint),
+                allowed="base64 of 32 bytes",
+                fix="copy it from the machine's console",
             )
 
 

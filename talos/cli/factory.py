@@ -63,7 +63,7 @@ def _of_schematic(action: Callable[..., dict[str, Any]]) -> Callable[..., int]:
             if "talos_version" in options:
                 checked_version(options["talos_version"])
         except FactoryError as error:
-            raise InputError(error.what, fix=error.fix) from None
+            raise InputError(error.problem.what, fix=error.problem.fix) from None
         inputs.print_result(action(read, factory, **options))
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from floor.problems import ProblemError
 from talos.api import errors
 from talos.api.talosconfig import TalosconfigError
 from talos.documents.problems import ConfigError
@@ -36,14 +37,10 @@ exit codes:
   130  interrupted; run it again, it goes on from where the machine is"""
 
 
-class CommandError(Exception):
-    """A failure that states what, and how to fix it."""
+class CommandError(ProblemError):
+    """A failure that the command line reports."""
 
     exit = Exit.FAILED
-
-    def __init__(self, what: str, *, fix: str) -> None:
-        super().__init__(f"{what}\n  fix: {fix}")
-        self.what, self.fix = what, fix
 
 
 class InputError(CommandError):

@@ -38,13 +38,13 @@ def status(options: MachineOptions) -> int:
 
     def look() -> dict[str, Any]:
         with machine.contact(watch) as contact:
-            return {"node": machine.name, "state": contact.state} | _told(contact.client, contact.state)
+            return {"node": machine.name, "state": contact.state} | _reported(contact.client, contact.state)
 
     inputs.print_result(watch.until("for its status", look))
     return 0
 
 
-def _told(client: MachineClient, state: str) -> dict[str, Any]:
+def _reported(client: MachineClient, state: str) -> dict[str, Any]:
     status, version = client.machine_status(), client.version()
     result: dict[str, Any] = {"stage": status.stage, "ready": status.ready, "version": version.tag}
     if state == "maintenance":

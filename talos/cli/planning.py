@@ -82,7 +82,7 @@ def _answer(machine: Reach, config: bytes, target: Target, watch: Watch, cluster
         plan = watch.until("for its answer", lambda: look(machine, config, target, watch, cluster))
     except CommandError as error:
         away = error.exit.name == "AWAY"
-        plan = Plan("unreachable" if away else "refused", reason=error.what, fix=error.fix)
+        plan = Plan("unreachable" if away else "refused", reason=error.problem.what, fix=error.problem.fix)
     except MachineApiError as error:
         plan = Plan("refused", reason=f"{error.call}: {error.cause}", fix=error.fix)
     return {"node": machine.name, **vars(plan), "says": words(plan, target)}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from floor.problems import WrongValueError
 from talos.api.client import MachineClient, connect
 from talos.api.errors import DeniedError, UntrustedError
 from talos.api.tls import FirstContact, Pinned, Trust
@@ -198,5 +199,5 @@ def _unconfigured(options: MachineOptions) -> Trust | None:
         return FirstContact()
     try:
         return Pinned(options.fingerprint) if options.fingerprint else None
-    except ValueError as error:
-        raise InputError(str(error).partition("; fix")[0], fix="copy it from the machine's console") from None
+    except WrongValueError as error:
+        raise InputError(error.problem.sentence, fix=error.problem.fix) from None

@@ -17,18 +17,15 @@ from typing import Literal
 
 import yaml
 
+from floor.problems import ProblemError
+
 Bootloader = Literal["auto", "dual-boot", "grub", "sd-boot"]
 EnrollKeys = Literal["off", "manual", "if-safe", "force"]
 Plain = str | int | float | bool | None | list["Plain"] | Mapping[str, "Plain"]
 
 
-class FactoryError(Exception):
-    """Something about an image that the user can fix: states what, and how to fix it."""
-
-    def __init__(self, what: str, *, fix: str) -> None:
-        super().__init__(f"{what}\n  fix: {fix}")
-        self.what = what
-        self.fix = fix
+class FactoryError(ProblemError):
+    """Something about an image that the user can fix."""
 
 
 @dataclass(frozen=True)

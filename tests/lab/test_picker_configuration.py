@@ -40,7 +40,7 @@ def program() -> Path:
     return lab.bin / "epp"
 
 
-def told(program: Path, folder: Path, text: str) -> list[dict[str, Any]]:
+def reported(program: Path, folder: Path, text: str) -> list[dict[str, Any]]:
     """What the picker logs of a configuration until it misses the API server."""
     (folder / "config.yaml").write_text(text)
     (folder / "kubeconfig").write_text(json.dumps(NOWHERE))
@@ -65,13 +65,13 @@ def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: s
     objects = list(yaml.safe_load_all((GOLDEN / f"{golden}.yaml").read_text()))
     (text,) = [body["data"]["config.yaml"] for body in objects if body["kind"] == "ConfigMap"]
     wanted = [plugin for plugin in yaml.safe_load(text)["plugins"] if plugin["type"] == "utilization-detector"]
-    lines = told(program, tmp_path, text)
+    lines = reported(program, tmp_path, text)
     assert lines_with(lines, "loaded configuration from file/text successfully"), lines
     detectors = {line["logger"].split("/")[0]: line for line in lines_with(lines, "Creating new UtilizationDetector")}
     assert len(detectors) == len(wanted) == 2
     for plugin in wanted:
-        told_of = detectors[plugin.get("name", plugin["type"])]
-        assert {name: told_of[name] for name in plugin["parameters"]} == plugin["parameters"]
+        parameters_of = detectors[plugin.get("name", plugin["type"])]
+        assert {name: parameters_of[name] for name in plugin["parameters"]} == plugin["parameters"]
 
 
 def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Path) -> None:
@@ -84,6 +84,6 @@ def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Pat
         shedding_queue_threshold=1,
         kv_threshold=0.9,
     )
-    lines = told(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
+    lines = reported(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
     (refusal,) = lines_with(lines, "Failed to parse configuration")
     assert "queueDepthThreshold must be strictly positive" in refusal["error"]

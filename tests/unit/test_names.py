@@ -14,7 +14,7 @@ from tests.program_folders import PRODUCT
 
 ROOT = Path(__file__).parents[2]
 # They hold anything, so they name nothing: `problem` instead of `one`, `match` instead of `found`.
-PLACEHOLDERS = {"each", "found", "one", "said"}
+PLACEHOLDERS = {"each", "found", "one", "said", "told"}
 # Files and folders without placeholders: all of ours.
 CLEAN = ("__main__.py", *PRODUCT, "benchmarks", "lab", "tests")
 # Class name -> why several may have it.

@@ -13,16 +13,15 @@ from typing import Any
 
 import httpx
 
+from floor.problems import ProblemError
+
 # What Grafana would put in: every model and tenant, and rates over four scrapes.
 EVERYTHING = ".*"
 _TIMEOUT_S = 30.0
 
 
-class ReadingError(Exception):
-    """Prometheus cannot be asked, or refuses a query; with what to do about it."""
-
-    def __init__(self, what: str, *, fix: str) -> None:
-        super().__init__(f"{what}\n  fix: {fix}")
+class ReadingError(ProblemError):
+    """Prometheus cannot be asked, or refuses a query."""
 
 
 @dataclass(frozen=True, kw_only=True)

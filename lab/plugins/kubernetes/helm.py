@@ -107,15 +107,15 @@ class Helm:
         return output
 
     def _wait(self, process: subprocess.Popen[str], given: str) -> tuple[str, str]:
-        told = False
+        announced = False
         while True:
             try:
                 return process.communicate(given, timeout=_POLL_S)
             except subprocess.TimeoutExpired:
-                if self.session.cancelled.is_set() and not told:
+                if self.session.cancelled.is_set() and not announced:
                     # Helm takes its work back or records the release as failed; then it ends.
                     process.terminate()
-                    told = True
+                    announced = True
 
     def _kubeconfig(self) -> Path:
         path = self.folder / "kubeconfig.json"

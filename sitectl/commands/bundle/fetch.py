@@ -129,7 +129,7 @@ def _first(failed: Mapping[str, BundleError | SiteError], *, alone: bool) -> Exc
 
 
 def unable(error: BundleError, before: str = "", after: str = "") -> SitectlError:
-    return SitectlError(f"{before}{error.what}{after}", got=error.got, allowed=error.allowed, fix=error.fix)
+    return SitectlError.of(error.problem, before=before, after=after)
 
 
 def program_of(name: str) -> str:

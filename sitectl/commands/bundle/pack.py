@@ -120,12 +120,12 @@ def command(
         raise unable(error) from None
     supplies, digest = known.supplies, sha256_of(out / FILE)
     programs = "no programs" if without_programs else counted(len(COMMANDS) + len(supplies.plugins), "program")
-    told = (
+    text = (
         f"{out}: {counted(len(supplies.images), 'image')}, {counted(len(supplies.charts), 'chart file')}, "
         f"{counted(len(supplies.packages), 'package')}, {counted(len(supplies.weights), 'revision')} of weights "
         f"({size(sum(manifest.size for manifest in supplies.weights))}), {programs}"
         f"\nsha256 of {FILE}: {digest}"
     )
     record = {"folder": str(out), "sha256": digest}
-    context.say(f"{told}\nnext: carry it over, then: sitectl bundle verify {out}", record)
+    context.say(f"{text}\nnext: carry it over, then: sitectl bundle verify {out}", record)
     return 0

@@ -47,9 +47,9 @@ def command(context: CommandContext, *, folder: Path) -> int:
         )
     digest = sha256_of(folder / FILE)
     programs = "no programs" if inventory.programs is None else counted(len(inventory.programs), "program")
-    told = f"{folder}: whole, for {', '.join(inventory.sites)}: {counted(len(inventory.images), 'image')}, {programs}"
+    text = f"{folder}: whole, for {', '.join(inventory.sites)}: {counted(len(inventory.images), 'image')}, {programs}"
     context.say(
-        f"{told}\nsha256 of {FILE}: {digest}",
+        f"{text}\nsha256 of {FILE}: {digest}",
         {"sites": list(inventory.sites), "images": list(inventory.images), "sha256": digest},
     )
     return 0

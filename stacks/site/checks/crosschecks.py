@@ -53,7 +53,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
 
     malformed: a value has a wrong type, reported already; a check that cannot read it reports what it found before.
     """
-    told: list[Problem] = []
+    problems_so_far: list[Problem] = []
     for check in (
         _not_listed(values),
         _models_of_tenants(values, where),
@@ -88,11 +88,11 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         try:
             # One after the other: those before a value that cannot be read stay.
             for problem in check:
-                told.append(problem)
+                problems_so_far.append(problem)
         except (AttributeError, KeyError, TypeError, ValueError):
             if not malformed:
                 raise
-    return told
+    return problems_so_far
 
 
 def warnings(values: Mapping[str, Any]) -> list[Problem]:

@@ -25,10 +25,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What two machines, or two links of one, cannot both have; each mistake once."""
     machines = mapping(at(values, *MACHINES))
     nodes = list(machines_of(machines))
-    told: set[Path] = set()
+    reported: set[Path] = set()
     for problem in (*_shared(nodes), *_longhorn(machines, nodes), *_aliases(nodes), *_renamed(nodes)):
-        if problem.path not in told:
-            told.add(problem.path)
+        if problem.path not in reported:
+            reported.add(problem.path)
             yield problem
 
 

@@ -16,11 +16,11 @@ _OF_ADDRESSES = ("node_address", "dhcp", "addresses", "routes")
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Links that cannot work beside each other; each mistake once, however many machines inherit it."""
-    told: set[Problem] = set()
+    reported: set[Problem] = set()
     for machine in machines_of(at(values, *MACHINES)):
         for problem in (*_address(machine), *_names(machine), *_bonds(machine), *_vlans(machine)):
-            if problem not in told:
-                told.add(problem)
+            if problem not in reported:
+                reported.add(problem)
                 yield problem
 
 

@@ -34,11 +34,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="choose a subnet that no link is in",
         )
         del apart[key]
-    told: set[Path] = set()
+    reported: set[Path] = set()
     for machine in every_machine:
         for problem in _of_links(machine, machines, subnets, apart):
-            if problem.path not in told:
-                told.add(problem.path)
+            if problem.path not in reported:
+                reported.add(problem.path)
                 yield problem
 
 

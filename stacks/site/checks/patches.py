@@ -133,9 +133,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             if patch.get("kind") is not None:
                 yield from _of_document(where, patch)
                 continue
-            told = [*_of_fields(where, patch), *_of_kubelet(where, patch)]
-            yield from told
-            yield from program_flags.problems(where, patch, [problem.path for problem in told], _has_key)
+            reported = [*_of_fields(where, patch), *_of_kubelet(where, patch)]
+            yield from reported
+            yield from program_flags.problems(where, patch, [problem.path for problem in reported], _has_key)
             yield from _of_needed(where, patch, needed)
             yield from _of_manifests(where, patch)
 
@@ -189,11 +189,11 @@ def _own_rules() -> frozenset[str]:
 
 
 def _of_fields(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
-    told: set[tuple[str, ...]] = set()
+    reported: set[tuple[str, ...]] = set()
     for field, key in _SET_BY.items():
         place = _place(patch, field)
-        if place and place not in told:
-            told.add(place)
+        if place and place not in reported:
+            reported.add(place)
             yield _set_elsewhere((*path, *place), ".".join(place), key)
 
 

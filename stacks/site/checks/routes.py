@@ -19,7 +19,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Routes that cannot work; each once, however many machines inherit it."""
     machines = mapping(at(values, *MACHINES))
     subnets = of_nodes(mapping(machines.get("networks")))
-    told: set[Path] = set()
+    reported: set[Path] = set()
     admins = items(mapping(machines.get("firewall")).get("admins"))
     for machine in machines_of(machines):
         for problem in (
@@ -29,8 +29,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             *_sizes(machine),
             *_way_back(machine, subnets, [subnet for subnet in map(network, admins) if subnet]),
         ):
-            if problem.path not in told:
-                told.add(problem.path)
+            if problem.path not in reported:
+                reported.add(problem.path)
                 yield problem
 
 

@@ -89,8 +89,10 @@ def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDe
         site = SiteConfig.model_validate(values)
     except ValidationError as error:
         details = [(_path(detail), detail) for detail in error.errors()]
-    told = {path for path, _ in details}
-    details += [(path, detail) for path, detail in _coerced(values, SiteKey(annotation=SiteConfig)) if path not in told]
+    wrong = {path for path, _ in details}
+    details += [
+        (path, detail) for path, detail in _coerced(values, SiteKey(annotation=SiteConfig)) if path not in wrong
+    ]
     return (None if details else site), details
 
 

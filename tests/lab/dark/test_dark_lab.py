@@ -107,9 +107,9 @@ def test_up_names_an_image_that_the_mirror_lacks_and_goes_on_once_it_is_there(da
         model["pool"]["cpu"] = "110m"
     dark.file.write_text(yaml.safe_dump(document, sort_keys=False))
     with dark.pulumi_output(tmp_path / "output", "up", "--yes", "--skip-preview") as (process, output):
-        told = eventually(lambda: next((line for line in output() if "ImagePullBackOff" in line), None))
-        assert str(PICKER.path) in told
-        assert "NAME_UNKNOWN" in told or "MANIFEST_UNKNOWN" in told
+        reported = eventually(lambda: next((line for line in output() if "ImagePullBackOff" in line), None))
+        assert str(PICKER.path) in reported
+        assert "NAME_UNKNOWN" in reported or "MANIFEST_UNKNOWN" in reported
         away.rename(repository)
         assert process.wait(PATIENCE_S) == 0
     front = deploy.front(dark.lab)
@@ -125,8 +125,8 @@ def test_an_image_that_is_not_in_the_lock_fails_preview(packed: DarkSite) -> Non
         preview = packed.pulumi("preview", check=False)
     finally:
         lock.write_text(text)
-    for told in (refused.stdout + refused.stderr, preview.stdout + preview.stderr):
-        assert f"images.lock lacks 1 image of the site: {PICKER}" in told
+    for reported in (refused.stdout + refused.stderr, preview.stdout + preview.stderr):
+        assert f"images.lock lacks 1 image of the site: {PICKER}" in reported
     assert refused.returncode != 0
     assert preview.returncode != 0
 

@@ -53,7 +53,7 @@ def test_no_answer_is_longer_than_the_platforms_limit(vllm: RunningEngine) -> No
 
 
 def test_more_answers_than_the_queue_holds_are_refused_as_if_it_were_full(vllm: RunningEngine) -> None:
-    """It is told to try again, and no replica can ever take it: vLLM looks at its queue before it reads `n`."""
+    """It answers to try again, and no replica can ever take it: vLLM looks at its queue before it reads `n`."""
     answer = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": SEQUENCES + WAITING + 1})
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Service Unavailable")
     fits = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": 2}).json()

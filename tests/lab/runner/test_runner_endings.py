@@ -54,7 +54,7 @@ def test_second_delete_shortens_the_grace(core: client.CoreV1Api, namespace: str
     wait_gone(core, namespace, "deaf")
 
 
-def test_runner_that_is_told_to_end_ends_its_pods_and_its_successor_starts_them_again(
+def test_runner_that_must_end_ends_its_pods_and_its_successor_starts_them_again(
     bare_lab: Lab, core: client.CoreV1Api, namespace: str
 ) -> None:
     container, volumes = web(securityContext={"runAsUser": 1234})

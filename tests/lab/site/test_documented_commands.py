@@ -33,13 +33,13 @@ def run(site: Site, *words: str) -> str:
 @pytest.mark.parametrize(("page", "block"), _BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(_BLOCKS)])
 def test_a_documented_look_works(site: Site, page: Path, block: str) -> None:
     for command in block.splitlines():
-        told = run(site, "bash", "-c", command)
+        reported = run(site, "bash", "-c", command)
         # A selector that matches nothing succeeds too; a site without trouble has no events to show.
         silent = "/dev/null" in command or "get events" in command
-        assert silent or told.strip(), f"{page.name}: {command} says nothing"
+        assert silent or reported.strip(), f"{page.name}: {command} says nothing"
 
 
 def test_the_printed_environment_makes_pulumi_mean_the_lab(site: Site) -> None:
     by_hand = documented.shell('eval "$(.venv/bin/python -m lab env)"')
-    told = run(site, "bash", "-c", f"{by_hand} && pulumi stack --show-name")
-    assert told.splitlines()[-1] == session.STACK
+    reported = run(site, "bash", "-c", f"{by_hand} && pulumi stack --show-name")
+    assert reported.splitlines()[-1] == session.STACK

@@ -154,7 +154,7 @@ def steps(pulumi: Pulumi, file: tuple[str, str]) -> list[dict[str, Any]]:
 
 def test_a_preview_has_nothing_to_do(pulumi: Pulumi, steps: list[dict[str, Any]]) -> None:
     changes = {_key(step["urn"]): (step["op"], _paths(step)) for step in steps if step["op"] != "same"}
-    noticed = [_told(step) for step in steps if changes.get(_key(step["urn"])) != MEANT.get(_key(step["urn"]))]
+    noticed = [_described(step) for step in steps if changes.get(_key(step["urn"])) != MEANT.get(_key(step["urn"]))]
     assert not noticed, f"of {len(steps)} resources, a site would notice:\n" + "\n".join(noticed)
     assert changes == MEANT
     looked_at = {step["oldState"]["urn"] for step in steps if "oldState" in step}
@@ -195,7 +195,7 @@ def _paths(step: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(step.get("detailedDiff") or {}))
 
 
-def _told(step: Mapping[str, Any]) -> str:
+def _described(step: Mapping[str, Any]) -> str:
     keys = ", ".join(_paths(step) or step.get("diffReasons") or ())
     return f"  {step['op']} {step['urn']}" + (f": {keys}" if keys else "")
 

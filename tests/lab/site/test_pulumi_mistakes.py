@@ -36,7 +36,7 @@ def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "up
 
 
 @pytest.mark.parametrize("command", ["preview", "up"])
-def test_all_mistakes_of_a_site_are_told_with_file_and_key(pulumi: Pulumi, command: str) -> None:
+def test_all_mistakes_of_a_site_are_reported_with_file_and_key(pulumi: Pulumi, command: str) -> None:
     def edit(site: Document) -> None:
         site["models"]["glm-5-1"]["server"]["replica"] = 3
         site["models"]["qwen3-32b"]["server"]["replicas"] = 0

@@ -42,7 +42,7 @@ def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
     assert shown["rows"] == []
 
 
-def test_plan_refuses_what_it_is_told_to_refuse(site: Site, tmp_path: Path) -> None:
+def test_plan_refuses_what_it_must_refuse(site: Site, tmp_path: Path) -> None:
     """What cannot be undone is first and stops a job."""
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
     document["config"]["inference-platform:site"]["storage"]["storage_class"] = "another"

@@ -57,12 +57,12 @@ def test_the_twin_foretells_who_is_refused_and_how_long_others_wait(site: Site, 
     assert len(served) + len(refused) == len(answers)
     # A busy machine sends late: the twin gets the requests when they were sent.
     began = min(answer.started for answer in answers)
-    foretold = _foretold(sorted(answer.started - began for answer in answers))
-    share = foretold.refused / foretold.came
+    simulated = _foretold(sorted(answer.started - began for answer in answers))
+    share = simulated.refused / simulated.came
     assert share > 0.2, "the load is too small to tell anything"
     assert abs(len(refused) / len(answers) - share) < SHARE_BAND
-    wait_s, foretold_s = median(answer.first_token_s for answer in served), median(foretold.first_s)
-    assert foretold_s / WAIT_BAND < wait_s < foretold_s * WAIT_BAND
+    wait_s, simulated_s = median(answer.first_token_s for answer in served), median(simulated.first_s)
+    assert simulated_s / WAIT_BAND < wait_s < simulated_s * WAIT_BAND
 
 
 def _foretold(times: Sequence[float]) -> Counts:

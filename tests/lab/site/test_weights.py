@@ -71,10 +71,10 @@ def test_a_corrupt_file_ends_the_up_in_words_and_the_next_one_goes_on(
             pulumi = Pulumi(site.lab, tmp_path)
             failed = pulumi("up", "--yes", "--skip-preview", *pulumi.edited(moved), check=False)
             assert failed.returncode != 0
-            told = " ".join(f"{failed.stdout}{failed.stderr}".split())
-            assert f"{SHARD} of {SERVED.repository} from http://" in told
-            assert "is not the expected file: got sha256" in told
-            assert "Traceback" not in told
+            reported = " ".join(f"{failed.stdout}{failed.stderr}".split())
+            assert f"{SHARD} of {SERVED.repository} from http://" in reported
+            assert "is not the expected file: got sha256" in reported
+            assert "Traceback" not in reported
             assert revisions(core) == before
             assert not (volume(site, core) / "revisions" / NEXT / ".weights.json").exists()
             site.lab.hub_faults.unlink()

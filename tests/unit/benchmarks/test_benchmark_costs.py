@@ -73,7 +73,7 @@ def test_a_status_counts_as_failure_unless_it_is_fine(tmp_path: Path) -> None:
         ("kubectl diff --server-side", "kubectl"),
     ],
 )
-def test_processes_are_told_apart(command: str, wanted: str) -> None:
+def test_processes_are_distinguished(command: str, wanted: str) -> None:
     assert role(command) == wanted
 
 

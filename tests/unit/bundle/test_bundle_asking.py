@@ -87,8 +87,8 @@ def test_all_answers_share_the_total(asking: Asking, clock: Clock) -> None:
     assert clock.limits_s == [60, 40]
     with pytest.raises(BundleError, match="a chart was not asked for: time is up") as error:
         asking.once("third", "a chart", "third", clock.answers("text", 1))
-    assert (error.value.allowed, clock.limits_s) == ("100 s for all answers", [60, 40])
-    assert "--total-timeout" in error.value.fix
+    assert (error.value.problem.allowed, clock.limits_s) == ("100 s for all answers", [60, 40])
+    assert "--total-timeout" in error.value.problem.fix
     # What is known needs no time.
     with pytest.raises(NoAnswerError):
         asking.once("first", "a chart", "first", clock.answers("", 1))

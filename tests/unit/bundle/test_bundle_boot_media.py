@@ -44,9 +44,9 @@ def images(factory: ImageFactoryServer) -> list[FactoryImage]:
 
 def bring(factory: ImageFactoryServer, kind: Kind, folder: Path) -> tuple[dict[str, str], list[str]]:
     """What is there then, and the addresses that were fetched."""
-    told = list[str]()
-    digests = bring_boot_media(images(factory), kind, folder, told.append)
-    return digests, [line for line in told if "/image/" in line]
+    reported = list[str]()
+    digests = bring_boot_media(images(factory), kind, folder, reported.append)
+    return digests, [line for line in reported if "/image/" in line]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_the_factory_cannot_build_is_an_error_and_no_file(
     monkeypatch.setattr(FactoryContent, "medium", lambda *_: None)
     with pytest.raises(BundleError, match=r"metal-amd64\.iso cannot be fetched") as error:
         bring(factory, "iso", tmp_path)
-    assert error.value.got == "HTTP 404"
+    assert error.value.problem.got == "HTTP 404"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -99,4 +99,4 @@ def test_extensions_that_the_factory_lacks_are_an_error_that_offers_no_registry(
     unknown = replace(images(factory)[0], schematic=Schematic(extensions=("siderolabs/iscsi-tool",)))
     with pytest.raises(BundleError, match="the extensions do not fit") as error:
         bring_boot_media([unknown], "iso", tmp_path, lambda _: None)
-    assert error.value.fix.endswith("; or leave boot media out: --boot-media none")
+    assert error.value.problem.fix.endswith("; or leave boot media out: --boot-media none")

@@ -106,8 +106,8 @@ def test_another_content_is_refused_and_nothing_is_written(
         BundleError, match=r"inference-extension\.json out of https://.* is not the pinned one"
     ) as error:
         fetched(pins)
-    assert error.value.got == f"sha256 {_sha256(definitions_file(LAST, ''))}"
-    assert error.value.allowed == f"sha256 {pins.crds[RELEASE_FILE]}"
+    assert error.value.problem.got == f"sha256 {_sha256(definitions_file(LAST, ''))}"
+    assert error.value.problem.allowed == f"sha256 {pins.crds[RELEASE_FILE]}"
     assert not (tmp_path / "crds").exists()
 
 
@@ -151,11 +151,11 @@ def test_what_cannot_be_had_is_named_with_the_way_out(
         BundleError, match=r"helm cannot take oci://docker\.io/envoyproxy/ai-gateway-crds-helm v"
     ) as error:
         fetched(pins)
-    assert (error.value.got, "--from ADDRESS" in error.value.fix) == ("Error: no such chart", True)
+    assert (error.value.problem.got, "--from ADDRESS" in error.value.problem.fix) == ("Error: no such chart", True)
     helm.renders(FIRST)
     with pytest.raises(BundleError, match=r"manifests\.yaml cannot be fetched") as error:
         fetched(pins)
-    assert "gateway-api-inference-extension-v1.5.0.yaml" in error.value.fix
+    assert "gateway-api-inference-extension-v1.5.0.yaml" in error.value.problem.fix
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_program_that_is_no_helm_is_named(
         helm.program.chmod(mode)
     with pytest.raises(BundleError, match=what) as error:
         fetched(pins)
-    assert error.value.got.startswith(got)
+    assert error.value.problem.got.startswith(got)
     with pytest.raises(BundleError, match="no-such-helm is not on PATH"):
         Helm("no-such-helm", helm.program.parent).pull(Chart(chart="a", version="v1"), helm.program.parent, limit_s=1)
 

@@ -101,7 +101,7 @@ def test_a_foreign_inventory_is_one_error_that_names_each_place(
     (tmp_path / FILE).write_text(json.dumps({**WHOLE.model_dump(mode="json"), **wrong}))
     with pytest.raises(BundleError, match=r"bundle\.json is no inventory of a bundle") as error:
         read_inventory(tmp_path)
-    assert says in error.value.got
+    assert says in error.value.problem.got
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
@@ -111,7 +111,7 @@ def test_a_damaged_inventory_is_an_error(tmp_path: Path, content: bytes) -> None
         read_inventory(tmp_path)
 
 
-def test_everything_that_sites_need_and_a_bundle_lacks_is_told() -> None:
+def test_everything_that_sites_need_and_a_bundle_lacks_is_reported() -> None:
     raised = replace(
         SUPPLIES,
         packages=(

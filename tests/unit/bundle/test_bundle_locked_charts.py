@@ -80,9 +80,9 @@ def test_another_chart_of_the_same_version_is_refused_and_not_written(helm: Stan
     helm.program.with_name(f"helm.{NAMES[0]}").write_bytes(packed("another"))
     with pytest.raises(BundleError, match=r"gateway-helm v\S+ is not the chart that charts\.sha256 locks") as error:
         fetched(folder, helm)
-    assert error.value.got == f"sha256 {hashlib.sha256(packed('another')).hexdigest()}"
-    assert error.value.allowed == f"sha256 {hashlib.sha256(packed(NAMES[0])).hexdigest()}"
-    assert "remove its line from charts.sha256" in error.value.fix
+    assert error.value.problem.got == f"sha256 {hashlib.sha256(packed('another')).hexdigest()}"
+    assert error.value.problem.allowed == f"sha256 {hashlib.sha256(packed(NAMES[0])).hexdigest()}"
+    assert "remove its line from charts.sha256" in error.value.problem.fix
     assert not (folder.folder / NAMES[0]).exists()
     assert (folder.project / FILE).read_text() == lock
     # The fix: the line is removed, and the chart that is fetched next is locked.
@@ -131,7 +131,7 @@ def test_charts_of_a_folder_are_copied_if_they_are_whole(helm: StandInHelm, fold
     mirror.mkdir()
     with pytest.raises(BundleError, match=r"helm cannot take \./mirrored/gateway-helm-v.*\.tgz") as error:
         fetched(folder, helm, "mirrored")
-    assert error.value.fix.startswith("put the chart there")
+    assert error.value.problem.fix.startswith("put the chart there")
     for name in NAMES:
         (mirror / name).write_bytes(packed(name))
     assert fetched(folder, helm, "mirrored") == [*NAMES, FILE]

@@ -99,10 +99,10 @@ def test_everything_that_is_not_here_is_one_error_and_nothing_is_written(pulumi:
     with pytest.raises(BundleError, match="programs of the bundle are not on this machine") as error:
         programs.bring([KUBERNETES, COMMAND], tmp_path / "disk", lambda _: None)
     for part in ("no crane", "no pulumi-language-python beside pulumi", "no resource-command 1.2.1"):
-        assert part in error.value.what
-    assert "pulumi plugin install resource command v1.2.1" in error.value.fix
-    assert "--without-programs" in error.value.fix
-    assert "kubernetes" not in error.value.what + error.value.fix
+        assert part in error.value.problem.what
+    assert "pulumi plugin install resource command v1.2.1" in error.value.problem.fix
+    assert "--without-programs" in error.value.problem.fix
+    assert "kubernetes" not in error.value.problem.what + error.value.problem.fix
     assert not (tmp_path / "disk").exists()
 
 

@@ -35,11 +35,11 @@ def image(factory: str, schematic: Schematic) -> FactoryImage:
 
 
 def test_a_factory_knows_each_schematic_then_and_the_progress_names_them(factory: ImageFactoryServer) -> None:
-    told = list[str]()
+    reported = list[str]()
     for _ in range(2):
-        make_known([image(factory.url, PLANE), image(factory.url, HGX)], told.append)
+        make_known([image(factory.url, PLANE), image(factory.url, HGX)], reported.append)
     assert {PLANE.id, HGX.id} <= factory.content.schematics.keys()
-    assert told[:2] == [
+    assert reported[:2] == [
         f"  {factory.url}: schematic {schematic.id[:12]}... for Talos v1.13.9" for schematic in (PLANE, HGX)
     ]
 
@@ -58,4 +58,4 @@ def test_a_factory_that_is_away_is_an_error_with_the_way_out(factory: ImageFacto
     factory.close()
     with pytest.raises(BundleError, match=f"{factory.url}.*: no answer") as error:
         make_known([image(factory.url, PLANE)], lambda _: None, partial(ImageFactory, attempts=1))
-    assert "--from HOST[:PORT]" in error.value.fix
+    assert "--from HOST[:PORT]" in error.value.problem.fix

@@ -73,10 +73,10 @@ def test_the_reference_says_what_help_says() -> None:
         assert f"| {status.value} | {meaning} |" in text
 
 
-def test_the_rules_are_told_as_they_are() -> None:
+def test_the_rules_are_reported_as_they_are() -> None:
     text = (DOCS / "how-to" / "waive-a-rule.md").read_text()
-    told = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text, re.MULTILINE))
-    assert told == {rule.name: rule.says + (" Advice." if rule.level == "advice" else "") for rule in RULES}
+    reported = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text, re.MULTILINE))
+    assert reported == {rule.name: rule.says + (" Advice." if rule.level == "advice" else "") for rule in RULES}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)

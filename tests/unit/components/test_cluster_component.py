@@ -50,8 +50,8 @@ class Recorder(pulumi.runtime.Mocks):
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         self.calls.append(args)
         if " plan-all " in args.args["command"]:
-            told = {"change": self.change, "says": f"it is {self.change}"}
-            return {"stdout": json.dumps([told for _ in json.loads(args.args["stdin"])])}, []
+            reported = {"change": self.change, "says": f"it is {self.change}"}
+            return {"stdout": json.dumps([reported for _ in json.loads(args.args["stdin"])])}, []
         return {"stdout": "{}"}, []
 
 

@@ -40,7 +40,7 @@ def test_values_are_written_as_a_site_writes_them() -> None:
     assert [text for text in shown if re.search(r"True|False|``|\d{4,}\.0\b|e\+0", text)] == []
 
 
-def test_kinds_of_a_section_are_told_one_after_the_other() -> None:
+def test_kinds_of_a_section_are_reported_one_after_the_other() -> None:
     """`kind` was in one table six times, each with another value, and nothing showed that they are choices."""
     text = reference.REFERENCE.read_text()
     assert (
@@ -86,9 +86,9 @@ def test_the_schema_knows_every_key_of_the_committed_sites(file: Path) -> None:
 
 def test_the_annotated_sites_defaults_are_the_real_ones() -> None:
     text = (ROOT / "Pulumi.prod.yaml").read_text()
-    told = re.findall(r"# [^\n]*Default: ([^\n]+)\n\s+(\w+):", text)
-    assert len(told) > 15
-    for default, name in told:
+    reported = re.findall(r"# [^\n]*Default: ([^\n]+)\n\s+(\w+):", text)
+    assert len(reported) > 15
+    for default, name in reported:
         real = {key.default.strip("`") for path, key in KEYS.items() if path.rpartition(".")[2] == name}
         assert default in real, name
 

@@ -179,7 +179,7 @@ def test_make_and_lab_say_what_there_is() -> None:
     printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     described = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert described == set(re.findall(r"^  make ([a-z-]+) ", printed, re.MULTILINE))
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "lab", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert [name for name in cli.COMMAND_LINE.meanings if name not in told] == []
+    assert [name for name in cli.COMMAND_LINE.meanings if name not in reported] == []

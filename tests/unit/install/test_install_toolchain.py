@@ -60,7 +60,7 @@ def test_a_wheel_that_cannot_be_had_is_one_error(lab: Lab, tmp_path: Path, monke
     assert "put a new enough go on PATH" in failure.value.fix
 
 
-def test_another_kind_of_machine_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_kind_of_machine_is_reported_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(LabError, match="this machine is darwin/") as failure:
         toolchain.require_linux()

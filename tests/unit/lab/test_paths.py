@@ -35,7 +35,7 @@ def test_parts_of_a_lab_do_not_overlap(plan: NetworkPlan) -> None:
 
 
 @pytest.mark.parametrize("index", ["8", "-1", "two"])
-def test_index_out_of_range_is_told(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_out_of_range_is_reported(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_INDEX", index)
     with pytest.raises(LabError, match=f"LAB_INDEX is '{index}'; allowed: 0, 1, 2, 3, 4, 5, 6, 7"):
         Lab.from_environment()

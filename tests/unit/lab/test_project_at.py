@@ -72,7 +72,7 @@ def test_another_history_needs_another_revision(checkout: Path, revision: str) -
         pass
 
 
-def test_a_copy_without_history_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_copy_without_history_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(NoRevisionError, match="fix: clone the repository") as caught, project_at("main", tmp_path):
         pass
     assert "\n" not in str(caught.value)

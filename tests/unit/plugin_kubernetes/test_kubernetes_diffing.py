@@ -133,7 +133,7 @@ def test_config_maps_and_secrets_change_in_place_where_that_is_switched_on() -> 
         assert forces_replacement(("data", "a"), "x", fixed)
 
 
-def test_lists_and_patches_are_told_by_their_type() -> None:
+def test_lists_and_patches_are_reported_by_their_type() -> None:
     assert is_list(GroupVersionKind("apps", "v1", "DeploymentList"))
     assert not is_list(GroupVersionKind("example.com", "v1", "AllowList"))
     assert is_patch("kubernetes:core/v1:ConfigMapPatch", "ConfigMap")

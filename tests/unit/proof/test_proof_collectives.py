@@ -50,7 +50,7 @@ def test_pcie_is_what_public_measurements_have() -> None:
     assert 22.2 / 64 < links("l40s", 8).bytes_per_s / 32e9 < 41.1 / 64
 
 
-def test_gpus_with_links_of_their_own_are_told_from_cards() -> None:
+def test_gpus_with_links_of_their_own_are_known_from_cards() -> None:
     assert {name for name, gpu in GPUS.items() if gpu.linked_by_pcie} == {"l4", "l40s"}
 
 

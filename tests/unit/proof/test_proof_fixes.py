@@ -105,7 +105,7 @@ def test_more_replicas_of_another_layout_are_named_with_it() -> None:
     assert prove(replace(wanted, replicas=fix.proof.case.replicas)).case.layout == fix.proof.case.layout
 
 
-def test_what_does_not_fit_is_told_in_sums() -> None:
+def test_what_does_not_fit_is_reported_in_sums() -> None:
     """Weights, and what the engine keeps free: what is needed is both, and what the GPU offers is less."""
     (problem,) = prove(order("llama-3.3-70b", "h100-sxm", gpus=1)).problems
     needed, weights, reserved, offered = (float(size) for size in re.findall(r"(\d+\.\d) GB", problem.text))

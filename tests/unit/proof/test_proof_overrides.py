@@ -119,7 +119,7 @@ def test_the_fix_for_longer_answers_works() -> None:
     assert not [*broken_overrides(PROOF, raised)]
 
 
-def test_all_of_them_are_told_at_once() -> None:
+def test_all_of_them_are_reported_at_once() -> None:
     broken = broken_overrides(PROOF, serving(start_budget_s=1, picker_kv_threshold=1.0, gateway_max_tokens=10**6))
     assert sorted(problem.path[-1] for problem in broken) == [
         "gateway_max_tokens",

@@ -161,7 +161,7 @@ def test_declared_answers_are_never_cut() -> None:
     assert number(derive(proof, Serving(longest_stream_s=1)), "gateway_max_tokens") == expected
 
 
-def test_neither_replicas_nor_load_move_what_a_running_engine_was_told() -> None:
+def test_neither_replicas_nor_load_move_what_a_running_engine_got() -> None:
     """A replica more must not restart the others, which takes minutes each."""
     base = order("qwen3-32b-fp8", gpus=1, simple=True, load=CHAT, slo=Slo.of(ttft_p95_ms=20_000, itl_p95_ms=100))
     proofs = [prove(replace(base, replicas=replicas)) for replicas in range(4, 14)]

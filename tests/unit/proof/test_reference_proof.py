@@ -38,14 +38,14 @@ def ranged(figure: Figure) -> str:
 
 def proven(site_file: Path) -> dict[str, Mapping[str, Mapping[str, str]]]:
     """Model -> figures and settings by name, each with its unit."""
-    told: dict[str, Mapping[str, Mapping[str, str]]] = {}
+    reported: dict[str, Mapping[str, Mapping[str, str]]] = {}
     for name, model in plan_file(site_file).models.items():
         figures, settings = model.stable.proof.figures(), model.stable.settings
-        told[name] = {
+        reported[name] = {
             "figures": {key: ranged(figure) for key, figure in figures.items()},
             "settings": {key: f"{rounded(setting.value)} {setting.unit}".rstrip() for key, setting in settings.items()},
         }
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(

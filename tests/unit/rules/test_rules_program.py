@@ -111,10 +111,10 @@ def test_a_sovereign_site_can_keep_its_own_rules(outcomes: dict[str, Any], site:
         for container in resource["inputs"]["spec"]["template"]["spec"]["containers"]
         if container["name"] == "engine"
     ]
-    told = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    reported = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     assert len(engines) == 2
     for variables in engines:
-        assert told.items() <= variables.items()
+        assert reported.items() <= variables.items()
 
 
 def test_a_sovereign_site_may_not_ask_the_hub(outcomes: dict[str, Any]) -> None:
@@ -217,15 +217,15 @@ def test_a_rules_file_with_mistakes_is_one_error_with_all_of_them(outcomes: dict
 
 
 def test_sitectl_says_each_mistake_of_each_site(project: Path) -> None:
-    told = run(project, "rules", "misspelt", "unclosed", "broken")
-    assert told.status == 1
+    reported = run(project, "rules", "misspelt", "unclosed", "broken")
+    assert reported.status == 1
     for part in ("rules.misspelt.yaml:3:sovereing", "rules.unclosed.yaml:1", "broken: 2 broken"):
-        assert part in told.out, part
-    assert str(project) not in told.out
+        assert part in reported.out, part
+    assert str(project) not in reported.out
 
 
 def test_a_site_that_breaks_a_rule_can_still_be_rendered(project: Path, tmp_path: Path) -> None:
     """To fix the site, an engineer needs to see what it declares."""
-    told = run(project, "render", "broken", "--out", str(tmp_path))
-    assert told.status == 0
+    reported = run(project, "render", "broken", "--out", str(tmp_path))
+    assert reported.status == 0
     assert (tmp_path / "broken" / "inference-models" / "deployment.apps_glm-5-1-epp.yaml").is_file()

@@ -33,6 +33,6 @@ def test_other_images_are_not_guessed(image: str) -> None:
     assert "lab/runner/images.py" in message
 
 
-def test_a_name_that_is_none_is_told() -> None:
+def test_a_name_that_is_none_is_reported() -> None:
     with pytest.raises(ImageError, match="has a digest that is no sha256"):
         program_of("registry.k8s.io/kubectl@sha256:abc")

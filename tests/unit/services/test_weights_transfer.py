@@ -118,8 +118,8 @@ def test_the_lock_decides_whatever_a_mirror_serves(tmp_path: Path) -> None:
         assert failure.status == Exit.CORRUPT
         assert f"expected {_sha256(FILES[LARGE])}" in str(failure)
         site.emulated.content = lambda *_: {**FILES, "tokenizer.json": b"{}"}
-        assert "tokenizer.json" in (told := str(refused(site.program(site.order(lock=locked)))))
-        assert f"got 2 bytes, expected {len(FILES['tokenizer.json'])} bytes" in told
+        assert "tokenizer.json" in (reported := str(refused(site.program(site.order(lock=locked)))))
+        assert f"got 2 bytes, expected {len(FILES['tokenizer.json'])} bytes" in reported
         site.emulated.content = lambda *_: FILES
         site.program(site.order(lock=locked)).run()
         assert site.is_whole()

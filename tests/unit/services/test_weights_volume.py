@@ -125,9 +125,9 @@ def test_a_server_does_not_start_on_a_folder_that_is_not_whole(
         assert callable(spoil)
         spoil(site.folder)
         assert main(check, {}) == Exit.INCOMPLETE
-        told = capsys.readouterr().err
-        assert says in told
-        assert "kubectl logs job/chat-weights" in told
+        reported = capsys.readouterr().err
+        assert says in reported
+        assert "kubectl logs job/chat-weights" in reported
         site.program().run()
         assert main(check, {}) == Exit.OK
 

@@ -124,7 +124,7 @@ def test_addresses_of_lab_0_move_and_no_others(lab: Lab, text: str, expected: st
     assert session.moved(text, replace(lab, index=5).network) == expected
 
 
-def test_services_settle_in_a_second_unless_told_otherwise(lab: Lab, outside: dict[str, str]) -> None:
+def test_services_settle_in_a_second_unless_set_otherwise(lab: Lab, outside: dict[str, str]) -> None:
     assert session.settings(lab, outside)[SETTLE_VARIABLE] == "1"
     assert session.settings(lab, {**outside, SETTLE_VARIABLE: "10"})[SETTLE_VARIABLE] == "10"
 

@@ -48,7 +48,7 @@ def judged_or_refused(count: int, file: Path) -> None:
             assert markdown.document([copy.deepcopy(report)])
         except SitectlError as error:
             refused += 1
-            assert error.what and error.fix
+            assert error.problem.what and error.problem.fix
         except Exception as failure:
             keep = file.with_name(f"case-{number}.json")
             keep.write_bytes(file.read_bytes())
@@ -79,7 +79,7 @@ def test_a_strange_preview_is_judged_or_refused(tmp_path: Path, case: str) -> No
         report = of_preview_document("rack", saved_previews.read(file))
     except SitectlError as error:
         assert case in REFUSED
-        assert error.what and error.fix and "Error(" not in error.what
+        assert error.problem.what and error.problem.fix and "Error(" not in error.problem.what
     else:
         assert case not in REFUSED
         assert words.plan(report) and markdown.document([report])

@@ -20,21 +20,21 @@ OFFERS = ("--offer", "l40s=1.1", "--offer", "b200=6.5", "--offer", "h100-sxm=2.5
 
 
 def test_every_kind_is_looked_at_and_the_sites_own_has_its_price(checkout_folder: Path) -> None:
-    told = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", "--json").data["kinds"]
-    assert {kind["gpu"] for kind in told} == set(GPUS)
-    assert [kind["gpu"] for kind in told if kind["here"]] == ["h200-sxm"]
-    assert [kind["gpu"] for kind in told if kind["per_hour"]] == ["h200-sxm"]
+    reported = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", "--json").data["kinds"]
+    assert {kind["gpu"] for kind in reported} == set(GPUS)
+    assert [kind["gpu"] for kind in reported if kind["here"]] == ["h200-sxm"]
+    assert [kind["gpu"] for kind in reported if kind["per_hour"]] == ["h200-sxm"]
 
 
 def test_the_cheapest_that_holds_comes_first(checkout_folder: Path) -> None:
-    told = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", *OFFERS, "--json").data["kinds"]
-    costs = [kind["per_hour"] for kind in told if kind["verdict"] != "fails"]
+    reported = run(checkout_folder, "advise", "--site", "prod", "qwen3-32b", *OFFERS, "--json").data["kinds"]
+    costs = [kind["per_hour"] for kind in reported if kind["verdict"] != "fails"]
     assert len(costs) == 4
     assert costs == sorted(costs)
     # One GPU of 3.5 an hour and its share of 10.2 kW at 0.25 a kilowatt-hour on the site's own kind.
-    (own,) = (kind for kind in told if kind["here"])
+    (own,) = (kind for kind in reported if kind["here"])
     assert own["per_hour"] == pytest.approx(own["gpus"] * (3.5 + own_power_kw() * 0.25))
-    assert all(kind["figures"]["ttft_p95"]["value"] <= 6000 for kind in told)
+    assert all(kind["figures"]["ttft_p95"]["value"] <= 6000 for kind in reported)
 
 
 def own_power_kw() -> float:
@@ -151,8 +151,8 @@ def test_drafts_can_be_asked_for_before_they_are_written(checkout_folder: Path) 
 @pytest.mark.row("002.08", "003.03")
 def test_quantised_weights_can_be_asked_for(checkout_folder: Path) -> None:
     asked = ("advise", "--site", "prod", "llama-3.3-70b", "--requests-per-s", "1", "--offer", "a100-80gb=2", "--json")
-    told = run(checkout_folder, *asked, "--quantization", "fp8_per_tensor").data["kinds"]
-    by_gpu = {kind["gpu"]: kind for kind in told}
+    reported = run(checkout_folder, *asked, "--quantization", "fp8_per_tensor").data["kinds"]
+    by_gpu = {kind["gpu"]: kind for kind in reported}
     assert by_gpu["h200-sxm"]["figures"]["weights_per_gpu"]["value"] < 75
     assert "no FP8 units" in by_gpu["a100-80gb"]["why_not"]
     text = run(checkout_folder, *asked[:-1], "--quantization", "fp8_per_tensor").out

@@ -95,8 +95,8 @@ def test_the_pages_commands_list_what_a_site_takes(locked: Path, monkeypatch: py
 
 def test_every_image_of_the_resource_graph_is_in_the_list(project: Path) -> None:
     """What the plan says that a site runs is what its program declares, so that a preview needs no second look."""
-    told = run(project, "bundle", "list", "prod", "--json").data["images"]
-    by_addition = [row["image"] for row in told if any(" " in user and "/" in user for user in row["used_by"])]
+    reported = run(project, "bundle", "list", "prod", "--json").data["images"]
+    by_addition = [row["image"] for row in reported if any(" " in user and "/" in user for user in row["used_by"])]
     assert by_addition == []
 
 
@@ -131,11 +131,11 @@ def test_an_error_about_a_chart_names_the_option_for_charts(project: Path, crane
     helm.write_text("#!/bin/sh\nexit 1\n")
     helm.chmod(0o755)
     options = ("--from", MIRROR, "--crane", str(crane.program), "--helm", str(helm))
-    told = run(project, "bundle", "lock", "prod", *options).err
-    assert "helm cannot take gpu-operator" in told
-    assert ": --charts-from ADDRESS" in told
-    told = run(project, "bundle", "lock", "prod", *options, "--charts-from", "no-such-folder").err
-    assert "--charts-from: no-such-folder is no folder here" in told
+    reported = run(project, "bundle", "lock", "prod", *options).err
+    assert "helm cannot take gpu-operator" in reported
+    assert ": --charts-from ADDRESS" in reported
+    reported = run(project, "bundle", "lock", "prod", *options, "--charts-from", "no-such-folder").err
+    assert "--charts-from: no-such-folder is no folder here" in reported
 
 
 def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(locked: Path) -> None:
@@ -145,8 +145,8 @@ def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(
     envoy = next(line for line in now.splitlines() if "cilium-envoy" in line)
     earlier = f"quay.io/cilium/cilium-envoy:v1.30.1@{digest_of('earlier')} cilium@1.17.0"
     lock.write_text(now.replace(envoy, earlier).replace(OPERATOR_RELEASE, "gpu_operator@v25.1.0"))
-    assert "quay.io/cilium/cilium-envoy (chart cilium " in (told := run(locked, "validate", "prod").out)
-    assert f"k8s-device-plugin (chart gpu_operator {PINS.charts.gpu_operator.version})" in told
+    assert "quay.io/cilium/cilium-envoy (chart cilium " in (reported := run(locked, "validate", "prod").out)
+    assert f"k8s-device-plugin (chart gpu_operator {PINS.charts.gpu_operator.version})" in reported
     # What is packed then is what runs then.
     assert "quay.io/cilium/cilium-envoy" in images_of(locked)
     assert "quay.io/cilium/cilium-envoy:v1.30.1" not in images_of(locked)
@@ -288,7 +288,7 @@ def test_a_packed_folder_is_whole_and_is_the_source_of_a_registry(
     assert len(list(packed.glob("weights/*/*/revisions/*/config.json"))) == 2
 
 
-def test_each_spoiled_or_missing_file_of_a_bundle_is_told(packed: Path, behind: Path) -> None:
+def test_each_spoiled_or_missing_file_of_a_bundle_is_reported(packed: Path, behind: Path) -> None:
     victims = [
         next(packed.glob("images/docker.io/vllm/vllm-openai/*/blobs/sha256/*")),
         next(packed.glob("charts/longhorn-*.tgz")),
@@ -304,7 +304,7 @@ def test_each_spoiled_or_missing_file_of_a_bundle_is_told(packed: Path, behind: 
         assert part in result.err
 
 
-def test_a_bundle_that_lacks_what_the_site_needs_now_is_told(packed: Path, behind: Path) -> None:
+def test_a_bundle_that_lacks_what_the_site_needs_now_is_reported(packed: Path, behind: Path) -> None:
     inventory = json.loads((packed / INVENTORY).read_text())
     gone = inventory["images"].pop()
     (packed / INVENTORY).write_text(json.dumps(inventory))

@@ -51,8 +51,8 @@ def own(helm: StandInHelm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHelm) -> None:
     program, option, package, *words = documented.argv("python -m sitectl bundle")
     assert (program, option, package) == ("python", "-m", "sitectl")
-    told = run(own, *words, "--helm", str(helm.program))
-    assert told.status == Exit.OK, told.out
+    reported = run(own, *words, "--helm", str(helm.program))
+    assert reported.status == Exit.OK, reported.out
     files = sorted(
         path.relative_to(own).as_posix() for path in own.rglob("*.bundle/**/*.*") if path.name != "SHA256SUMS"
     )
@@ -73,8 +73,8 @@ def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHel
 def test_one_site_with_a_mirror_of_the_command_line(own: Path, helm: StandInHelm) -> None:
     assert run(own, "init", "berlin").status == Exit.OK
     _, _, _, *words = documented.argv("python -m sitectl bundle berlin")
-    told = run(own, *words, "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
-    assert (told.status, len(told.data["written"])) == (Exit.OK, 3)
+    reported = run(own, *words, "--helm", str(helm.program), "--from", "https://hub.example/charts", "--json")
+    assert (reported.status, len(reported.data["written"])) == (Exit.OK, 3)
     assert all("https://hub.example/charts" in call for call in helm.asked())
     assert not (own / ".lab").exists()
 
@@ -84,8 +84,8 @@ def test_charts_are_pulled_for_a_site_without_a_registry(own: Path, helm: StandI
     names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in pins]
     assert len(names) < len(list(versions.load().charts)), "no chart that no site installs"
     helm.has_charts(*names)
-    told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
-    assert told.status == Exit.OK
+    reported = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
+    assert reported.status == Exit.OK
     assert sorted(path.name for path in (own / ".bundle" / "charts").iterdir()) == sorted(names)
 
 
@@ -97,12 +97,12 @@ def test_a_folder_without_sites_gets_the_definitions(own: Path, helm: StandInHel
 
 
 def test_what_cannot_be_fetched_is_one_error_with_the_way_out(own: Path, helm: StandInHelm) -> None:
-    told = run(own, "bundle", "prod", "--helm", "/no/such/helm")
-    assert told.status == Exit.UNABLE
-    assert "error: there is no /no/such/helm\n  fix: install helm 3.8 or later" in told.err
+    reported = run(own, "bundle", "prod", "--helm", "/no/such/helm")
+    assert reported.status == Exit.UNABLE
+    assert "error: there is no /no/such/helm\n  fix: install helm 3.8 or later" in reported.err
     helm.program.with_name("helm.rendered").write_text("kind: List")
-    told = run(own, "bundle", "prod", "--helm", str(helm.program))
-    assert "error: ai-gateway-crds-helm v1.0.0 holds no CustomResourceDefinition" in told.err
+    reported = run(own, "bundle", "prod", "--helm", str(helm.program))
+    assert "error: ai-gateway-crds-helm v1.0.0 holds no CustomResourceDefinition" in reported.err
     assert not (own / ".bundle").exists()
 
 
@@ -122,11 +122,11 @@ def test_an_address_that_is_none_is_refused_before_anything_is_asked(
 ) -> None:
     monkeypatch.chdir(own)
     asked = len(helm.asked())
-    told = run(own, "bundle", "prod", "--helm", str(helm.program), f"--from={address}", "--json")
-    assert told.status == Exit.USAGE
-    assert what in told.data["error"]["what"]
-    assert fix in told.data["error"]["fix"]
-    assert "hunter2" not in told.out + told.err
+    reported = run(own, "bundle", "prod", "--helm", str(helm.program), f"--from={address}", "--json")
+    assert reported.status == Exit.USAGE
+    assert what in reported.data["error"]["what"]
+    assert fix in reported.data["error"]["fix"]
+    assert "hunter2" not in reported.out + reported.err
     assert len(helm.asked()) == asked
 
 
@@ -135,44 +135,44 @@ def test_paths_of_the_command_line_count_from_where_the_user_is(
 ) -> None:
     (own / "below" / "mirrored").mkdir(parents=True)
     monkeypatch.chdir(own / "below")
-    told = run(own, "bundle", "prod", "--helm", "../../helm", "--from", "mirrored")
-    assert told.status == Exit.OK, told.err
+    reported = run(own, "bundle", "prod", "--helm", "../../helm", "--from", "mirrored")
+    assert reported.status == Exit.OK, reported.err
     assert helm.asked()[0][2].startswith(f"{own}/below/mirrored/ai-gateway-crds-helm-v")
 
 
 def test_a_folder_outside_of_the_project_is_named_whole(own: Path, helm: StandInHelm, tmp_path: Path) -> None:
     edit(own, "prod", crds={"folder": str(tmp_path / "shared")})
-    told = run(own, "bundle", "prod", "--helm", str(helm.program), "--json")
-    assert told.status == Exit.OK, told.err
-    assert f"{tmp_path}/shared/gateway-api.json" in told.data["written"]
+    reported = run(own, "bundle", "prod", "--helm", str(helm.program), "--json")
+    assert reported.status == Exit.OK, reported.err
+    assert f"{tmp_path}/shared/gateway-api.json" in reported.data["written"]
 
 
 def test_the_folder_that_it_fills_is_no_source_of_definitions(own: Path, helm: StandInHelm) -> None:
     """A site that installs the charts out of it needs definitions before there are any."""
     edit(own, "prod", charts={"mirror": "./.bundle/charts/"})
     helm.has_charts(*(f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts))
-    told = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
-    assert told.status == Exit.OK, told.err
+    reported = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
+    assert reported.status == Exit.OK, reported.err
     assert helm.asked()[0][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
 
 
 def test_a_site_that_fails_leaves_the_others_theirs(own: Path, helm: StandInHelm) -> None:
     """A job of CI goes on to the previews, where each such site has its own error."""
     edit(own, "lab", replicas="many")
-    told = run(own, "bundle", "--helm", str(helm.program))
-    assert told.status == Exit.REFUSED
-    assert "Pulumi.lab.yaml: 1 error in the site" in told.err
+    reported = run(own, "bundle", "--helm", str(helm.program))
+    assert reported.status == Exit.REFUSED
+    assert "Pulumi.lab.yaml: 1 error in the site" in reported.err
     assert (own / ".bundle" / "crds" / "gateway-api.json").is_file()
     shutil.rmtree(own / ".bundle")
     helm.program.with_name("helm.rendered").unlink()
-    told = run(own, "bundle", "--helm", str(helm.program))
-    assert told.err.count("error: ") == 1
-    assert told.err.splitlines()[-1] == "also failed: prod"
+    reported = run(own, "bundle", "--helm", str(helm.program))
+    assert reported.err.count("error: ") == 1
+    assert reported.err.splitlines()[-1] == "also failed: prod"
     shutil.copy(ROOT / "Pulumi.lab.yaml", own)
-    told = run(own, "bundle", "--helm", str(helm.program), "--json")
-    assert told.status == Exit.UNABLE
-    assert told.data["error"]["what"].startswith("lab: helm cannot take ./.lab/bundle/charts/")
-    assert told.data["error"]["what"].endswith("; also failed: prod")
+    reported = run(own, "bundle", "--helm", str(helm.program), "--json")
+    assert reported.status == Exit.UNABLE
+    assert reported.data["error"]["what"].startswith("lab: helm cannot take ./.lab/bundle/charts/")
+    assert reported.data["error"]["what"].endswith("; also failed: prod")
 
 
 def test_doctor_looks_for_definitions_where_the_sites_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,19 +222,19 @@ def test_a_chart_that_was_packed_again_is_refused_by_command_and_program(
     shutil.rmtree(own / ".bundle" / "store")
     packed_again.unlink()
     helm.program.with_name(f"helm.{names[0]}").write_bytes(packed("of the same version"))
-    told = run(own, *words, "--json")
-    assert told.status == Exit.UNABLE
-    assert set(told.data["error"]) == {"what", "got", "allowed", "fix"}
+    reported = run(own, *words, "--json")
+    assert reported.status == Exit.UNABLE
+    assert set(reported.data["error"]) == {"what", "got", "allowed", "fix"}
 
 
 def test_sites_wait_for_a_silent_registry_once(own: Path, helm: StandInHelm) -> None:
     assert run(own, "init", "berlin").status == Exit.OK
     edit(own, "prod", charts={"mirror": "oci://docker.io/envoyproxy"})
     helm.program.write_text('#!/bin/sh\necho "$2" >>"$0.calls"\nexec sleep 600\n')
-    told = run(own, "bundle", "berlin", "prod", "--helm", str(helm.program), "--timeout", "0.2")
-    assert told.status == Exit.UNABLE
-    assert "gave no answer within" in told.err
-    assert "also failed: prod" in told.err
+    reported = run(own, "bundle", "berlin", "prod", "--helm", str(helm.program), "--timeout", "0.2")
+    assert reported.status == Exit.UNABLE
+    assert "gave no answer within" in reported.err
+    assert "also failed: prod" in reported.err
     assert helm.program.with_name("helm.calls").read_text().count("\n") == 1
     wrong = run(own, "bundle", "--timeout", "0")
     assert (wrong.status, "--timeout" in wrong.err) == (Exit.USAGE, True)

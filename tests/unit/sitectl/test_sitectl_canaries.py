@@ -62,9 +62,9 @@ def _as_name(section: Any, key: Any, secret: str) -> bool:
 
 
 def is_silent(result: CommandResult, path: object) -> None:
-    told = (result.out + result.err).lower()
-    assert not [trace for trace in TRACES if trace in told], f"{path}: {told}"
-    assert "traceback" not in told and "has a bug" not in told, f"{path}: {told}"
+    reported = (result.out + result.err).lower()
+    assert not [trace for trace in TRACES if trace in reported], f"{path}: {reported}"
+    assert "traceback" not in reported and "has a bug" not in reported, f"{path}: {reported}"
 
 
 def nowhere_printed(own: Path, step: int) -> None:

@@ -243,7 +243,7 @@ def test_files_of_the_folder_that_are_none_are_refused(
     assert "Traceback" not in outcome.err
 
 
-def test_the_answer_s_default_length_is_told(own: Path, tmp_path: Path) -> None:
+def test_the_answer_s_default_length_is_reported(own: Path, tmp_path: Path) -> None:
     path = snapshot(tmp_path)
     (path / "generation_config.json").write_text(json.dumps({"max_new_tokens": 2048}))
     assert "ends answers at 2,048 tokens" in add(own, path).out

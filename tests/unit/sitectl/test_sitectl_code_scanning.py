@@ -78,10 +78,10 @@ def test_annotations_name_file_line_and_fix(wrong: Path) -> None:
     assert result.status == 1
     at = lines(wrong / "Pulumi.bad.yaml", "glm-5,1%", "priority: high")
     starts = [f"::error file=Pulumi.bad.yaml,line={line},title=site-file::" for line in at]
-    told = result.out.splitlines()
-    assert [line[: len(start)] for line, start in zip(told, starts, strict=True)] == starts
-    assert "glm-5,1%25" in told[0]
-    assert all("%0A  fix: " in line for line in told)
+    reported = result.out.splitlines()
+    assert [line[: len(start)] for line, start in zip(reported, starts, strict=True)] == starts
+    assert "glm-5,1%25" in reported[0]
+    assert all("%0A  fix: " in line for line in reported)
 
 
 def test_what_is_right_says_nothing(wrong: Path) -> None:

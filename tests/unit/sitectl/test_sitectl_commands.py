@@ -150,11 +150,11 @@ def test_versions_name_every_pin(checkout_folder: Path) -> None:
 
 def test_versions_tells_a_digest_from_a_version(checkout_folder: Path) -> None:
     """Cilium's manifest and the CRD files are pinned by content; 64 digits stood there as if they were versions."""
-    told = dict(line.split(maxsplit=1) for line in run(checkout_folder, "versions").out.splitlines())
+    reported = dict(line.split(maxsplit=1) for line in run(checkout_folder, "versions").out.splitlines())
     pinned = versions.load()
-    assert (told["talos"], told["cilium.manifest"]) == (pinned.talos, f"sha256:{pinned.cilium.manifest}")
+    assert (reported["talos"], reported["cilium.manifest"]) == (pinned.talos, f"sha256:{pinned.cilium.manifest}")
     bare = re.compile(r"[0-9a-f]{64}")
-    assert [name for name, value in told.items() if bare.fullmatch(value)] == []
+    assert [name for name, value in reported.items() if bare.fullmatch(value)] == []
     assert run(checkout_folder, "versions", "--json").data["cilium.manifest"] == pinned.cilium.manifest
 
 
@@ -201,9 +201,9 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"start_budget_s": override}}})
     result = run(own, "validate", "berlin")
     assert result.status == Exit.REFUSED
-    told = " ".join((result.out + result.err).split())
-    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in told
-    assert "got 60 s; allowed: from 155 to 1,000,000,000 fix: write at least 155" in told
+    reported = " ".join((result.out + result.err).split())
+    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in reported
+    assert "got 60 s; allowed: from 155 to 1,000,000,000 fix: write at least 155" in reported
 
 
 def test_help_teaches() -> None:

@@ -55,15 +55,18 @@ def explained(folder: Path, *words: str) -> Any:
 def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
     shown = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
     known = prod.models["qwen3-32b"].stable.settings
-    told = {entry["setting"]: entry for entry in shown["settings"]}
-    assert set(told) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
-    for name, entry in told.items():
+    reported = {entry["setting"]: entry for entry in shown["settings"]}
+    assert set(reported) >= {"max_num_seqs", "max_model_len", "max_num_batched_tokens", "kv_cache_dtype"}
+    for name, entry in reported.items():
         assert entry["at"].partition("=")[2] == str(known[name].value)
         assert entry["formula"] == known[name].formula
         assert entry["key"] == f"models.qwen3-32b.settings.{name}"
-    assert told["max_num_seqs"]["inputs"]["cache_bytes_per_gpu"] > 1e9
-    again = explained(checkout_folder, told["max_num_seqs"]["key"])
-    assert (again["formula"], again["inputs"]) == (told["max_num_seqs"]["formula"], told["max_num_seqs"]["inputs"])
+    assert reported["max_num_seqs"]["inputs"]["cache_bytes_per_gpu"] > 1e9
+    again = explained(checkout_folder, reported["max_num_seqs"]["key"])
+    assert (again["formula"], again["inputs"]) == (
+        reported["max_num_seqs"]["formula"],
+        reported["max_num_seqs"]["inputs"],
+    )
 
 
 def test_one_value_alone_and_in_words(checkout_folder: Path) -> None:
@@ -129,5 +132,5 @@ def test_an_override_says_its_reason(prod: SitePlan) -> None:
     override = {"max_num_seqs": {"value": 8, "reason": "the team wants short queues"}}
     words = {"name": "a", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "tenants": {}}
     site = plan_values({**words, "models": {"m": {"catalogue": "qwen3-32b-fp8", "overrides": override}}}, "a")
-    (told,) = derivations(deployment("m", []), site, ARGS, ["--max-num-seqs=8"])
-    assert (told["origin"], told["reason"]) == ("override", "the team wants short queues")
+    (reported,) = derivations(deployment("m", []), site, ARGS, ["--max-num-seqs=8"])
+    assert (reported["origin"], reported["reason"]) == ("override", "the team wants short queues")

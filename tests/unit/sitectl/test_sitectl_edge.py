@@ -39,7 +39,7 @@ def process(folder: Path, *words: str, root: Path = ROOT, **environment: str) ->
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def is_told(result: CommandResult, status: Exit, says: str) -> None:
+def is_reported(result: CommandResult, status: Exit, says: str) -> None:
     assert result.status == status, result
     assert says in result.err
     assert "fix: " in result.err
@@ -69,7 +69,7 @@ def own(tmp_path: Path) -> Path:
 def test_plan_refuses_what_is_no_preview(own: Path, content: bytes | None, says: str) -> None:
     file = own / "preview.json"
     file.mkdir() if content is None else file.write_bytes(content)
-    is_told(run(own, "plan", "lab", "--from", str(file)), Exit.USAGE, says)
+    is_reported(run(own, "plan", "lab", "--from", str(file)), Exit.USAGE, says)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_plan_tells_of_a_pulumi_that_does_not_answer(
 def test_render_refuses_a_file_in_the_place_of_its_folder(checkout_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text("mine\n")
-    is_told(run(checkout_folder, "render", "lab", "--out", str(file)), Exit.USAGE, f"{file} is a file")
-    is_told(run(checkout_folder, "render", "lab", "--out", str(file / "below")), Exit.USAGE, f"{file} is a file")
+    is_reported(run(checkout_folder, "render", "lab", "--out", str(file)), Exit.USAGE, f"{file} is a file")
+    is_reported(run(checkout_folder, "render", "lab", "--out", str(file / "below")), Exit.USAGE, f"{file} is a file")
     assert file.read_text() == "mine\n"
 
 
-def test_a_full_disk_behind_the_output_is_told(own: Path) -> None:
+def test_a_full_disk_behind_the_output_is_reported(own: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "sitectl", "docs", "--project", str(own)],
@@ -132,7 +132,7 @@ def test_an_interrupt_during_imports_is_silent(tmp_path: Path, module: str) -> N
     assert (result.status, result.out, result.err) == (Exit.INTERRUPTED, "", "")
 
 
-def test_a_fifo_as_a_sites_file_is_told_and_not_waited_for(own: Path) -> None:
+def test_a_fifo_as_a_sites_file_is_reported_and_not_waited_for(own: Path) -> None:
     os.mkfifo(own / "Pulumi.pipe.yaml")
     result = process(ROOT, "validate", "--project", str(own), "pipe")
     assert (result.status, "a FIFO, not a file" in result.out) == (Exit.REFUSED, True)
@@ -165,12 +165,12 @@ def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) ->
     (copy / "stacks" / "facts" / "versions.yaml").unlink()
     for words in (["validate"], ["rules"], ["init", "oslo"], ["doctor"]):
         result = process(copy, *words, root=copy)
-        told = result.out + result.err
-        assert (result.status, "stacks/facts/versions.yaml: 1 error in the file" in told) == (Exit.REFUSED, True), (
+        listed = result.out + result.err
+        assert (result.status, "stacks/facts/versions.yaml: 1 error in the file" in listed) == (Exit.REFUSED, True), (
             result
         )
-        assert "change the argument" not in told and "Traceback" not in told
-    assert "bad   site lab" in told and "ok    python" in told, "doctor goes on"
+        assert "change the argument" not in listed and "Traceback" not in listed
+    assert "bad   site lab" in listed and "ok    python" in listed, "doctor goes on"
 
 
 def test_a_site_that_is_a_link_to_nowhere_stops_no_other_site(own: Path) -> None:

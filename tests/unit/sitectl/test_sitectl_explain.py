@@ -139,10 +139,10 @@ def test_explain_with_a_mistake_says_the_near_one(checkout_folder: Path, words: 
 
 def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
-    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
-    assert told["origin"] == "derived"
-    assert told["inputs"]["cache_bytes_per_gpu"] > 1e9
-    assert told["rendered"] == "yes: argument of the engine, --max-num-seqs"
+    reported = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
+    assert reported["origin"] == "derived"
+    assert reported["inputs"]["cache_bytes_per_gpu"] > 1e9
+    assert reported["rendered"] == "yes: argument of the engine, --max-num-seqs"
     idle = json.loads(
         run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.autoscale_queue_tokens").out
     )
@@ -152,7 +152,7 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     )
     assert (window["value"], window["inputs"]) == (155, {"cold_start_s": 155})
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings").out)
-    assert everything["max_num_seqs"] == {name: told[name] for name in ("value", "unit", "origin")}
+    assert everything["max_num_seqs"] == {name: reported[name] for name in ("value", "unit", "origin")}
     wrong = run(own, "explain", "--site", "berlin", "models.chat.settings.max_num_seq")
     assert (wrong.status, "did you mean 'max_num_seqs'" in wrong.err) == (Exit.USAGE, True)
 
@@ -162,5 +162,5 @@ def test_explain_tells_why_a_setting_was_overridden(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     override = {"value": 8, "reason": "the team wants short queues"}
     edit(own, "berlin", models={"chat": {"catalogue": "qwen3-32b-fp8", "overrides": {"max_num_seqs": override}}})
-    told = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
-    assert (told["value"], told["origin"], told["reason"]) == (8, "override", "the team wants short queues")
+    reported = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_seqs").out)
+    assert (reported["value"], reported["origin"], reported["reason"]) == (8, "override", "the team wants short queues")

@@ -230,7 +230,7 @@ def test_drift_looks_at_a_site_now(drifted: Path) -> None:
     assert record["lab"]["foreign"] == json.loads(json.dumps([foreign.record() for foreign in recorded().values()]))
 
 
-def test_drift_is_told_to_code_scanning_and_jobs(drifted: Path) -> None:
+def test_drift_goes_to_code_scanning_and_jobs(drifted: Path) -> None:
     log = json.loads(run(drifted, "drift", "--site", "lab", "--format", "sarif", "--quiet").out)
     results = log["runs"][0]["results"]
     assert [result["ruleId"] for result in results] == ["set-by-others"] * 4

@@ -130,6 +130,6 @@ def test_rules_say_what_the_machine_lacks(own: Path, limit: str, says: str) -> N
     assert (result.status, says in result.err) == (Exit.UNABLE, True), result
 
 
-def test_a_deleted_folder_is_told(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_reported(tmp_path: Path) -> None:
     result = limited(f"mkdir {tmp_path}/a; cd {tmp_path}/a; rmdir {tmp_path}/a", Path("own"), "validate")
     assert (result.status, "the current folder was deleted\n  fix: " in result.err) == (Exit.USAGE, True), result

@@ -136,12 +136,12 @@ def test_a_plan_says_headroom_against_the_last_commit(berlin: Path, tmp_path: Pa
     saved, posted = tmp_path / "saved.json", tmp_path / "plan.md"
     result = run(berlin, "plan", "berlin", "--save", str(saved), "--markdown", str(posted))
     assert result.status == Exit.OK, result.err
-    (told,) = run(berlin, "plan", "berlin", "--from", str(saved), "--json").data["headroom"]
-    assert told["before_percent"] > told["after_percent"] > 0 > told["change"]
-    left = f"{told['after_percent']:.3g} % ({told['change']:+.3g} points)"
+    (reported,) = run(berlin, "plan", "berlin", "--from", str(saved), "--json").data["headroom"]
+    assert reported["before_percent"] > reported["after_percent"] > 0 > reported["change"]
+    left = f"{reported['after_percent']:.3g} % ({reported['change']:+.3g} points)"
     assert f"SLO headroom, least        {left}, chat TTFT p95" in result.out
     assert "SLO HEADROOM: what the proof leaves to each target, estimated" in result.out
-    latency = f"{told['before_ms']:,.0f} ms of 4,000 -> {told['after_ms']:,.0f} ms of 4,000"
+    latency = f"{reported['before_ms']:,.0f} ms of 4,000 -> {reported['after_ms']:,.0f} ms of 4,000"
     assert f"  chat TTFT p95  {latency}  left {left}" in result.out
     assert "SLO headroom, least" in posted.read_text()
     assert "chat TTFT p95" in posted.read_text()
@@ -152,8 +152,8 @@ def test_a_revision_that_is_not_there_is_refused_and_no_git_is_fine(berlin: Path
     result = run(berlin, "plan", "berlin", "--since", "nowhere")
     assert (result.status, "got: nowhere" in result.err) == (Exit.USAGE, True)
     (berlin / ".git").rename(tmp_path / "git")
-    (told,) = run(berlin, "plan", "berlin", "--json").data["headroom"]
-    assert (told["before_ms"], told["change"]) == (None, None)
+    (reported,) = run(berlin, "plan", "berlin", "--json").data["headroom"]
+    assert (reported["before_ms"], reported["change"]) == (None, None)
 
 
 def test_the_comment_of_ci_says_headroom_against_the_target_branch(berlin: Path, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ print(json.dumps(imported))
 
 def imported(*commands: str) -> dict[str, set[str]]:
     """Modules in memory after each of the commands, one after the other in one process; `validate` runs."""
-    told = subprocess.check_output([sys.executable, "-c", _SCRIPT, *commands], cwd=ROOT, text=True)
-    return {name: set(modules) for name, modules in json.loads(told).items()}
+    reported = subprocess.check_output([sys.executable, "-c", _SCRIPT, *commands], cwd=ROOT, text=True)
+    return {name: set(modules) for name, modules in json.loads(reported).items()}
 
 
 def test_validate_imports_neither_the_sdk_nor_a_client() -> None:

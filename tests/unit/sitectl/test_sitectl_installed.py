@@ -145,8 +145,8 @@ def test_an_installed_command_works_on_the_folder_of_its_user(environment: Path,
     proven = sitectl(environment, project, "proof", "lab")
     assert proven.status == 0, proven.err + proven.out
     assert ": holds." in proven.out
-    told = sitectl(environment, project, "explain", "--site", "lab", "gateway.port")
-    assert (told.status, "Pulumi.lab.yaml" in told.out) == (0, True)
+    reported = sitectl(environment, project, "explain", "--site", "lab", "gateway.port")
+    assert (reported.status, "Pulumi.lab.yaml" in reported.out) == (0, True)
     below = project / "notes"
     below.mkdir()
     assert sitectl(environment, below, "validate", "lab").out == valid.out

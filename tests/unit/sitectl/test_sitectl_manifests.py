@@ -119,8 +119,8 @@ def test_secrets_have_no_values(declared: dict[str, checkout.Declared]) -> None:
 def test_a_secret_that_the_program_forgot_to_mark_is_hidden_all_the_same(values: Any) -> None:
     shown = redacted(secret(values))
     assert "stringData" not in shown
-    told = shown["metadata"]["annotations"]["inference-platform/values-not-rendered"]
-    assert told.startswith("stringData (key): " if values != HIDDEN else "stringData: ")
+    reported = shown["metadata"]["annotations"]["inference-platform/values-not-rendered"]
+    assert reported.startswith("stringData (key): " if values != HIDDEN else "stringData: ")
     assert "sk-plain" not in "".join(contents([secret(values)]).values())
 
 

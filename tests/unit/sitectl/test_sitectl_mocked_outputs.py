@@ -50,12 +50,12 @@ def run(folder: Path, program: str, *how: str) -> dict[str, Any]:
     (folder / "stack.json").write_text(json.dumps({"config": {}}))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", _SCRIPT, *how]
-    told: dict[str, Any] = json.loads(subprocess.check_output(command, cwd=folder, env=environment, text=True))
-    return told
+    reported: dict[str, Any] = json.loads(subprocess.check_output(command, cwd=folder, env=environment, text=True))
+    return reported
 
 
-def data_of(told: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {resource["name"]: resource["inputs"]["data"] for resource in told["out"]["resources"]}
+def data_of(reported: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {resource["name"]: resource["inputs"]["data"] for resource in reported["out"]["resources"]}
 
 
 def test_outputs_that_are_read_have_their_values(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ class Part(pulumi.ComponentResource):
         ConfigMap(f"{name}-inner", data={}, opts=pulumi.ResourceOptions(parent=self))
 Part("new", pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")]))
 """
-    told = run(tmp_path, program)
-    assert told["status"] == 0
-    assert sorted(data_of(told)) == ["new-inner", "one"]
-    assert told["registered"] == ["new-inner"]
+    reported = run(tmp_path, program)
+    assert reported["status"] == 0
+    assert sorted(data_of(reported)) == ["new-inner", "one"]
+    assert reported["registered"] == ["new-inner"]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ Part("new", pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")]))
     ids=["exported", "of another", "no input"],
 )
 def test_what_fails_is_the_error_of_the_site(tmp_path: Path, program: str, error: str) -> None:
-    told = run(tmp_path, program)
-    assert error in told["out"]["error"]
+    reported = run(tmp_path, program)
+    assert error in reported["out"]["error"]
     whole = run(tmp_path, program, "whole")
     # Of objects that the SDK names, the place in memory.
-    mine, theirs = (re.sub("0x[0-9a-f]+", "", ran["out"]["error"]) for ran in (told, whole))
+    mine, theirs = (re.sub("0x[0-9a-f]+", "", ran["out"]["error"]) for ran in (reported, whole))
     assert mine == theirs

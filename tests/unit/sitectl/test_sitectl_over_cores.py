@@ -94,10 +94,10 @@ def test_a_command_says_of_many_sites_what_it_says_of_one() -> None:
     def look(name: str, number: int) -> Told:
         return Told(lines=[f"{name}: {number}"], record={"number": number}, good=number != 5)
 
-    told = checkout.tell(SITES, look)
-    assert told.lines == [f"{name}: {number}" for name, number in SITES.items()]
-    assert list(told.records.items()) == [(name, {"number": number}) for name, number in SITES.items()]
-    assert told.wrong == ["site-05"]
+    reported = checkout.tell(SITES, look)
+    assert reported.lines == [f"{name}: {number}" for name, number in SITES.items()]
+    assert list(reported.records.items()) == [(name, {"number": number}) for name, number in SITES.items()]
+    assert reported.wrong == ["site-05"]
 
 
 @pytest.mark.processes

@@ -117,9 +117,9 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     (shown,) = (content for _, content in documented.fences(page) if content.startswith("glm-5-1: "))
     printed = plan_file(ROOT / "Pulumi.prod.yaml").texts
     assert shown.rstrip("\n") in [block.rstrip("\n") for block in printed]
-    told = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
+    reported = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
     legend = page.read_text().partition("| line | shows |")[2].partition("\n\n")[0]
-    assert [label for label in told if f"`{label}`" not in legend] == []
+    assert [label for label in reported if f"`{label}`" not in legend] == []
     (placement,) = (content for _, content in documented.fences(page) if content.startswith("placement: "))
     (storage,) = (content for _, content in documented.fences(page) if content.startswith("storage: "))
     assert storage.rstrip("\n") == printed[-1]

@@ -39,7 +39,7 @@ def test_anything_else_is_refused_with_the_form(address: str) -> None:
         REGISTRY.convert(address, None, None)
     assert "secret" not in error.value.text()
     assert error.value.status == Exit.USAGE
-    assert "HOST[:PORT][/PREFIX]" in error.value.allowed
+    assert "HOST[:PORT][/PREFIX]" in error.value.problem.allowed
 
 
 @pytest.mark.parametrize("words", ["list --to", "lock --from", "pack --out disk --from", "push disk --to"])

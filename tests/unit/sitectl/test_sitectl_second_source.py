@@ -102,9 +102,9 @@ def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypat
         in result.out
     )
     assert "nothing to compare, aiconfigurator does not know Qwen/Qwen3-Embedding-8B" in result.out
-    told = run(berlin, *ASK, "--json").data["berlin"]
-    assert told["agrees"]
-    steps = told["models"]["chat"]["beside"]["steps"]
+    answer = run(berlin, *ASK, "--json").data["berlin"]
+    assert answer["agrees"]
+    steps = answer["models"]["chat"]["beside"]["steps"]
     # The model's own batch is what its one scheduler holds of requests of the usual length.
     batch = round(prove(order("qwen3-32b-fp8", simple=True)).memory["parallel_requests"].value)
     own = ["prefill of 1 at 16,384", f"decode of {batch} at 16,384"]
@@ -114,7 +114,7 @@ def test_figures_stand_beside_each_other(berlin: Path, tmp_path: Path, monkeypat
         assert step["inside"]
         assert step["ratio"] == pytest.approx(step["ours_ms"] / step["theirs_ms"], abs=0.01)
         assert f"{step['step']:<23}{step['ours_ms']:>9.1f} ms here" in result.out
-    assert told["models"]["texts"]["beside"]["unknown"]
+    assert answer["models"]["texts"]["beside"]["unknown"]
 
 
 def test_a_step_outside_of_the_band_is_refused(berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_step_outside_of_the_band_is_refused(berlin: Path, tmp_path: Path, mon
     ]
 
 
-def test_a_site_that_is_not_valid_is_told_without_the_second_source(
+def test_a_site_that_is_not_valid_is_reported_without_the_second_source(
     berlin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_package(tmp_path / "fake", monkeypatch, {})

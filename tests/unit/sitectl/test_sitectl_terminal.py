@@ -77,8 +77,8 @@ def test_a_name_that_is_also_a_command_keeps_its_column() -> None:
 def test_names_with_dashes_stay_whole_in_a_help(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gpt-oss-120b` was cut behind its first dash at 100 columns, so it could neither be found nor copied."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    told = help_text(COMMAND_LINE, "init")
-    assert [name for name in catalogue.names() if name not in told] == []
+    reported = help_text(COMMAND_LINE, "init")
+    assert [name for name in catalogue.names() if name not in reported] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -51,9 +51,9 @@ def rows(change: Change) -> list[tuple[Severity, str, tuple[str, ...]]]:
 )
 def test_another_tier_is_live_and_names_the_tenant(before: dict[str, str], after: dict[str, str], what: str) -> None:
     assert rows(of_policy("update", before, after)) == [(LIVE, what, ("acme",))]
-    told = report("a", [of_policy("update", before, after)], CALLERS)
-    assert [row.tenants for row in told.rows] == [("acme",)]
-    assert told.tenants == [], "nobody's requests break off"
+    reported = report("a", [of_policy("update", before, after)], CALLERS)
+    assert [row.tenants for row in reported.rows] == [("acme",)]
+    assert reported.tenants == [], "nobody's requests break off"
 
 
 def test_the_first_tier_and_the_last_replace_the_listener() -> None:

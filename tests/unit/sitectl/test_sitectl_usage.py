@@ -41,13 +41,13 @@ pytestmark = pytest.mark.row("C.05")
     ],
     ids=lambda words: " ".join(words),
 )
-def test_a_wrong_command_line_is_told_in_the_form_of_every_error(
+def test_a_wrong_command_line_is_reported_in_the_form_of_every_error(
     words: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = main(words)
-    told = capsys.readouterr()
-    assert (status, told.out) == (Exit.USAGE, "")
-    assert [part for part in says if part not in told.err] == [], told.err
+    answer = capsys.readouterr()
+    assert (status, answer.out) == (Exit.USAGE, "")
+    assert [part for part in says if part not in answer.err] == [], answer.err
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_a_change_is_judged(name: str) -> None:
         ("SecurityPolicy", "tenants", "delete", "the gateway's keys are taken away", "every request gets 401"),
     ],
 )
-def test_policies_of_the_front_door_are_told_for_what_they_do(
+def test_policies_of_the_front_door_are_reported_for_what_they_do(
     kind: str, name: str, op: Op, what: str, reason: str
 ) -> None:
     """Patches of keys, models, errors were shown as limits or timeouts; a missing SecurityPolicy as an open door."""
@@ -335,8 +335,8 @@ def test_the_model_that_a_server_checks_is_the_one_that_answers() -> None:
         made["spec"]["template"]["spec"]["initContainers"] = checks
         return made
 
-    told = [verdict.what for verdict in classify(kube("update", "Deployment", serving("a/one"), serving("a/two")))]
-    assert "another model answers under this name: a/two instead of a/one" in told
+    reported = [verdict.what for verdict in classify(kube("update", "Deployment", serving("a/one"), serving("a/two")))]
+    assert "another model answers under this name: a/two instead of a/one" in reported
     moved = classify(kube("update", "Deployment", engine("v1", model="a/one"), serving("a/one")))
     assert not [verdict for verdict in moved if "another model" in verdict.what]
 
@@ -357,7 +357,7 @@ def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -
         "replaceReasons": ["triggers"],
     }
     config = {"inference-platform:site": json.dumps({"tenants": tenants})}
-    told = of_preview_document("a", {"steps": [step], "config": config})
-    assert told.tenants == ["first-team"]
-    (row,) = told.rows
+    reported = of_preview_document("a", {"steps": [step], "config": config})
+    assert reported.tenants == ["first-team"]
+    (row,) = reported.rows
     assert row.tenants == ("first-team",)

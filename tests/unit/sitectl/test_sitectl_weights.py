@@ -99,7 +99,9 @@ def test_a_lock_is_not_overwritten_by_another_list(hub: Hub, project: Path, file
         (ENTRY.revision, "hf_secret", "is gated, and there is no token that opens it"),
     ],
 )
-def test_what_a_hub_refuses_is_told_with_a_fix(hub: Hub, project: Path, revision: str, token: str, says: str) -> None:
+def test_what_a_hub_refuses_is_reported_with_a_fix(
+    hub: Hub, project: Path, revision: str, token: str, says: str
+) -> None:
     hub.token = token
     site = project / "Pulumi.prod.yaml"
     before, key, after = site.read_text().partition("        catalogue: qwen3-32b-fp8\n")
@@ -112,7 +114,7 @@ def test_what_a_hub_refuses_is_told_with_a_fix(hub: Hub, project: Path, revision
     assert "Traceback" not in result.err
 
 
-def test_a_hub_that_is_not_there_is_told_with_a_fix(
+def test_a_hub_that_is_not_there_is_reported_with_a_fix(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
@@ -141,8 +143,8 @@ def test_a_folder_is_compared_with_its_lock_file_by_file(hub: Hub, project: Path
     shard.write_bytes(bytes(shard.stat().st_size))
     refused = run(project, *verify)
     assert refused.status == Exit.REFUSED
-    for told in ("3 files of 8 not as locked", "config.json: 2 bytes, expected", "tokenizer.json: missing"):
-        assert told in refused.err
+    for reported in ("3 files of 8 not as locked", "config.json: 2 bytes, expected", "tokenizer.json: missing"):
+        assert reported in refused.err
     assert "model-00001-of-00004.safetensors: sha256 " in refused.err
     other = files.rename(files.with_name("elsewhere"))
     assert "no lock is of elsewhere" in run(project, "weights", "verify", str(other)).err

@@ -119,7 +119,7 @@ def test_a_wrong_command_line_says_what_is_allowed(checkout_folder: Path, words:
     assert [part for part in says if part.lower() not in result.err.lower()] == [], result.err
 
 
-def test_a_site_that_is_not_valid_is_told_how_to_look(tmp_path: Path) -> None:
+def test_a_site_that_is_not_valid_is_reported_how_to_look(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "own", sites=("prod",))
     edit(folder, "prod", prices={"gpu_hours": 3})
     result = run(folder, "whatif", "prod")

@@ -58,7 +58,7 @@ def test_outputs_are_looked_at_when_registrations_are_made(monkeypatch: pytest.M
     assert (sum(looked) < RESOURCES) is in_order, looked
 
 
-def test_what_fails_in_a_registration_is_still_told() -> None:
+def test_what_fails_in_a_registration_is_still_reported() -> None:
     def declare() -> None:
         ending.wait_for_registrations_first()
         for name in ("first", "refused", "last"):
@@ -68,7 +68,7 @@ def test_what_fails_in_a_registration_is_still_told() -> None:
         in_own_runtime(Mocks(), lambda: ended(declare))
 
 
-def test_what_fails_in_an_output_is_still_told() -> None:
+def test_what_fails_in_an_output_is_still_reported() -> None:
     async def ask() -> str:
         raise pulumi.RunError("a machine refuses")
 

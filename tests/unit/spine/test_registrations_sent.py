@@ -33,11 +33,11 @@ def test_the_engine_gets_no_debug_message(monkeypatch: pytest.MonkeyPatch, none:
         Thing("thing")
         part.register_outputs({"key": pulumi.Output.secret("quiet-word")})
         await wait_for_rpcs()
-        pulumi.log.info("told")
+        pulumi.log.info("reported")
 
     in_own_runtime(EchoingMocks(), program)
     if none:
-        assert sent == ["told"]
+        assert sent == ["reported"]
     else:
         # What the SDK does by itself: so much for each resource, and the secret.
         assert sum("thing" in message for message in sent) >= 3

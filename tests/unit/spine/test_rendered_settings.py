@@ -57,11 +57,11 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     detector, shedding = plugins["utilization-detector"], plugins["shedding"]
     limit = model_route.parallel_limit("m", "n", requests=model.parallel_requests, connections=65_536)
     budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
-    told = {variable["name"]: variable.get("value") for variable in container["env"]}
+    reported = {variable["name"]: variable.get("value") for variable in container["env"]}
     return {
         **dict(flag.partition("=")[::2] for flag in container["args"]),
-        "ready": told.get("VLLM_ENGINE_READY_TIMEOUT_S", ""),
-        "answers": told.get("VLLM_MAX_N_SEQUENCES", ""),
+        "ready": reported.get("VLLM_ENGINE_READY_TIMEOUT_S", ""),
+        "answers": reported.get("VLLM_MAX_N_SEQUENCES", ""),
         "deadline": built["spec"]["progressDeadlineSeconds"],
         "failures": container["startupProbe"]["failureThreshold"],
         "period": container["startupProbe"]["periodSeconds"],

@@ -141,11 +141,11 @@ def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path)
 
 def test_a_site_without_locks_is_warned_with_the_command_that_makes_them(tmp_path: Path) -> None:
     file = str(tmp_path / "Pulumi.prod.yaml")
-    (warning,) = [told for told in plan_values(prod(), file).warnings if told.key == "storage.weights"]
+    (warning,) = [reported for reported in plan_values(prod(), file).warnings if reported.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, qwen3-32b, so their source alone decides" in warning.what
     assert "sitectl weights lock" in warning.fix
     serving(tmp_path, lock=LOCK.text())
-    (warning,) = [told for told in plan_values(prod(), file).warnings if told.key == "storage.weights"]
+    (warning,) = [reported for reported in plan_values(prod(), file).warnings if reported.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, so" in warning.what
 
 

@@ -102,26 +102,26 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
 @pytest.mark.parametrize(
     ("change", "refusal"), [mistake[1:] for mistake in MISTAKES], ids=[mistake[0] for mistake in MISTAKES]
 )
-def test_a_mistake_is_told_with_key_and_fix(change: Callable[[Machines], object], refusal: str) -> None:
-    told = errors(change)
-    assert refusal in told
-    assert "site.yaml:cluster.machines" in told
+def test_a_mistake_is_reported_with_key_and_fix(change: Callable[[Machines], object], refusal: str) -> None:
+    reported = errors(change)
+    assert refusal in reported
+    assert "site.yaml:cluster.machines" in reported
 
 
-def test_mistakes_of_keys_and_between_keys_are_told_together() -> None:
+def test_mistakes_of_keys_and_between_keys_are_reported_together() -> None:
     def change(machines: Machines) -> None:
         machines["nodes"]["hgx-1"]["rol"] = "hgx"
         machines["nodes"]["hgx-2"]["address"] = "10.5.0.21"
         machines["parallel"] = 0
 
-    told = errors(change)
-    assert "3 errors in the site" in told
+    reported = errors(change)
+    assert "3 errors in the site" in reported
     for refusal in (
         "did you mean 'role'",
         "is also that of hgx-1",
         "parallel: out of range; got 0; allowed: a whole number of at least 1",
     ):
-        assert refusal in told
+        assert refusal in reported
 
 
 def test_what_works_and_is_not_wise_is_a_warning() -> None:
@@ -187,9 +187,9 @@ def test_order_means_nothing() -> None:
 def test_secrets_of_the_site_are_named_and_never_written_down() -> None:
     made = plan(every_key())
     assert made.secret_names == ("passphrase", "token")
-    told = configs(every_key())
-    assert "canary-passphrase" in told["hgx-1"]
-    assert "canary-token" in told["cp-1"]
+    reported = configs(every_key())
+    assert "canary-passphrase" in reported["hgx-1"]
+    assert "canary-token" in reported["cp-1"]
     assert "canary" not in repr(made)
 
 

@@ -168,7 +168,7 @@ def test_every_value_that_the_engine_reads_is_taken(item: str) -> None:
     assert problems(item) == []
 
 
-def test_a_wrong_flag_is_told_of_beside_what_is_wrong_elsewhere() -> None:
+def test_a_wrong_flag_is_reported_of_beside_what_is_wrong_elsewhere() -> None:
     """A model that does not fit hides nothing of its flags."""
     site = site_with("--gpu-memory-utilization=0.5")
     site["cluster"] = {"gpu": "h2oo", "kubeconfig": "x"}

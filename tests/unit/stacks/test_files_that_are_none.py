@@ -102,7 +102,7 @@ def test_a_broken_text_is_a_problem_with_its_line(kind: str, case: str, tmp_path
     assert f"{name}{says}" in refused(kind, tmp_path)
 
 
-def test_what_is_no_file_is_told_and_never_waited_for(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_reported_and_never_waited_for(kind: str, tmp_path: Path) -> None:
     path = tmp_path / READERS[kind][0]
     os.mkfifo(path)
     assert "cannot be read: a FIFO, not a file" in refused(kind, tmp_path)
@@ -181,7 +181,7 @@ def test_a_file_of_facts_of_another_shape_says_what_is_allowed(
     assert "instance of" not in message
 
 
-def test_a_tab_behind_a_colon_is_told_with_the_one_that_indents() -> None:
+def test_a_tab_behind_a_colon_is_reported_with_the_one_that_indents() -> None:
     (problem,) = read("config:\n  site:\n    name:\tberlin\n    cluster:\n    \tgpu: h200-sxm\n").problems
     assert (problem.line, problem.what) == (3, "not YAML: a tab where a space has to be; a tab also indents line 5")
     assert problem.fix == "write spaces in the place of tabs"

@@ -35,8 +35,8 @@ def check(error: SiteError, content: bytes, origin: str) -> None:
         assert problem.file or problem.line is None or 1 <= problem.line <= last, problem
         assert problem.line or problem.file or not problem.path, problem
     if site_mutations.holds_a_secret(content):
-        told = str(error).lower()
-        assert not [trace for trace in site_mutations.TRACES if trace in told], f"{origin}: {error}"
+        reported = str(error).lower()
+        assert not [trace for trace in site_mutations.TRACES if trace in reported], f"{origin}: {error}"
 
 
 RULES = (
@@ -62,7 +62,7 @@ def rules_refusal(path: Path) -> SiteError | None:
     return None
 
 
-def all_are_told(cases: Iterable[bytes], path: Path, refusal: Callable[[Path], SiteError | None]) -> None:
+def all_are_reported(cases: Iterable[bytes], path: Path, refusal: Callable[[Path], SiteError | None]) -> None:
     """Each case is read, or refused in the form of our errors."""
     count = refused = 0
     for number, content in enumerate(cases):
@@ -80,19 +80,19 @@ def all_are_told(cases: Iterable[bytes], path: Path, refusal: Callable[[Path], S
     assert count * 0.5 < refused < count, "some damage is harmless, and most is not"
 
 
-def test_a_damaged_site_is_told_with_lines_and_without_secrets(tmp_path: Path) -> None:
-    all_are_told(site_mutations.sites(QUICK, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
+def test_a_damaged_site_is_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
+    all_are_reported(site_mutations.sites(QUICK, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
 
 
-def test_a_damaged_rules_file_is_told_with_lines_and_without_secrets(tmp_path: Path) -> None:
-    all_are_told(site_mutations.files(RULES, QUICK, SEED), tmp_path / "rules.rack.yaml", rules_refusal)
-
-
-@pytest.mark.exhaustive
-def test_many_damaged_sites_are_told_with_lines_and_without_secrets(tmp_path: Path) -> None:
-    all_are_told(site_mutations.sites(MANY, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
+def test_a_damaged_rules_file_is_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
+    all_are_reported(site_mutations.files(RULES, QUICK, SEED), tmp_path / "rules.rack.yaml", rules_refusal)
 
 
 @pytest.mark.exhaustive
-def test_many_damaged_rules_files_are_told_with_lines_and_without_secrets(tmp_path: Path) -> None:
-    all_are_told(site_mutations.files(RULES, MANY, SEED), tmp_path / "rules.rack.yaml", rules_refusal)
+def test_many_damaged_sites_are_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
+    all_are_reported(site_mutations.sites(MANY, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
+
+
+@pytest.mark.exhaustive
+def test_many_damaged_rules_files_are_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
+    all_are_reported(site_mutations.files(RULES, MANY, SEED), tmp_path / "rules.rack.yaml", rules_refusal)

@@ -117,9 +117,9 @@ def test_an_engine_that_is_too_old_for_a_model_is_refused(entry: dict[str, Any],
     """The pinned vLLM is 0.32.0; 0.4.2 is older than that, and not newer, as text would have it."""
     entry["engine_version"] = minimum
     site = SiteConfig.model_validate(prod())
-    told = list(engines_too_old(site, versions.load()))
-    assert [problem.key for problem in told] == ["models.qwen3-32b.catalogue"] * refused
-    for problem in told:
+    reported = list(engines_too_old(site, versions.load()))
+    assert [problem.key for problem in reported] == ["models.qwen3-32b.catalogue"] * refused
+    for problem in reported:
         assert (minimum in problem.what, "0.32.0" in problem.got, bool(problem.fix)) == (True, True, True)
 
 
@@ -136,7 +136,7 @@ def keys_of(plan: SitePlan) -> list[str]:
     return [warning.key for warning in plan.warnings if not warning.key.endswith((".slo", ".weights"))]
 
 
-def test_licences_without_commercial_use_are_told_to_a_production_site(entry: dict[str, Any]) -> None:
+def test_licences_without_commercial_use_warn_a_production_site(entry: dict[str, Any]) -> None:
     entry["licence"] = "LicenseRef-minimax-non-commercial"
     plan = plan_values(prod(), "Pulumi.prod.yaml")
     assert keys_of(plan) == ["models.qwen3-32b.catalogue"]

@@ -186,7 +186,7 @@ class House(Spec):
 
 
 @pytest.mark.parametrize(
-    ("door", "told"),
+    ("door", "answer"),
     [
         ({"open": "true"}, [("door.open", "not true or false", "'true'", "take the quotes off")]),
         (
@@ -206,12 +206,12 @@ class House(Spec):
         ({"open": True, "rooms": [1, "b"], "width_m": 2, "sides": {"left": {}}}, []),
     ],
 )
-def test_other_kinds_of_keys_are_told_as_well(
-    door: dict[str, Any], told: list[tuple[str, str, str, str]], monkeypatch: pytest.MonkeyPatch
+def test_other_kinds_of_keys_are_reported_as_well(
+    door: dict[str, Any], answer: list[tuple[str, str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also below a validator that wraps its section."""
     monkeypatch.setattr(validation, "SiteConfig", House)
     monkeypatch.setattr(fields, "SiteConfig", House)
     checked = validation.check({"door": door})
-    assert [(problem.key, problem.what, problem.got, problem.fix) for problem in checked.problems] == told
-    assert checked.site or told
+    assert [(problem.key, problem.what, problem.got, problem.fix) for problem in checked.problems] == answer
+    assert checked.site or answer

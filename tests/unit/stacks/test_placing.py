@@ -37,7 +37,7 @@ def proofs(config: SiteConfig) -> dict[str, Proof]:
     return {name: prove(order_of(config, name, spec)) for name, spec in config.models.items()}
 
 
-def told(config: SiteConfig) -> str:
+def reported(config: SiteConfig) -> str:
     return describe_placement(config, proofs(config))
 
 
@@ -58,7 +58,7 @@ def test_every_replica_takes_the_gpus_of_its_layout() -> None:
 
 
 def test_a_site_that_is_full_says_what_a_lost_node_ends() -> None:
-    text = told(site())
+    text = reported(site())
     assert text.startswith("placement: fits, A LOST NODE ENDS A MODEL. 16 of 16 GPUs on 2 nodes of 8 h200-sxm\n")
     assert "free        0 GPUs; not counted: hgx-3 (taint example.org/training)" in text
     assert "lost node   hgx-1: glm has no replica until a node is back" in text
@@ -114,16 +114,16 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
 
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
-    result = told(plan_values(values, "site.yaml").site)
+    result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and may miss its targets" in result
     assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in result
     assert "; uncertain meanwhile: glm-5-1" in result
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 0.1
-    result = told(plan_values(values, "site.yaml").site)
+    result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in result
     assert "uncertain" not in result
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.7
-    result = told(plan_values(values, "site.yaml").site)
+    result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and misses its targets" in result
     assert "beyond their targets meanwhile: glm-5-1" in result
 
@@ -134,7 +134,7 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
     values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
     config = plan_values(values, "site.yaml").site
     assert list(crowds(config, proofs(config))) == []
-    text = told(config)
+    text = reported(config)
     assert text.startswith("placement: DOES NOT FIT\n")
     assert "llama       3 of 3 replicas find no room" in text
     assert "not counted: hgx-2 (dead), hgx-3 (taint example.org/training)" in text
@@ -142,7 +142,7 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
 
 def test_nodes_that_nobody_names_are_unknown() -> None:
     config = plan_file(VALID / "three-hundred-nodes.yaml").site
-    text = told(config)
+    text = reported(config)
     assert text.startswith("placement: unknown, as cluster.kubeconfig does not list the nodes. 2,400 GPUs are needed")
     assert text.endswith("on at least 300 nodes of 8 h200-sxm")
 
@@ -165,7 +165,7 @@ def test_a_large_site_is_a_few_lines() -> None:
         address = f"10.5.{1 + number // 100}.{number % 100 + 1}"
         machines["nodes"][f"hgx-{number:03}"] = {"role": "hgx", "address": address}
     values["cluster"] = {"machines": machines}
-    text = told(SiteConfig.model_validate(values))
+    text = reported(SiteConfig.model_validate(values))
     assert text.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
     assert len(text.splitlines()) < 16
     assert max(map(len, text.splitlines())) < 240

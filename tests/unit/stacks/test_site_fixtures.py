@@ -108,11 +108,11 @@ def test_the_engines_configuration_gives_the_same_problems(
     with pytest.raises(SiteError) as caught:
         of_engine("x", json.dumps(section.values), tmp_path, monkeypatch)
 
-    def told(error: SiteError) -> list[tuple[str, str, str, str]]:
+    def reported(error: SiteError) -> list[tuple[str, str, str, str]]:
         # `what` may name lines, which are known offline alone.
         return sorted((problem.key, problem.got, problem.allowed, problem.fix) for problem in error.problems)
 
-    assert told(caught.value) == told(offline)
+    assert reported(caught.value) == reported(offline)
 
 
 @pytest.mark.parametrize("path", VALID, ids=named)

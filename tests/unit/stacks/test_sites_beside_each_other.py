@@ -24,7 +24,7 @@ def file_of(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def told(path: Path) -> dict[str, str]:
+def reported(path: Path) -> dict[str, str]:
     """What the file is refused for, by key."""
     with pytest.raises(SiteError) as caught:
         plan_file(path)
@@ -33,7 +33,7 @@ def told(path: Path) -> dict[str, str]:
 
 def test_a_copied_site_is_refused_for_all_that_it_shares(tmp_path: Path) -> None:
     prod_file = file_of(tmp_path, "prod", PROD)
-    refused = told(file_of(tmp_path, "rome", PROD))
+    refused = reported(file_of(tmp_path, "rome", PROD))
     assert refused["name"] == "is not the name of the file, rome, which is the stack's"
     assert re.fullmatch(r"10\.5\.0\.10 is also that of .*vip \(Pulumi\.prod\.yaml:\d+\)", refused[f"{N}.vip"])
     assert refused[f"{M}.endpoint"].startswith("https://10.5.0.10:6443 is also that of cluster.machines.endpoint")
@@ -45,7 +45,7 @@ def test_a_site_of_its_own_beside_another_is_valid(tmp_path: Path) -> None:
     file_of(tmp_path, "prod", PROD)
     own = PROD.replace("name: prod", "name: rome").replace("10.5.0.", "10.7.0.").replace("10.9.", "10.11.")
     assert plan_file(file_of(tmp_path, "rome", own)).site
-    same = told(
+    same = reported(
         file_of(
             tmp_path,
             "rome",
@@ -66,7 +66,7 @@ def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
     keys = "cluster: {kubeconfig: k}, gateway: {port: 80}, models: {}, tenants: {}"
     text = f"config:\n  inference-platform:site: {{name: NAME, {keys}}}\n"
     file_of(tmp_path, "a", text.replace("NAME", "a"))
-    assert list(told(file_of(tmp_path, "b", text.replace("NAME", "b")))) == ["cluster.kubeconfig"]
+    assert list(reported(file_of(tmp_path, "b", text.replace("NAME", "b")))) == ["cluster.kubeconfig"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_file_cut_short_at_any_line_is_refused_or_warned_of(site: str, every: 
     lines = (ROOT / f"Pulumi.{site}.yaml").read_text().splitlines(keepends=True)
     last = next(number for number, line in enumerate(lines) if line.startswith("    tenants:"))
     for count in range(last, 0, -every):
-        assert told(file_of(tmp_path, site, "".join(lines[:count])))
+        assert reported(file_of(tmp_path, site, "".join(lines[:count])))
     whole = plan_file(file_of(tmp_path, site, "".join(lines).rstrip("\n")))
     assert whole.warnings[0].what.startswith("the last line has no end")
 
@@ -106,7 +106,7 @@ def test_two_sites_announce_no_address_of_each_other(tmp_path: Path) -> None:
         site["config"]["inference-platform:site"]["gateway"].pop("address")
         texts[name] = yaml.safe_dump(site)
     file_of(tmp_path, "prod", texts["prod"])
-    refused = told(file_of(tmp_path, "rome", texts["rome"]))
+    refused = reported(file_of(tmp_path, "rome", texts["rome"]))
     assert list(refused) == ["addresses.pool.0"]
     assert refused["addresses.pool.0"].startswith(
         "10.7.0.9-10.7.0.40 has addresses of 10.7.0.0-10.7.0.15, addresses.pool.0 (Pulumi.prod.yaml:"
@@ -123,9 +123,9 @@ def test_sites_with_bgp_and_without_have_no_manifest_in_common(tmp_path: Path) -
     values["gateway"].pop("address")
     file_of(tmp_path, "prod", PROD)
     key = "cluster.machines.cilium_manifest"
-    shared = told(file_of(tmp_path, "rome", yaml.safe_dump(site)))
+    shared = reported(file_of(tmp_path, "rome", yaml.safe_dump(site)))
     assert shared == {key: "is the file of Pulumi.prod.yaml too, which takes Cilium without BGP"}
-    assert told(tmp_path / "Pulumi.prod.yaml") == {
+    assert reported(tmp_path / "Pulumi.prod.yaml") == {
         key: "is the file of Pulumi.rome.yaml too, which takes Cilium with BGP"
     }
     values["cluster"]["machines"].pop("cilium_manifest")

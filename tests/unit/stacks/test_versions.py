@@ -43,9 +43,9 @@ PINS = dict(pinned(yaml.safe_load(versions.FILE.read_text())))
 def literals(path: Path) -> Iterator[tuple[int, str]]:
     """Texts that the code uses: no docstring, no comment."""
     tree = ast.parse(path.read_text())
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    reported = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in reported:
             yield node.lineno, node.value
 
 

@@ -123,7 +123,7 @@ RIGHT: dict[str, dict[str, Any]] = {
         D: {"longhorn-0": {"selector": "system_disk", "min_size": "3TB"}},
         EPHEMERAL: {"max_size": "200GiB"},
     },
-    "disks told apart by their size": {
+    "disks reported apart by their size": {
         f"{D}.longhorn-0.selector": "!system_disk && disk.size > 10u * TB",
         f"{D}.longhorn-1.selector": "!system_disk && disk.size < 10u * TB",
     },

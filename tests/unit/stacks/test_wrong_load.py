@@ -116,7 +116,7 @@ def test_a_wrong_load_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
     refused_and_fixed(wrong)
 
 
-def test_prompts_without_end_are_told_once() -> None:
+def test_prompts_without_end_are_reported_once() -> None:
     with pytest.raises(SiteError) as caught:
         plan_values(changed(prod(), {"models.qwen3-32b.load.prompt_tokens.p95": float("inf")}), "site.yaml")
     assert [problem.what for problem in caught.value.problems] == ["not a whole number"]

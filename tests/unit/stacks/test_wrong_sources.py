@@ -189,7 +189,7 @@ def test_a_fix_names_the_key_that_the_site_wrote(change: dict[str, Any], fix: st
     assert (problem.fix, problem.got) == (f"{fix} that is allowed", got)
 
 
-def test_an_address_of_a_wrong_form_is_told_once() -> None:
+def test_an_address_of_a_wrong_form_is_reported_once() -> None:
     for mirror in ("https://hub_site.example", "https://hub.site.example "):
         with pytest.raises(SiteError) as caught:
             plan_values(changed(prod(), {"storage.weights.mirror": mirror}), "site.yaml")

@@ -12,8 +12,8 @@ from tests.unit.talos import talos_examples as examples
 
 def test_the_table_has_every_kind_of_the_contract() -> None:
     kinds = V1_13.kinds - {"v1alpha1"}
-    told = {kind: list(misfits({"kind": kind, "apiVersion": "v1alpha1", "no": 1})) for kind in kinds}
-    assert {kind: [misfit.path for misfit in misfits] for kind, misfits in told.items()} == {
+    reported = {kind: list(misfits({"kind": kind, "apiVersion": "v1alpha1", "no": 1})) for kind in kinds}
+    assert {kind: [misfit.path for misfit in misfits] for kind, misfits in reported.items()} == {
         kind: [("no",)] for kind in kinds
     }
 

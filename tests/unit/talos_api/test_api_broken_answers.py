@@ -172,9 +172,11 @@ def test_a_change_whose_answer_is_lost_is_not_sent_twice() -> None:
 
 
 def test_an_installer_without_its_exit_code_has_not_succeeded() -> None:
-    told = framed(new("machine.LifecycleServiceUpgradeResponse", progress={"message": "writing"}).SerializeToString())
+    reported = framed(
+        new("machine.LifecycleServiceUpgradeResponse", progress={"message": "writing"}).SerializeToString()
+    )
     for ending in ([trailers(0)], [reset()], [hang_up]):
-        with broken([headers(), body(told), *ending]) as (server, client):
+        with broken([headers(), body(reported), *ending]) as (server, client):
             with pytest.raises(errors.MachineApiError) as raised:
                 client.install_upgrade("image")
             assert not isinstance(raised.value, errors.UpgradeFailedError)
@@ -211,7 +213,7 @@ def test_a_compressed_or_endless_message_is_refused() -> None:
             client.version()
 
 
-def test_what_is_no_grpc_server_is_told_as_such() -> None:
+def test_what_is_no_grpc_server_is_reported_as_such() -> None:
     def page(connection: Any, stream: int) -> bool:
         connection.send_headers(stream, [(":status", "502")], end_stream=True)
         return True

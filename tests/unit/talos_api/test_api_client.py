@@ -312,9 +312,9 @@ def test_pull_and_upgrade(machine: Machine, client: MachineClient) -> None:
         yield new("machine.ImageServicePullResponse", name="factory/installer@sha256:00")
 
     machine.answers["Pull"] = pull
-    told: list[str] = []
-    assert client.pull_image("factory/installer:v1", on_progress=told.append) == "factory/installer@sha256:00"
-    assert told == ["layer sha256:aa: 0 %", "layer sha256:aa: 100 %"]
+    reported: list[str] = []
+    assert client.pull_image("factory/installer:v1", on_progress=reported.append) == "factory/installer@sha256:00"
+    assert reported == ["layer sha256:aa: 0 %", "layer sha256:aa: 100 %"]
     machine.answers["Pull"] = lambda _request, _context: iter([])
     with pytest.raises(errors.UnreachableError, match="without the image's name"):
         client.pull_image("factory/installer:v1")
@@ -324,8 +324,8 @@ def test_pull_and_upgrade(machine: Machine, client: MachineClient) -> None:
         return lambda _request, _context: iter([new(kind, progress=part) for part in parts])
 
     machine.answers["Upgrade"] = progress({"message": "writing"}, {"exit_code": 0})
-    client.install_upgrade("factory/installer:v1", on_message=told.append)
-    assert told[-1] == "writing"
+    client.install_upgrade("factory/installer:v1", on_message=reported.append)
+    assert reported[-1] == "writing"
     machine.answers["Upgrade"] = progress({"exit_code": 3})
     with pytest.raises(errors.UpgradeFailedError, match="ended with 3"):
         client.install_upgrade("factory/installer:v1")
@@ -368,7 +368,7 @@ def test_an_unreadable_reply_is_an_error(machine: Machine, client: MachineClient
         client.version()
 
 
-def test_a_missing_call_is_told_as_such(machine: Machine, client: MachineClient) -> None:
+def test_a_missing_call_is_reported_as_such(machine: Machine, client: MachineClient) -> None:
     with pytest.raises(errors.NotOfferedError):
         client.install_upgrade("image")
     with pytest.raises(errors.NotOfferedError):

@@ -171,7 +171,7 @@ def test_an_earlier_failure_is_not_taken_for_that_of_a_call(maintenance: Machine
     assert len(asked) == 2
 
 
-def test_an_unusable_identity_is_told_without_quoting_it() -> None:
+def test_an_unusable_identity_is_reported_without_quoting_it() -> None:
     broken = MutualTls(ca=cluster().ca, certificate=cluster().client().certificate, key=b"canary-8c21 is no key")
     with pytest.raises(errors.UntrustedError, match="no usable PEM") as raised:
         connect(LOOPBACK, broken)

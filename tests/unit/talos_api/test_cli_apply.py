@@ -104,7 +104,7 @@ def test_apply_looks_again_at_a_machine_that_leaves_maintenance_mode_under_it(
     assert changes(new_machine) == []
 
 
-def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_machine: ScriptedMachine) -> None:
+def test_an_install_that_fails_is_reported_as_soon_as_it_shows(run: Command, new_machine: ScriptedMachine) -> None:
     new_machine.installs = False
     done = run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE)
     assert (done.code, done.out, new_machine.boots) == (6, "", 1)
@@ -113,7 +113,7 @@ def test_an_install_that_fails_is_told_as_soon_as_it_shows(run: Command, new_mac
     assert run("apply", new_machine, "--insecure", "--mode", "auto", config=LIVE).code == 0
 
 
-def test_an_install_that_fails_between_two_looks_is_told_by_the_new_key(
+def test_an_install_that_fails_between_two_looks_is_reported_by_the_new_key(
     run: Command, new_machine: ScriptedMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_machine.installs, plain = False, apply.Applying._installed
@@ -156,7 +156,7 @@ def test_apply_sends_nothing_to_another_key(run: Command, new_machine: ScriptedM
     assert new_machine.machine.seen == []
 
 
-def test_apply_needs_to_be_told_how_to_know_a_new_machine(run: Command, new_machine: ScriptedMachine) -> None:
+def test_apply_needs_a_way_to_know_a_new_machine(run: Command, new_machine: ScriptedMachine) -> None:
     done = run("apply", new_machine, "--mode", "auto", config=LIVE)
     assert (done.code, done.out) == (5, "")
     assert not changes(new_machine)

@@ -153,8 +153,8 @@ def test_a_snapshot_appears_only_when_whole(
     machine.answers["EtcdSnapshot"] = lambda _request, _context: data(SNAPSHOT)
     capsys.readouterr()
     assert main(on(machine, "etcd-snapshot", "--output", str(file))) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["bytes"], told["sha256"]) == (len(SNAPSHOT), hashlib.sha256(SNAPSHOT).hexdigest())
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["bytes"], reported["sha256"]) == (len(SNAPSHOT), hashlib.sha256(SNAPSHOT).hexdigest())
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (SNAPSHOT, 0o600)
 
 

@@ -82,7 +82,7 @@ def test_what_does_not_pass_is_not(status: int, says: str) -> None:
     factory = Factory(httpx.Response(status, text="because\n"))
     with pytest.raises(FactoryError, match=f"HTTP {status}: because") as raised:
         factory.client().post_schematic(SCHEMATIC)
-    assert says in raised.value.fix
+    assert says in raised.value.problem.fix
     assert factory.pauses == []
 
 

@@ -229,7 +229,7 @@ def test_a_model_without_a_load_is_skipped_and_one_without_targets_keeps_them() 
     assert value(outcome.models[0], "shed") > 1
 
 
-def test_tenants_share_a_model_equally_unless_told(prod: SitePlan) -> None:
+def test_tenants_share_a_model_equally_unless_set(prod: SitePlan) -> None:
     assert [(tier.name, tier.share) for tier in tiers_of(prod, QWEN, {})] == [("interactive", 0.5), ("batch", 0.5)]
     assert [tier.share for tier in tiers_of(prod, QWEN, {"batch": 0.8})] == pytest.approx([0.2, 0.8])
     assert [tier.name for tier in tiers_of(prod, QWEN, {"batch": 0.0})] == ["interactive"]
@@ -252,7 +252,7 @@ def test_what_the_site_does_not_have_is_refused(
 ) -> None:
     with pytest.raises(NoScenarioError, match=what) as caught:
         outcome_of(prod, Scenario(**scenario), models=models)
-    assert caught.value.got and caught.value.allowed
+    assert caught.value.problem.got and caught.value.problem.allowed
 
 
 def test_nodes_that_are_not_listed_cannot_be_lost() -> None:
@@ -261,7 +261,7 @@ def test_nodes_that_are_not_listed_cannot_be_lost() -> None:
     plan = plan_values(document, "Pulumi.prod.yaml")
     with pytest.raises(NoScenarioError, match="does not list its nodes") as caught:
         outcome_of(plan, Scenario(lose_node=WORST))
-    assert "--lose-gpus" in caught.value.fix
+    assert "--lose-gpus" in caught.value.problem.fix
 
 
 def test_a_part_of_a_large_model_answers_for_the_whole() -> None:
