@@ -21,7 +21,9 @@ from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
 
-_PROGRAM = Path(__file__).with_name("mocked_program.py")
+# -P: the checkout has rooms of the same names, which may be older.
+_PROGRAM = ("-P", "-m", "sitectl.mocked_program")
+_ROOMS = Path(__file__).parents[1]
 # As the mocked program writes it, which is not imported: it needs the SDK.
 LATER = "[known after up]"
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
@@ -163,15 +165,23 @@ def _run_program(project: Path, folder: Path, parts: Sequence[Sequence[str]]) ->
         for out, stacks in zip(outs, parts, strict=True):
             # To a file: a full pipe, which is not read meanwhile, would stop the process.
             errors = running.enter_context(out.with_suffix(".errors").open("wb"))
-            command = [sys.executable, str(_PROGRAM), str(out), *stacks]
             process = subprocess.Popen(
-                command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+                [sys.executable, *_PROGRAM, str(out), *stacks],
+                cwd=project,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOMS), *_python_path()])},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
             )
             processes.append(running.enter_context(process))
         for out, process in zip(outs, processes, strict=True):
             process.wait()
             results |= _declared_by(project, out, process.returncode)
     return results
+
+
+def _python_path() -> list[str]:
+    return os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.environ.get("PYTHONPATH") else []
 
 
 def _declared_by(project: Path, out: Path, status: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Runs a checkout's program for some stacks without engine or cluster, and records what it declares.
 
-A program of its own, run as `python mocked_program.py OUT NAME=FILE...` in the checkout's folder: it imports nothing
-of this package, so that it runs the program of any revision. FILE is the stack file's content in JSON. The bundle's
-CRDs and pod network are left out, because they are pinned by digest in versions.yaml and not always on the machine.
+A program of its own, run as `python -m sitectl.mocked_program OUT NAME=FILE...` in the checkout's folder: of this
+package it imports `mocked_registration` alone, so that it runs the program of any revision. FILE is the stack file's
+content in JSON. The bundle's CRDs and pod network are left out, because they are pinned by digest in versions.yaml and
+not always on the machine.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from typing import Any
 
 import pulumi
 from google.protobuf.struct_pb2 import Struct, Value
-from pulumi.output import _OutputData
 from pulumi.runtime import proto, rpc
 from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
-from pulumi.runtime.settings import SETTINGS, get_root_resource, set_root_resource
+from pulumi.runtime.settings import SETTINGS, set_root_resource
 from pulumi.runtime.stack import run_in_stack
+
+from sitectl.mocked_registration import COMMAND, LATER, SECRET, registered_at_once
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
-SECRET = "[secret]"  # noqa: S105
-LATER = "[known after up]"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105
 # Where the SDK's resources find what registers them.
@@ -95,92 +95,11 @@ class Recorder(MockMonitor):
         urn = self.make_urn(request.parent, request.type, request.name)
         outputs = Struct()
         outputs.CopyFrom(request.object)
-        if request.type == "command:local:Command":
+        if request.type == COMMAND:
             # What a command prints is a key or a cluster's secrets: made by `up` alone, and secret all the way.
             outputs.update({"stdout": {_SIGNATURE: _SECRET_SIGNATURE, "value": rpc.UNKNOWN}})
         # No id: to the program it is known after `up` alone, as in a preview.
         return proto.resource_pb2.RegisterResourceResponse(urn=urn, object=outputs)
-
-
-class _Settled(pulumi.Output[Any]):
-    """An output that has its value at once. The SDK's own begins a task for each, and a program reads a few of them."""
-
-    def __init__(self, resource: pulumi.Resource, value: Any, *, is_known: bool) -> None:
-        self._resource, self._value, self._is_there = resource, value, is_known
-        self._read: asyncio.Future[_OutputData[Any]] | None = None
-
-    @property
-    def _data(self) -> asyncio.Future[_OutputData[Any]]:  # type: ignore[override]
-        if self._read is None:
-            self._read = asyncio.get_event_loop().create_future()
-            self._read.set_result(
-                _OutputData(resources={self._resource}, value=self._value, is_known=self._is_there, is_secret=False)
-            )
-        return self._read
-
-
-class _NotPlainError(Exception):
-    """A value that the SDK has to resolve."""
-
-
-def _only_data(value: Any) -> Any:
-    """A copy of values that are data alone, as `plain` returns them. Raises _NotPlainError."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if type(value) is dict:
-        if not all(isinstance(key, str) for key in value):
-            raise _NotPlainError
-        return {key: _only_data(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_only_data(inner) for inner in value]
-    raise _NotPlainError
-
-
-def _registered_at_once(recorder: Recorder) -> Callable[..., None]:
-    """The SDK's `register_resource`, without its tasks for a resource whose inputs are data alone.
-
-    Most are, and what the SDK does to wait for them and to send them is more than half of the program's time.
-    """
-
-    def register(
-        resource: pulumi.Resource,
-        type_: str,
-        name: str,
-        custom: bool,  # noqa: FBT001 - the SDK's form
-        remote: bool,  # noqa: FBT001 - the SDK's form
-        new_dependency: Any,
-        properties: Any,
-        options: pulumi.ResourceOptions,
-        typ: Any = None,
-        *more: Any,
-    ) -> None:
-        renames = type(resource).translate_input_property is not pulumi.Resource.translate_input_property
-        above = options.parent or get_root_resource()
-        parent = _urn(above) if above else ""
-        try:
-            if typ is not None or renames or remote or parent is None:
-                raise _NotPlainError
-            inputs = {key: _only_data(value) for key, value in properties.items() if value is not None}
-        except _NotPlainError:
-            _sdk_register(resource, type_, name, custom, remote, new_dependency, properties, options, typ, *more)
-            return
-        urn = recorder.make_urn(parent, type_, name)
-        outputs = {key: _Settled(resource, value, is_known=value is not None) for key, value in properties.items()}
-        resource.__dict__.update(outputs | {"urn": _Settled(resource, urn, is_known=True)})
-        if custom:
-            # To the program it is known after `up` alone, as in a preview.
-            resource.__dict__["id"] = _Settled(resource, None, is_known=False)
-            recorder.keep(type_, name, inputs, protect=options.protect, retain=options.retain_on_delete)
-
-    return register
-
-
-def _urn(resource: pulumi.Resource) -> str | None:
-    """The URN of a resource that was registered at once. The SDK knows that of the others, and when they have it."""
-    urn: Any = resource.urn
-    return urn._value if isinstance(urn, _Settled) else None
 
 
 def plain(value: Any) -> Any:
@@ -243,7 +162,7 @@ def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, 
     pulumi.runtime.set_all_config(texts)
     # Secrets of a site may be set on the machine that runs `up` alone.
     pulumi.Config.require_secret = lambda _, key: pulumi.Output.secret(f"[secret {key}]")  # type: ignore[method-assign, assignment]
-    _resources.register_resource = _registered_at_once(recorder)
+    _resources.register_resource = registered_at_once(recorder, _sdk_register)
     try:
         loop.run_until_complete(run_in_stack(_run))
     finally:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sitectl import checkout, mocked_program
+from sitectl import checkout, mocked_registration
 from sitectl.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
@@ -60,4 +60,4 @@ def test_help_imports_no_part_of_the_program() -> None:
 
 def test_a_value_that_up_alone_knows_has_one_word() -> None:
     """The mocked program needs the SDK, so the commands define the text a second time."""
-    assert checkout.LATER == mocked_program.LATER
+    assert checkout.LATER == mocked_registration.LATER

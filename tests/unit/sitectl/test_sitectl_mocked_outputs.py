@@ -27,7 +27,7 @@ def counting(resource, type_, name, *more):
     return sdk(resource, type_, name, *more)
 mocked_program._sdk_register = counting
 if "whole" in sys.argv:
-    mocked_program._registered_at_once = lambda _: counting
+    mocked_program.registered_at_once = lambda *_: counting
 status = mocked_program.main(["out.json", "site=stack.json"])
 out = json.loads(Path("out.json").read_text())["site"]
 out.pop("seconds", None)
@@ -70,7 +70,7 @@ ConfigMap("three", data={"id": one.id, "kept": kept, "name": one.metadata["name"
         "two": {"read": "value", "kept": "[secret]"},
         "three": {"id": "[known after up]", "kept": "[secret]", "name": "one", "none": "[known after up]"},
     }
-    assert ran["registered"] == ["three", "two"]
+    assert ran["registered"] == []
     assert ran["out"] == run(tmp_path, program, "whole")["out"]
 
 
@@ -101,6 +101,26 @@ Plain("three", {{"below": two.urn}}, pulumi.ResourceOptions(parent=two))
     assert len(mine["registered"]) < len(theirs["registered"])
 
 
+def test_typed_resources_are_recorded_by_the_engines_names(tmp_path: Path) -> None:
+    program = """
+from pulumi_command.local import Command
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+ran = Command("ran", create="echo", environment={"KEY": one.data["key"], "KEPT": pulumi.Output.secret("word")},
+    triggers=[one.id, 1.0], add_previous_output_in_env=False)
+plain_run = Command("plain-run", create="echo", archive_paths=["a"])
+ConfigMap("two", data={"printed": ran.stdout, "create": plain_run.create, "deep": ran.environment["KEY"]})
+Release("chart", chart="c", values={"key": one.data}, repository_opts=RepositoryOptsArgs(repo="https://charts.example"))
+Release("unpacked", chart="c", skip_crds=True, values={"key": ran.stdout})
+"""
+    mine, theirs = run(tmp_path, program), run(tmp_path, program, "whole")
+    assert mine["out"] == theirs["out"]
+    assert mine["registered"] == ["chart"], "a type with types of its own inside is the SDK's"
+    inputs = {resource["name"]: resource["inputs"] for resource in mine["out"]["resources"]}
+    assert inputs["ran"]["environment"] == {"KEY": "value", "KEPT": "[secret]"}
+    assert inputs["ran"]["addPreviousOutputInEnv"] is False
+    assert inputs["two"]["data"]["printed"] == "[known after up]"
+
+
 def test_aliases_keep_their_urns(tmp_path: Path) -> None:
     """The SDK computes those from names by the function that a registration has no use for."""
     program = """
@@ -113,7 +133,7 @@ Part("new", pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")]))
     reported = run(tmp_path, program)
     assert reported["status"] == 0
     assert sorted(data_of(reported)) == ["new-inner", "one"]
-    assert reported["registered"] == ["new-inner"]
+    assert reported["registered"] == []
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_many_sites_are_declared_by_a_process_for_each_core(tmp_path: Path, monk
         "names = [stack.partition('=')[0] for stack in sys.argv[2:]]\n"
         "Path(sys.argv[1]).write_text(json.dumps({name: {'error': f'{name} ran'} for name in names}))\n"
     )
-    monkeypatch.setattr(checkout, "_PROGRAM", program)
+    monkeypatch.setattr(checkout, "_PROGRAM", (str(program),))
     start = subprocess.Popen
 
     def started(command: list[str], **how: Any) -> Any:

@@ -56,7 +56,7 @@ def main(out: str, file: str) -> None:
     # The files that a site reads are in this folder.
     mocked_program._leave_files_out = lambda site: None  # noqa: ARG005 - the name is part of its type
     # The SDK registers all, with its traces and aliases.
-    mocked_program._registered_at_once = lambda recorder: mocked_program._sdk_register  # noqa: ARG005 - the name is part of its type
+    mocked_program.registered_at_once = lambda *_: mocked_program._sdk_register  # type: ignore[attr-defined]
     debug: list[str] = []
     pulumi.log.debug = lambda msg, *_: debug.append(msg)
     mocked_program.declared(STACK, Path(file))
