@@ -39,10 +39,11 @@ def outcome_of(
     *,
     models: tuple[str, ...] = (),
     layer: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    most_replicas: int = MOST_REPLICAS,
 ) -> SiteOutcome:
     """Simulate the models of a site, all of them without `models`. Raises NoScenarioError.
 
-    layer: entered around each step of the work, with its name.
+    layer: entered around each step of the work, with its name. most_replicas: of one model that are simulated.
     """
     if unknown := sorted(set(models) - set(plan.models)):
         raise no_such("model", unknown, list(plan.models))
@@ -55,17 +56,18 @@ def outcome_of(
         if revision.proof.order.load is None:
             skipped[name] = f"it declares no load; set models.{name}.load"
             continue
-        _simulable(name, revision.proof.order.load, scenario, revision.proof.case.replicas)
+        _simulable(name, revision.proof.order.load, scenario, min(1.0, most_replicas / revision.proof.case.replicas))
         with layer(f"simulate {name}"):
-            outcomes.append(_model_outcome(plan, revision, scenario, losses.get(name, LostReplicas())))
+            lost = losses.get(name, LostReplicas())
+            outcomes.append(_model_outcome(plan, revision, scenario, lost, most_replicas))
     return SiteOutcome(
         site=plan.site.name, words=scenario.words, seed=scenario.seed, models=tuple(outcomes), skipped=skipped
     )
 
 
-def _simulable(name: str, load: Load, scenario: Scenario, replicas: int) -> None:
+def _simulable(name: str, load: Load, scenario: Scenario, part: float) -> None:
     """Raises NoScenarioError for a spike whose requests would take more than some minutes to simulate."""
-    declared = load.requests_per_s * scenario.spike_s * min(1.0, MOST_REPLICAS / replicas)
+    declared = load.requests_per_s * scenario.spike_s * part
     requests, times = declared * (scenario.spike or 0.0), MOST_REQUESTS / declared
     if requests > MOST_REQUESTS:
         raise NoScenarioError(
@@ -76,16 +78,18 @@ def _simulable(name: str, load: Load, scenario: Scenario, replicas: int) -> None
         )
 
 
-def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, lost: LostReplicas) -> ModelOutcome:
+def _model_outcome(
+    plan: SitePlan, revision: RevisionPlan, scenario: Scenario, lost: LostReplicas, most_replicas: int
+) -> ModelOutcome:
     case, band = revision.proof.case, revision.proof.ends.band
-    twin = ModelTwin(plan, revision, scenario.tier_shares)
+    twin = ModelTwin(plan, revision, scenario.tier_shares, most_replicas=most_replicas)
     declared = twin.column(Scenario(seed=scenario.seed), LostReplicas())
     changed = twin.column(scenario, lost) if scenario.changes else None
     end = None
     if case.order.slo.targets:
         # A slower engine keeps no target that a faster one misses, so one end decides.
         pace = band.high if (changed or declared).kept else band.low
-        end = ModelTwin(plan, revision, scenario.tier_shares, pace).column(scenario, lost)
+        end = ModelTwin(plan, revision, scenario.tier_shares, pace, most_replicas).column(scenario, lost)
     return ModelOutcome(
         model=revision.model,
         replicas=case.replicas,
@@ -102,19 +106,27 @@ def _model_outcome(plan: SitePlan, revision: RevisionPlan, scenario: Scenario, l
 class ModelTwin:
     """One revision of a model, ready to be simulated."""
 
-    def __init__(self, plan: SitePlan, revision: RevisionPlan, shares: Mapping[str, float], pace: float = 1.0) -> None:
+    def __init__(
+        self,
+        plan: SitePlan,
+        revision: RevisionPlan,
+        shares: Mapping[str, float],
+        pace: float = 1.0,
+        most_replicas: int = MOST_REPLICAS,
+    ) -> None:
         """pace: factor on the time of every step."""
         load = revision.proof.order.load
         if load is None:
             raise ValueError("no load is declared")
         self._plan, self._revision, self._load = plan, revision, load
         self._case, self._pace = revision.proof.case, pace
+        self._most_replicas = most_replicas
         self._step_s = step_times(self._case.roofline.at(pace), self._case.layout.pipeline)
         self._tiers = tiers_of(plan, revision.model, shares)
 
     def column(self, scenario: Scenario, lost: LostReplicas) -> Column:
         """Simulate it."""
-        part = 1.0 if lost.count else min(1.0, MOST_REPLICAS / self._case.replicas)
+        part = 1.0 if lost.count else min(1.0, self._most_replicas / self._case.replicas)
         load = scenario.load(self._load)
         load = replace(load, requests_per_s=load.requests_per_s * part)
         served = served_of(self._plan, self._revision, self._step_s, self._tiers, in_turn=scenario.in_turn)

@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 # The unit is in the name of every limit.
-LIMIT = re.compile(r"(?:\w*_)?(?:s|ms|kib|mib|bytes|tokens|attempts|retries|limit)", re.IGNORECASE)
+LIMIT = re.compile(r"(?:\w*_)?(?:s|ms|kib|mib|bytes|tokens|attempts|retries|replicas|limit)", re.IGNORECASE)
 PATCHED = re.compile(r"^\s*[\w.]+\.(_[A-Z][A-Z_]+) *=[^=]", re.MULTILINE)
 
 

@@ -11,7 +11,6 @@ import yaml
 
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from stacks.site.loader import KEY
-from stacks.whatif import twin
 from stacks.whatif.deployment import served_of, tiers_of
 from stacks.whatif.outcome import ModelOutcome
 from stacks.whatif.refusal import NoScenarioError
@@ -276,9 +275,7 @@ def test_a_part_of_a_large_model_answers_for_the_whole() -> None:
     assert part.declared.notes == ("24 of 48 replicas are simulated, with their part of the load",)
     assert part.declared.replicas == 48
     assert value(part, "requests_per_s") == pytest.approx(60, rel=0.06)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin, "MOST_REPLICAS", 100)
-        whole = simulated(plan)
+    whole = outcome_of(plan, Scenario(), models=(QWEN,), most_replicas=100).models[0]
     assert whole.declared.notes == ()
     for key in ("requests_per_s", "ttft_p50", "ttft_p95", "itl_p50", "itl_p95"):
         assert value(part, key) == pytest.approx(value(whole, key), rel=0.2), key
