@@ -101,6 +101,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *machines.warnings(values),
         *firewall.warnings(values),
         *pools.warnings(values),
+        *servers.warnings(values),
         *models.warnings(values),
         *revisions.warnings(values),
     ]

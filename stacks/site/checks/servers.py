@@ -19,6 +19,7 @@ _CALLED = {
     "log_destination": "the log server",
 }
 _LOGS = ("kernel_log", "log_destination")
+_TALOS_CLOCK = "time.cloudflare.com"
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -43,6 +44,21 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 got=str(ip),
                 fix=f"write {ip}%{_link(machines)}" if "resolvers" in path else "name an address that routers pass on",
             )
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """A clock outside, where every image comes from a registry of the site: kubelet and etcd wait for the time.
+
+    https://docs.siderolabs.com/talos/v1.13/configure-your-talos-cluster/system-configuration/time-sync
+    """
+    machines = mapping(at(values, *MACHINES))
+    sealed = at(machines, "registries", "mirrors", "*", "skip_fallback") is True
+    if sealed and not items(machines.get("time_servers")):
+        yield Problem(
+            path=(*MACHINES, "registries", "mirrors", "*", "skip_fallback"),
+            what=f"keeps images inside of the site, and machines ask {_TALOS_CLOCK} for the time before they start",
+            fix="name NTP servers of the site as time_servers, unless DHCP does or machines reach that one",
+        )
 
 
 def at_address(machines: Mapping[str, Any], ip: Address, role: str = "") -> str:

@@ -147,6 +147,21 @@ def test_a_site_whose_gpus_are_all_dead_is_warned() -> None:
     assert "every node with GPUs is dead (hgx-1, hgx-2, hgx-3, hgx-4), so no model runs" in gone.what
 
 
+def test_a_site_without_a_way_out_is_warned_of_a_clock_outside() -> None:
+    """Talos asks a public server by itself, and etcd waits for the time."""
+    site = prod()
+    machines = site["cluster"]["machines"]
+    del machines["time_servers"]
+    machines["registries"] = {"mirrors": {"*": {"endpoints": ["https://registry.site.example"]}}}
+    assert crosschecks.warnings(site) == []
+    machines["registries"]["mirrors"]["*"]["skip_fallback"] = True
+    (clock,) = crosschecks.warnings(site)
+    assert clock.key == "cluster.machines.registries.mirrors.*.skip_fallback"
+    assert "time.cloudflare.com" in clock.what and "time_servers" in clock.fix
+    machines["time_servers"] = ["ntp.site.example"]
+    assert crosschecks.warnings(site) == []
+
+
 def test_what_needs_no_gpu_needs_a_place() -> None:
     def without(machines: Machines) -> None:
         for name in ("infra-1", "infra-2"):
