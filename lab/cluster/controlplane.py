@@ -114,9 +114,10 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
 
 
 def require_tools(lab: Lab) -> None:
-    """Raise `LabError` when a program of the control plane was not built."""
-    wanted = (*_BINARIES.values(), "etcdutl", "kwokctl", "kube-proxy", "talos-checker")
-    missing = [tool for tool in wanted if not (lab.bin / tool).exists()]
+    """Raise `LabError` when a program of the control plane was not built, or a link to any program leads nowhere."""
+    wanted = {*_BINARIES.values(), "etcdutl", "kwokctl", "kube-proxy", "talos-checker"}
+    linked = {path.name for path in lab.bin.iterdir()} if lab.bin.is_dir() else set()
+    missing = sorted(tool for tool in wanted | linked if not (lab.bin / tool).exists())
     if missing:
         raise LabError(
             f"tools are missing in {lab.bin}: {', '.join(missing)}", fix="`python -m lab install` builds them"

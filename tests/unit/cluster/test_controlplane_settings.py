@@ -79,7 +79,8 @@ def test_no_components_before_creation(home: Lab) -> None:
 def test_missing_tools_are_all_named_at_once(home: Lab) -> None:
     home.bin.mkdir()
     (home.bin / "etcd").touch()
-    with pytest.raises(LabError, match=r"kube-apiserver.*kwokctl") as refused:
+    (home.bin / "envoy").symlink_to(home.bin / "of-another-venv")
+    with pytest.raises(LabError, match=r"envoy, .*kube-apiserver.*kwokctl") as refused:
         controlplane.require_tools(home)
     assert "etcd," not in refused.value.what
     assert "lab install" in refused.value.fix
