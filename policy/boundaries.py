@@ -120,7 +120,7 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
                     resource=resource.label,
                     problem=f"container {container.get('name')} may download weights from {called}",
                     fix="set storage.weights.source: volume and put the weights there beforehand, or source: mirror "
-                    "with a server of the site's own, whose host the site's rules file lists under registries",
+                    "or bucket with a server of the site's own, whose host is in the rules file under registries",
                 )
 
 
@@ -128,7 +128,7 @@ def _source_of_weights(container: Mapping[str, Any]) -> str | None:
     """Where a container may download weights from; None where it may not."""
     environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
     may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
-    return environment.get("HF_ENDPOINT", HUB if may else None)
+    return environment.get("WEIGHTS_BUCKET") or environment.get("HF_ENDPOINT", HUB if may else None)
 
 
 def _outside(resource: Resource) -> list[str]:

@@ -119,7 +119,7 @@ def chart_digests(project: Path) -> dict[str, str]:
 
 def _plan(name: str, file: Path, project: Path) -> SitePlan:
     try:
-        return plan_file(file, without_image_lock=True)
+        return plan_file(file, without={"images"})
     except SiteError as error:
         raise SitectlError(
             f"the site is not valid:\n{checkout.relative(str(error), project)}",

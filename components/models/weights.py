@@ -28,6 +28,9 @@ CLAIM_SUFFIX = "-weights"
 CA_KEY = "ca.crt"
 _CA_FOLDER = "/etc/weights-ca"
 TOKEN_KEY = "token"  # noqa: S105 - a name
+BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key"}
+BUCKET_VARIABLE = "WEIGHTS_BUCKET"
+"""The address, for rules and people; the program has it in its order."""
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
 # The provider waits for this long after the Job itself would have ended: its image, and a place on a node.
@@ -47,7 +50,7 @@ class WeightsPlan:
     budget_s: int
     """The Job fails after that."""
     token_secret: str
-    """Secret of the models' namespace with the hub's token; empty for none."""
+    """Secret of the models' namespace with the hub's token, or with the keys of a bucket; empty for none."""
     ca_config_map: str
     """ConfigMap of the models' namespace with the site's authorities; empty for none."""
     egress: Sequence[Rule] | None
@@ -73,12 +76,12 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
     """What the Job may reach for weights; None where its policy cannot express it.
 
     A NetworkPolicy knows no host names. The hub and the stores that it redirects to are anywhere, behind HTTPS. A
-    mirror redirects to whatever it likes, and the port of a Service is not that of its pods.
+    mirror redirects to whatever it likes, and the port of a Service is not that of its pods, as a bucket's may be.
     """
     match spec.source:
         case "volume":
             return []
-        case "mirror":
+        case "mirror" | "bucket":
             return None
     return [{"ports": [*_NAMES, {"protocol": "TCP", "port": 443}]}]
 
@@ -146,7 +149,6 @@ def prune_job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
 def _job(
     name: str, namespace: str, plan: WeightsPlan, command: str, called: str, limits: Mapping[str, Any]
 ) -> dict[str, Any]:
-    token = {"name": plan.token_secret, "key": TOKEN_KEY, "optional": True}
     container = {
         **_runs(plan, command),
         "name": "weights",
@@ -156,10 +158,7 @@ def _job(
     }
     authorities: list[dict[str, Any]] = []
     if command == "bring" and plan.order.source != "volume":
-        variables: list[dict[str, Any]] = [{"name": "HF_ENDPOINT", "value": plan.order.endpoint}]
-        if plan.token_secret:
-            variables.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}})
-        container["env"] = [*container["env"], *variables]
+        container["env"] = [*container["env"], *_source_variables(plan)]
         if plan.ca_config_map:
             container["args"] = [*container["args"], f"--ca={_CA_FOLDER}/{CA_KEY}"]
             container["volumeMounts"] = [
@@ -201,6 +200,20 @@ def _job(
             "template": {"metadata": {"labels": labels(name)}, "spec": pod},
         },
     }
+
+
+def _source_variables(plan: WeightsPlan) -> list[dict[str, Any]]:
+    """Where the program downloads from, and what opens it. Where a Secret is missing the program states so."""
+    bucket = plan.order.source == "bucket"
+    secrets = BUCKET_KEYS if bucket else {"HF_TOKEN": TOKEN_KEY}
+    return [
+        {"name": BUCKET_VARIABLE if bucket else "HF_ENDPOINT", "value": plan.order.endpoint},
+        *(
+            {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.token_secret, "key": key, "optional": True}}}
+            for name, key in secrets.items()
+            if plan.token_secret
+        ),
+    ]
 
 
 def network_policy(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -14,14 +15,38 @@ from floor.spec import Spec
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
+class BucketSpec(Spec):
+    """An S3 bucket of the site."""
+
+    address: str
+    """`https://HOST[:PORT]/BUCKET[/PREFIX]`; the file of a commit is the object `OWNER/NAME/COMMIT/FILE` below it."""
+    region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]{1,64}$")
+    """Region that requests are signed for; most servers other than AWS take this one."""
+    keys_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """Secret in the namespace inference-models with `access_key_id` and `secret_access_key`; without it the bucket must
+    be readable without keys. The Job alone gets it."""
+
+    @model_validator(mode="after")
+    def _has_a_form(self) -> BucketSpec:
+        if not _ADDRESS.fullmatch(self.address) or not urlsplit(self.address).path.strip("/"):
+            raise WrongValueError(
+                "address is no address of a bucket without credentials",
+                fix="write it like https://s3.site.example/models",
+            )
+        return self
+
+
 class WeightsSpec(Spec):
     """Where the weights come from."""
 
-    source: Literal["hub", "mirror", "volume"] = "hub"
+    source: Literal["hub", "mirror", "bucket", "volume"] = "hub"
     """`hub`: a Job downloads them from Hugging Face before the servers start. `mirror`: the same from a server of the
-    site. `volume`: you fill the volume, and the Job compares what is there. No server downloads anything."""
+    site, and `bucket` from an S3 bucket. `volume`: you fill the volume, and the Job compares what is there. No server
+    downloads anything."""
     mirror: str | None = None
     """Address of a server with the hub's API; required for the source `mirror`."""
+    bucket: BucketSpec | None = None
+    """The bucket; required for the source `bucket`, which serves models with a lock alone."""
     download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5, le=1.0e11)
     """Most bytes per second that a model's Job downloads from hub or mirror. It is a limit, and what preview expects;
     the Job fails after twice the time that follows from it, and the next run continues."""
@@ -48,6 +73,17 @@ class WeightsSpec(Spec):
                 "source and mirror do not go together",
                 got=got,
                 fix="write source: mirror and its address as mirror, or neither",
+            )
+        if (self.source == "bucket") != (self.bucket is not None):
+            raise WrongValueError(
+                "source and bucket do not go together",
+                got=f"source {self.source} and {'a' if self.bucket else 'no'} bucket",
+                fix="write source: bucket and a bucket with its address, or neither",
+            )
+        if self.bucket is not None and self.token_secret is not None:
+            raise WrongValueError(
+                "token_secret is for a hub or mirror, and a bucket takes keys",
+                fix="name the Secret of the keys as bucket.keys_secret",
             )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
             raise WrongValueError(

@@ -40,7 +40,7 @@ Content = Callable[[str, str], Mapping[str, bytes]]
 class HubFaults:
     """What goes wrong with files whose path contains `path`; the default is nothing.
 
-    The list of a revision's files has the path `LIST`, and only a status of it can be wrong.
+    The list of a revision's files has the path `LIST`, which is never corrupt.
     """
 
     path: str = ""
@@ -223,7 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
                 "tags": ["emulated-by-the-lab"],
                 "siblings": [_sibling(path, data) for path, data in files.items()],
             }
-            self._say(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+            if {faults.stall_at, faults.end_at, faults.reset_at} == {None}:
+                self._say(200, content, headers)
+            else:
+                self._part(content, "", headers, faults)
 
     def _tree(self, repository: str, revision: str) -> None:
         """All files on one page, those of folders too."""

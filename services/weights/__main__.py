@@ -10,9 +10,11 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from services.weights import completion, order
 from services.weights.bringing import Bringing
+from services.weights.bucket import Bucket, BucketKeys
 from services.weights.failure import Exit, WeightsError
 from services.weights.hub import Hub
 from services.weights.volume import Volume
@@ -63,23 +65,27 @@ def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
         raise WeightsError(
             Exit.ORDER, "the order is not this Job's", got=there.digest, allowed=given.digest, fix="the Job tries again"
         )
-    hub = None
-    if there.source != "volume":
-        token = environment.get("HF_TOKEN", "").strip()
-        endpoint = environment.get("HF_ENDPOINT") or there.endpoint
-        hub = Hub(
-            endpoint,
-            token=token,
-            token_from=there.token_from,
-            stall_s=given.stall_s,
-            trust=_trust(given.ca, there.ca_from) if given.ca else None,
-            trust_from=there.ca_from,
-        )
+    hub = None if there.source == "volume" else _source(given, there, environment)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     bringing = Bringing(there, Volume(given.volume), hub, _say, stop=stop)
     bringing.run() if given.command == "bring" else bringing.prune()
+
+
+def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: Mapping[str, str]) -> Hub:
+    how: dict[str, Any] = {
+        "token_from": there.token_from,
+        "stall_s": given.stall_s,
+        "trust": _trust(given.ca, there.ca_from) if given.ca else None,
+        "trust_from": there.ca_from,
+    }
+    if there.source == "bucket":
+        key_id, secret = (environment.get(name, "").strip() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+        keys = BucketKeys(key_id, secret) if key_id and secret else None
+        return Bucket(there.endpoint, region=there.region, keys=keys, **how)
+    token = environment.get("HF_TOKEN", "").strip()
+    return Hub(environment.get("HF_ENDPOINT") or there.endpoint, token=token, **how)
 
 
 def _trust(file: Path, place: str) -> ssl.SSLContext:

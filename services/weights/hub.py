@@ -54,6 +54,8 @@ class Hub:
                 files = {entry["rfilename"]: entry for entry in stated["siblings"]}
             except (ValueError, KeyError, TypeError) as error:
                 raise self._no_manifest(repository, f"an answer without its files ({error})") from None
+            except (OSError, http.client.HTTPException) as error:
+                raise self._broken(error) from None
         if stated.get("sha") != revision:
             raise WeightsError(
                 Exit.NOT_FOUND,
@@ -85,7 +87,7 @@ class Hub:
 
         Raises RetryableError when the transfer stalls or ends early.
         """
-        url = f"{self.endpoint}/{quote(manifest.repository)}/resolve/{manifest.revision}/{quote(path)}"
+        url = self._address(manifest, path)
         headers = {"Range": f"bytes={begin}-"} if begin else {}
         expected = manifest.files[path].size
         with self._get(url, f"{path} of {manifest.repository} at {manifest.revision}", headers) as answer:
@@ -95,10 +97,8 @@ class Hub:
                 try:
                     # What is there, up to so much: a byte that came counts, whatever comes after it.
                     data = answer.read1(CHUNK)
-                except TimeoutError:
-                    raise RetryableError(f"no byte for {self._stall_s:.0f} s") from None
                 except (OSError, http.client.HTTPException) as error:
-                    raise RetryableError(f"the connection broke: {error or type(error).__name__}") from None
+                    raise self._broken(error) from None
                 if not data:
                     break
                 yield at, data
@@ -106,10 +106,22 @@ class Hub:
         if at < expected:
             raise RetryableError(f"the server ended the file at byte {at} of {expected}")
 
-    def _get(self, url: str, what: str, headers: dict[str, str] | None = None) -> Any:
-        request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310 - the site's own address, of a checked form
+    def _broken(self, error: Exception) -> RetryableError:
+        """An answer that had begun."""
+        if isinstance(error, TimeoutError):
+            return RetryableError(f"no byte for {self._stall_s:.0f} s")
+        return RetryableError(f"the connection broke: {error or type(error).__name__}")
+
+    def _address(self, manifest: Manifest, path: str) -> str:
+        return f"{self.endpoint}/{quote(manifest.repository)}/resolve/{manifest.revision}/{quote(path)}"
+
+    def _authorize(self, request: urllib.request.Request) -> None:
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+
+    def _get(self, url: str, what: str, headers: dict[str, str] | None = None) -> Any:
+        request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310 - the site's own address, of a checked form
+        self._authorize(request)
         try:
             return self._opener.open(request, timeout=self._stall_s)
         except urllib.error.HTTPError as error:
@@ -148,7 +160,7 @@ class Hub:
             after_s = float(after) if after.isdigit() else 0.0
             raise RetryableError(f"{self.endpoint} answers {status}", after_s, busy=busy)
         if status in (401, 403):
-            raise self._no_access(status, code, what)
+            raise self._no_access(error, what)
         if status in (404, 410):
             kind = {"RepoNotFound": "repository", "RevisionNotFound": "revision"}.get(code, "file or revision")
             raise WeightsError(
@@ -163,7 +175,8 @@ class Hub:
             Exit.OTHER, f"{self.endpoint} refuses {what}", got=f"status {status}", fix="see the server's own log"
         )
 
-    def _no_access(self, status: int, code: str, what: str) -> WeightsError:
+    def _no_access(self, error: urllib.error.HTTPError, what: str) -> WeightsError:
+        got = f"status {error.code} {error.headers.get('X-Error-Code', '')} from {self.endpoint}"
         if self._token:
             wrong = f"the token in {self._token_from} does not open {what}: it is expired, or its owner has no access"
             fix = f"put a token with access into {self._token_from}, then call pulumi up again"
@@ -172,7 +185,7 @@ class Hub:
         else:
             wrong = f"{what} needs a token: it is gated, private, or not there"
             fix = "name a Secret that has one under its key `token`, as storage.weights.token_secret"
-        return WeightsError(Exit.TOKEN, wrong, got=f"status {status} {code} from {self.endpoint}", fix=fix)
+        return WeightsError(Exit.TOKEN, wrong, got=got, fix=fix)
 
 
 class RangeError(Exception):

@@ -12,7 +12,9 @@ from services.weights.failure import Exit, WeightsError
 from services.weights.manifest import Manifest, file_name, parse
 
 FILE = "order.json"
-Source = Literal["hub", "mirror", "volume"]
+# Left out where they are empty, so that an order stays what it was.
+_OPTIONAL = frozenset({"ca_from", "region"})
+Source = Literal["hub", "mirror", "bucket", "volume"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class WeightsOrder:
     model: str
     source: Source
     endpoint: str
-    """Address of the hub or mirror."""
+    """Address of the hub, mirror or bucket."""
     bytes_per_s: float
     """Most that is downloaded per second."""
     parallel: int
@@ -56,14 +58,16 @@ class WeightsOrder:
     keep: int
     """Revisions that stay when earlier ones are removed, the wanted ones among them."""
     token_from: str
-    """Where the token is, for messages; empty where the site names no Secret."""
+    """Where the hub's token or the bucket's keys are, for messages; empty where the site names no Secret."""
     wanted: tuple[Wanted, ...]
     ca_from: str = ""
     """Where the site's own authorities are, for messages; empty where it names no ConfigMap."""
+    region: str = ""
+    """Of a bucket."""
 
     def files(self) -> dict[str, str]:
         """The order as files next to the program."""
-        body = {key: value for key, value in vars(self).items() if key != "wanted" and (key != "ca_from" or value)}
+        body = {key: value for key, value in vars(self).items() if key != "wanted" and (key not in _OPTIONAL or value)}
         body["wanted"] = [{"repository": entry.repository, "revision": entry.revision} for entry in self.wanted]
         locks = {file_name(entry.repository, entry.revision): entry.lock for entry in self.wanted if entry.lock}
         return {FILE: json.dumps(body, indent=1, sort_keys=True) + "\n", **_keys(locks)}

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from components.models.weights import WeightsPlan
 from floor.problems import Problem, site_error
 from floor.stateful import Keeping
 from stacks.facts import versions
@@ -26,12 +27,14 @@ from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_mo
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
-from stacks.plan.weights import Locks, read_locks, unlocked
+from stacks.plan.weights import Locks, lacking_locks, read_locks, unlocked
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin, origins
 from talos.documents.problems import ConfigError
+
+LockKind = Literal["images", "weights"]
 
 # Of a gateway without models, until it has one.
 _LONGEST_STREAM_S = 60
@@ -69,6 +72,11 @@ class SitePlan:
     def placement_text(self) -> str:
         """Where all replicas find room, as text for people; empty without models."""
         return describe_placement(self.site, self.proofs)
+
+    @property
+    def stores(self) -> dict[str, WeightsPlan]:
+        """The weights of each model that has a Job for them, by the model's name."""
+        return {revision.model: revision.weights for revision in self.revisions if revision.weights}
 
     @property
     def weight_bytes(self) -> dict[str, float]:
@@ -151,12 +159,12 @@ class SitePlan:
         return {name: mirror.endpoints for name, mirror in mirrors.items() if mirror.skip_fallback}
 
 
-def plan_file(path: Path, *, without_image_lock: bool = False) -> SitePlan:
+def plan_file(path: Path, *, without: Collection[LockKind] = ()) -> SitePlan:
     """The plan of one stack file. Raises SiteError with every problem of the file, its models and its machines.
 
-    without_image_lock: as if the site locked no images, for a command that writes the lock.
+    without: locks that the site need not have yet, for a command that writes them.
     """
-    return plan_read(read_site_file(path), without_image_lock=without_image_lock)
+    return plan_read(read_site_file(path), without=without)
 
 
 def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = None) -> SitePlan:
@@ -167,18 +175,20 @@ def plan_values(values: Mapping[str, Any], file: str, *, beside: Path | None = N
     return plan_read(read_values(values, file, beside=beside))
 
 
-def plan_read(read: ReadSite, project: Path | None = None, *, without_image_lock: bool = False) -> SitePlan:
+def plan_read(read: ReadSite, project: Path | None = None, *, without: Collection[LockKind] = ()) -> SitePlan:
     """The plan of a site that was read. Raises SiteError with its problems and those of its plan, all at once.
 
-    project: the folder with the locks, where it is not that of the site's file. without_image_lock: as in `plan_file`.
+    project: the folder with the locks, where it is not that of the site's file. without: as in `plan_file`.
     """
     if read.site is None:
         raise read.error()
     valid = valid_part(read.site, [problem.path for problem in read.problems])
     sources = origins(valid.site, read.document, read.file)
     folder = project or Path(read.file).parent
-    images = read_image_lock(folder) if valid.site.images.locked and not without_image_lock else None
+    images = read_image_lock(folder) if valid.site.images.locked and "images" not in without else None
     plan, refused = _plan(valid, versions.load(), sources, read.values, read_locks(folder), images)
+    if "weights" not in without:
+        refused += lacking_locks(plan.stores)
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
@@ -247,8 +257,7 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
     if plan.site.purpose == "production":
-        stores = {revision.model: revision.weights for revision in plan.revisions}
-        yield from unlocked({name: store for name, store in stores.items() if store})
+        yield from unlocked(plan.stores)
 
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from components.models.weights import CA_KEY, HEADROOM, TOKEN_KEY, WeightsPlan, egress
+from components.models.weights import BUCKET_KEYS, CA_KEY, HEADROOM, TOKEN_KEY, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
 from floor.model_hub import HUB
 from floor.problems import Problem
@@ -19,6 +19,7 @@ from stacks.site.demand import OrderedModelSpec
 
 LOCKS = "weights"
 """Folder of a project's locks, beside its sites."""
+_LOCK = f"sitectl weights lock SITE, on a machine that reaches the hub; then commit the folder {LOCKS}"
 # One stream from a store is often slower than a link; hashing takes a core for each 1 to 2 GB/s.
 _PARALLEL = 4
 
@@ -63,6 +64,8 @@ def plan_weights(
     """None for a model without weights. file_bytes: of one revision by the catalogue."""
     if not brings(spec, source):
         return None
+    secret = source.bucket.keys_secret if source.bucket else source.token_secret
+    keys = f"keys {' and '.join(BUCKET_KEYS.values())}" if source.bucket else f"key {TOKEN_KEY}"
     wanted = wanted_of(spec, locks)
     manifests = [entry.manifest() for entry in wanted]
     locked = sum(manifest.size for manifest in manifests if manifest)
@@ -72,18 +75,19 @@ def plan_weights(
         order=WeightsOrder(
             model=name,
             source=source.source,
-            endpoint=(source.mirror or HUB).rstrip("/"),
+            endpoint=(source.bucket.address if source.bucket else source.mirror or HUB).rstrip("/"),
             bytes_per_s=source.download_bytes_per_s,
             parallel=_PARALLEL,
             keep=max(source.revisions - 1, 1) * len(wanted),
-            token_from=f"Secret {namespace}/{source.token_secret}, key {TOKEN_KEY}" if source.token_secret else "",
+            token_from=f"Secret {namespace}/{secret}, {keys}" if secret else "",
             wanted=wanted,
             ca_from=f"ConfigMap {namespace}/{source.ca_config_map}, key {CA_KEY}" if source.ca_config_map else "",
+            region=source.bucket.region if source.bucket else "",
         ),
         image=image,
         volume_bytes=(file_bytes if fits else locked) * source.revisions,
         budget_s=budget_s,
-        token_secret=source.token_secret or "",
+        token_secret=secret or "",
         ca_config_map=source.ca_config_map or "",
         egress=egress(source),
     )
@@ -101,12 +105,23 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
             yield Problem(path=("models", name), what=f"{LOCKS}/{error.what}", fix=error.fix)
 
 
+def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
+    """Models whose files a bucket has: it does not state what a revision consists of."""
+    for name, plan in models.items():
+        if plan.order.source == "bucket" and not _is_locked(plan):
+            yield Problem(path=("models", name), what="has no lock, and a bucket lists no files of a commit", fix=_LOCK)
+
+
+def _is_locked(plan: WeightsPlan) -> bool:
+    return all(entry.lock for entry in plan.order.wanted)
+
+
 def unlocked(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
     """Models of a production site whose files are what the source states them to be."""
-    names = [name for name, plan in models.items() if not all(entry.lock for entry in plan.order.wanted)]
+    names = [name for name, plan in models.items() if plan.order.source != "bucket" and not _is_locked(plan)]
     if names:
         yield Problem(
             path=("storage", "weights"),
             what=f"no lock lists the files of {', '.join(names)}, so their source alone decides what is served",
-            fix=f"sitectl weights lock SITE, on a machine that reaches the hub; then commit the folder {LOCKS}",
+            fix=_LOCK,
         )

@@ -31,35 +31,19 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
-    mirror = at(values, "storage", "weights", "mirror")
-    host = host_of(mirror)
-    ip = address(host)
-    itself = host == "localhost" or host.endswith(".localhost")
-    if itself or (ip is not None and (ip.is_loopback or ip.is_unspecified)):
-        yield Problem(
-            path=("storage", "weights", "mirror"),
-            what="is each replica itself, which has no weights",
-            got=shown(mirror),
-            fix="name the server's host or address as pods reach it, such as https://hub.site.example",
-        )
-    elif isinstance(mirror, str) and mirror.startswith(("http://", "https://")):
-        yield from _server(("storage", "weights", "mirror"), mirror, "https://hub.site.example")
+    weights = mapping(at(values, "storage", "weights"))
+    mirror, bucket = weights.get("mirror"), at(weights, "bucket", "address")
+    for path, server, example in (
+        (("mirror",), mirror, "https://hub.site.example"),
+        (("bucket", "address"), bucket, "https://s3.site.example/models"),
+    ):
+        yield from _server_of_weights(values, ("storage", "weights", *path), server, example)
     if isinstance(mirror, str) and mirror.rstrip("/").endswith(_HUBS_OWN):
         yield Problem(
             path=("storage", "weights", "mirror"),
             what=f"ends in {_HUBS_OWN}, which the hub's client adds itself",
             got=shown(mirror),
             fix=f"write {mirror.rstrip('/').removesuffix(_HUBS_OWN)}",
-        )
-    domain = at(values, *MACHINES, "networks", "dns_domain")
-    # Services and pods have names there, and the cluster's DNS has no server to ask for others.
-    if isinstance(domain, str) and f".{host}".endswith(f".{domain}") and not _INSIDE.search(host.removesuffix(domain)):
-        yield Problem(
-            path=(*MACHINES, "networks", "dns_domain"),
-            what=f"is also the domain of {host}, where replicas get weights: the cluster's DNS would answer that there "
-            "is no such host",
-            got=shown(domain),
-            fix="choose a domain that is the cluster's alone, such as cluster.local",
         )
     for name, model in mapping(values.get("models")).items():
         entry = mapping(model).get("catalogue")
@@ -71,6 +55,31 @@ def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
                 got=shown(mirror),
                 fix=f"write {mirror.rstrip('/').removesuffix(f'/{repository}')}",
             )
+
+
+def _server_of_weights(values: Mapping[str, Any], path: Path, server: Any, example: str) -> Iterator[Problem]:
+    host = host_of(server)
+    ip = address(host)
+    itself = host == "localhost" or host.endswith(".localhost")
+    if itself or (ip is not None and (ip.is_loopback or ip.is_unspecified)):
+        yield Problem(
+            path=path,
+            what="is each replica itself, which has no weights",
+            got=shown(server),
+            fix=f"name the server's host or address as pods reach it, such as {example}",
+        )
+    elif isinstance(server, str) and server.startswith(("http://", "https://")):
+        yield from _server(path, server, example)
+    domain = at(values, *MACHINES, "networks", "dns_domain")
+    # Services and pods have names there, and the cluster's DNS has no server to ask for others.
+    if isinstance(domain, str) and f".{host}".endswith(f".{domain}") and not _INSIDE.search(host.removesuffix(domain)):
+        yield Problem(
+            path=(*MACHINES, "networks", "dns_domain"),
+            what=f"is also the domain of {host}, where replicas get weights: the cluster's DNS would answer that there "
+            "is no such host",
+            got=shown(domain),
+            fix="choose a domain that is the cluster's alone, such as cluster.local",
+        )
 
 
 def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -123,7 +123,7 @@ class DarkSite:
 
     def publish(self, publishers: Publishers) -> None:
         """What the site asks for exists from now on, at its publishers."""
-        plan = plan_file(self.file, without_image_lock=True)
+        plan = plan_file(self.file, without={"images"})
         nodes = plan.machines.nodes if plan.machines else ()
         listed: dict[str, Any] = json.loads(self.sitectl("bundle", "list", SITE, "--json").stdout)
         images = [entry["image"] for entry in listed["images"]]

@@ -351,6 +351,13 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         says="may download weights from https://hf.example",
         facts=SOVEREIGN,
     ),
+    ("sovereign-egress", "foreign bucket"): Broken(
+        change=lambda objects: _container(objects)["env"].__setitem__(
+            1, {"name": "WEIGHTS_BUCKET", "value": "https://s3.example/models"}
+        ),
+        says="may download weights from https://s3.example/models",
+        facts=SOVEREIGN,
+    ),
     ("sovereign-egress", "external name"): Broken(
         change=lambda objects: objects["service"].update(
             spec={"type": "ExternalName", "externalName": "api.example.org"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -207,6 +208,24 @@ def test_a_list_of_files_is_waited_for_within_the_same_bound(tmp_path: Path) -> 
         assert failure.status == Exit.UNREACHABLE
         assert site.clock.slept == [300] * 5
         assert "gives no list of files" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (HubFaults(path=LIST, stall_at=10), "no byte for "),
+        (HubFaults(path=LIST, reset_at=10), "the connection broke: "),
+        (HubFaults(path=LIST, end_at=10), "the connection broke: "),
+    ],
+    ids=["stalls", "is reset", "ends early"],
+)
+def test_a_list_of_files_that_breaks_is_asked_for_again(tmp_path: Path, fault: HubFaults, says: str) -> None:
+    with rig(tmp_path, dataclasses.replace(fault, times=1)) as site:
+        site.program().run()
+        assert site.is_whole()
+        assert sum(says in line for line in site.lines) == 1, site.lines
+    with rig(tmp_path / "for-ever", fault) as site:
+        assert refused(site.program()).status == Exit.UNREACHABLE, "no fault of the volume's storage"
 
 
 def test_a_missing_token_names_the_key_or_the_secret(tmp_path: Path) -> None:

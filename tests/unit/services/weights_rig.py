@@ -24,8 +24,9 @@ REPOSITORY = "made-up/model"
 REVISION, OTHER, THIRD = "a" * 40, "b" * 40, "c" * 40
 FILES = made_up.files(REPOSITORY, REVISION)
 LARGE = "model-00002-of-00004.safetensors"
-# Longer than any answer in this process takes, and still soon over.
+# A server that sends nothing is given up soon where a test has one; others may be as slow as a busy machine.
 STALL_S = 0.5
+PATIENCE_S = 60.0
 
 
 class VirtualClock(Clock):
@@ -54,6 +55,11 @@ class Rig:
     url: str
     clock: VirtualClock = field(default_factory=VirtualClock)
     lines: list[str] = field(default_factory=list)
+
+    @property
+    def stall_s(self) -> float:
+        stalls = any(fault.stall_at is not None for fault in self.emulated.faults)
+        return STALL_S if stalls else PATIENCE_S
 
     @property
     def folder(self) -> Path:
@@ -89,7 +95,7 @@ class Rig:
         self, order: WeightsOrder | None = None, *, token: str = "", free: Callable[[Path], int] = free_bytes
     ) -> Bringing:
         order = order or self.order()
-        hub = Hub(self.url, token=token, token_from=order.token_from, stall_s=STALL_S)
+        hub = Hub(self.url, token=token, token_from=order.token_from, stall_s=self.stall_s)
         return Bringing(
             order,
             Volume(self.root, free=free),

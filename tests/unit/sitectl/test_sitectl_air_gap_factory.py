@@ -41,7 +41,7 @@ def project(tmp_path: Path, factory: ImageFactoryServer) -> Path:
 
 
 def schematics_of(project: Path) -> set[str]:
-    machines = plan_file(project / "Pulumi.prod.yaml", without_image_lock=True).machines
+    machines = plan_file(project / "Pulumi.prod.yaml", without={"images"}).machines
     return {node.schematic.id for node in machines.nodes} if machines else set()
 
 

@@ -13,7 +13,8 @@ from floor.problems import SiteError
 from services.weights.manifest import Entry, Manifest, file_name
 from stacks.facts import catalogue
 from stacks.plan.models import RevisionPlan
-from stacks.plan.site_plan import plan_values
+from stacks.plan.site_plan import plan_read, plan_values
+from stacks.site.loader import read_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
@@ -65,6 +66,41 @@ def test_the_token_is_named_and_never_written(tmp_path: Path) -> None:
     assert token["valueFrom"]["secretKeyRef"] == {"name": "hub-token", "key": "token", "optional": True}
     assert plan.order.token_from == "Secret inference-models/hub-token, key token"
     assert "HF_TOKEN" not in str(weights.job("q", "m", store(tmp_path, {"storage.weights": {}})))
+
+
+BUCKET = {"source": "bucket", "bucket": {"address": "https://s3.site.example/models/", "keys_secret": "weights-bucket"}}
+
+
+def test_a_bucket_is_named_with_its_keys_and_never_holds_them(tmp_path: Path) -> None:
+    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
+    plan = store(tmp_path, {"storage.weights": BUCKET, **models}, lock=LOCK.text())
+    assert (plan.order.endpoint, plan.order.region) == ("https://s3.site.example/models", "us-east-1")
+    assert plan.order.token_from == ("Secret inference-models/weights-bucket, keys access_key_id and secret_access_key")
+    (container,) = weights.job("q", "m", plan)["spec"]["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    assert variables["WEIGHTS_BUCKET"]["value"] == "https://s3.site.example/models"
+    assert variables["AWS_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"] == {
+        "name": "weights-bucket",
+        "key": "secret_access_key",
+        "optional": True,
+    }
+    assert not {"HF_ENDPOINT", "HF_TOKEN"} & variables.keys()
+    assert plan.egress is None, "its port is not that of its pods"
+
+
+def test_a_bucket_serves_locked_models_alone(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    values = changed(prod(), {"storage.weights": BUCKET})
+    with pytest.raises(SiteError, match="has no lock, and a bucket lists no files of a commit") as refused:
+        plan_values(values, str(file))
+    assert [problem.key for problem in refused.value.problems] == ["models.glm-5-1", "models.qwen3-32b"]
+    itself = changed(prod(), {"storage.weights": BUCKET})
+    changed(itself, {"storage.weights.bucket.address": "http://localhost:9000/models"})
+    with pytest.raises(SiteError, match=r"storage\.weights\.bucket\.address: is each replica itself"):
+        plan_values(itself, str(file))
+    assert all("weights lock" in problem.fix for problem in refused.value.problems)
+    plan = plan_read(read_values(values, str(file)), without={"weights"})
+    assert set(plan.stores) == {"glm-5-1", "qwen3-32b"}, "the command that writes the locks reads it"
 
 
 def test_the_job_trusts_the_authorities_that_a_site_names(tmp_path: Path) -> None:

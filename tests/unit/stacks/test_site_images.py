@@ -81,7 +81,7 @@ def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image:
     assert problem.key == "images.locked"
     assert f"images.lock lacks 1 image of the site: {shortened(image)} (" in problem.what
     assert problem.fix.startswith("sitectl bundle lock prod")
-    assert plan_file(site, without_image_lock=True).image_lock is None
+    assert plan_file(site, without={"images"}).image_lock is None
 
 
 def test_a_raised_chart_is_refused_until_its_rendering_was_locked_again(site: Path) -> None:

@@ -64,6 +64,30 @@ WRONG: dict[str, Wrong] = {
         "is also the domain of hub.site.example",
         {f"{M}.networks.dns_domain": "berlin.cluster"},
     ),
+    "weights of an address without a bucket": Wrong(
+        {"storage.weights": {"source": "bucket", "bucket": {"address": "https://s3.site.example"}}},
+        "storage.weights.bucket",
+        "is no address of a bucket",
+        {"storage.weights": {"source": "mirror", "mirror": "https://hub.site.example"}},
+    ),
+    "weights of a bucket that no source reads": Wrong(
+        {"storage.weights": {"bucket": {"address": "https://s3.site.example/models"}}},
+        "storage.weights",
+        "source and bucket do not go together",
+        {"storage.weights": {}},
+    ),
+    "weights of a bucket by a token": Wrong(
+        {
+            "storage.weights": {
+                "source": "bucket",
+                "bucket": {"address": "https://s3.site.example/models"},
+                "token_secret": "hub-token",
+            }
+        },
+        "storage.weights",
+        "a bucket takes keys",
+        {"storage.weights": {"token_secret": "hub-token"}},
+    ),
     "weights from the address of one repository": Wrong(
         {"storage.weights.mirror": "https://hub.site.example/zai-org/GLM-5.1-FP8"},
         "storage.weights.mirror",

@@ -1,0 +1,103 @@
+"""An S3 bucket: the files of a lock, each an object OWNER/NAME/COMMIT/FILE below the bucket's address."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from services.weights.failure import Exit, WeightsError
+from services.weights.hub import Hub
+from services.weights.manifest import Manifest
+
+# What a request without a body is signed with.
+_NO_BODY = hashlib.sha256(b"").hexdigest()
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+@dataclass(frozen=True)
+class BucketKeys:
+    """Who asks; the secret signs and is never sent."""
+
+    key_id: str
+    secret: str
+
+
+class Bucket(Hub):
+    """Answers of one bucket. It lists nothing that can be trusted, so a lock decides what a revision consists of."""
+
+    def __init__(
+        self, address: str, *, region: str, keys: BucketKeys | None, now: Callable[[], float] = time.time, **how: Any
+    ) -> None:
+        """address: `https://HOST/BUCKET[/PREFIX]`. keys: None for a bucket that all may read. how: as Hub takes it."""
+        super().__init__(address, **how)
+        self._region, self._keys, self._now = region, keys, now
+
+    def manifest(self, repository: str, revision: str) -> Manifest:
+        """Raises WeightsError: a bucket does not state sizes and digests of a revision."""
+        raise self._no_manifest(f"{repository} at {revision}", "no lock of it")
+
+    def _address(self, manifest: Manifest, path: str) -> str:
+        return f"{self.endpoint}/{quote(manifest.repository)}/{manifest.revision}/{quote(path)}"
+
+    def _authorize(self, request: urllib.request.Request) -> None:
+        if self._keys:
+            at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now()))
+            for name, value in signed_headers(request, self._keys, self._region, at).items():
+                request.add_unredirected_header(name, value)
+
+    def _no_access(self, error: urllib.error.HTTPError, what: str) -> WeightsError:
+        place = self._token_from
+        if self._keys:
+            wrong = f"the keys in {place} do not open {what}"
+            fix = f"allow s3:GetObject to these keys, or put others into {place}; then call pulumi up again"
+        elif place:
+            wrong, fix = f"there are no keys in {place}, and {what} needs some", "create that Secret"
+        else:
+            wrong, fix = f"{what} needs keys", "name a Secret that has them, as storage.weights.bucket.keys_secret"
+        return WeightsError(Exit.TOKEN, wrong, got=f"status {error.code} {_code(error)} of {self.endpoint}", fix=fix)
+
+
+def signed_headers(request: urllib.request.Request, keys: BucketKeys, region: str, at: str) -> dict[str, str]:
+    """Headers that sign a GET, its Range included. at: now, as 20130524T000000Z.
+
+    Signature version 4: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+    """
+    url, day = urlsplit(request.full_url), at[:8]
+    sent = {"host": url.netloc, "x-amz-content-sha256": _NO_BODY, "x-amz-date": at}
+    if request.has_header("Range"):
+        sent["range"] = str(request.get_header("Range"))
+    names = ";".join(sorted(sent))
+    canonical = [f"{name}:{sent[name]}" for name in sorted(sent)]
+    asked = "\n".join([request.get_method(), url.path, url.query, *canonical, "", names, _NO_BODY])
+    scope = f"{day}/{region}/s3/aws4_request"
+    text = "\n".join([_ALGORITHM, at, scope, hashlib.sha256(asked.encode()).hexdigest()])
+    key = f"AWS4{keys.secret}".encode()
+    for part in (day, region, "s3", "aws4_request"):
+        key = _hmac(key, part)
+    signature = _hmac(key, text).hex()
+    return {
+        "X-Amz-Content-Sha256": _NO_BODY,
+        "X-Amz-Date": at,
+        "Authorization": f"{_ALGORITHM} Credential={keys.key_id}/{scope},SignedHeaders={names},Signature={signature}",
+    }
+
+
+def _hmac(key: bytes, text: str) -> bytes:
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+def _code(error: urllib.error.HTTPError) -> str:
+    """The word for it in S3's answer, such as AccessDenied or RequestTimeTooSkewed."""
+    try:
+        text = error.read(4096).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+    return text.partition("<Code>")[2].partition("</Code>")[0][:64]
