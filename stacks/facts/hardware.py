@@ -11,11 +11,14 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from floor.problems import WrongValueError
+from stacks.facts.mig import Slice, slices_of
 from stacks.facts.records import Record, read_facts
 
 FOLDER = Path(__file__).parent / "hardware"
 
 Precision = Literal["bf16", "fp8", "fp4"]
+# Between a kind of GPU and a profile that it is cut into.
+_OF = "/"
 
 
 class Gpu(Record):
@@ -94,6 +97,11 @@ class Gpu(Record):
         return self.power_w if self.node_power_w is None else self.node_power_w / self.gpus_per_node
 
     @property
+    def share(self) -> float:
+        """What of a physical GPU it is, and of its bill: all of it."""
+        return 1.0
+
+    @property
     def linked_by_pcie(self) -> bool:
         """Whether its GPUs reach each other over PCIe alone, which bridges between pairs do not change."""
         return self.link_bytes_per_s <= self.pcie_bytes_per_s
@@ -103,8 +111,74 @@ class Gpu(Record):
         return self.flops.get(precision, self.flops["bf16"])
 
 
+class GpuSlice(Gpu):
+    """A slice of a GPU (MIG), as a GPU of its own: its shares of what the whole one has.
+
+    No slice reaches another one: MIG has no peer access over NVLink or PCIe (NVIDIA MIG User Guide, Application
+    Considerations), so a replica has one.
+    """
+
+    whole: str
+    """Kind of GPU that it is of."""
+    profile: str
+    """NVIDIA's name, such as 1g.18gb."""
+    of_a_gpu: int
+    """Slices that one GPU is cut into."""
+
+    @property
+    def share(self) -> float:
+        """One of equal parts: what its profile leaves of a GPU over, no other slice can have."""
+        return 1 / self.of_a_gpu
+
+
+def slice_name(gpu: str, profile: str) -> str:
+    """Name of a slice in the table: `h200-sxm/1g.18gb`; that of the whole GPU without a profile."""
+    return f"{gpu}{_OF}{profile}" if profile else gpu
+
+
+def other_kinds(gpu: str) -> list[str]:
+    """What else a model may be proven on: other GPUs, or for a slice the other slices of its GPU and the whole one."""
+    kind = GPUS[gpu]
+    if isinstance(kind, GpuSlice):
+        kinds = [*(slice_name(kind.whole, profile) for profile in slices_of(kind.whole)), kind.whole]
+        return [other for other in kinds if other != gpu]
+    return [other for other in GPUS if other != gpu]
+
+
+def slices_per_node(gpu: str) -> int:
+    """GPUs of a node of this kind, or slices of a node whose GPUs are all cut so."""
+    kind = GPUS[gpu]
+    return GPUS[kind.whole].gpus_per_node * kind.of_a_gpu if isinstance(kind, GpuSlice) else kind.gpus_per_node
+
+
+def _cut(whole: Gpu, gpu: str, profile: str, own: Slice) -> GpuSlice:
+    """The slice's figures. Of power it has an equal part, and over PCIe what its copy engines move."""
+    return GpuSlice(
+        maker=whole.maker,
+        family=whole.family,
+        board=whole.board,
+        memory_bytes=own.memory_bytes or whole.memory_bytes,
+        memory_bytes_per_s=whole.memory_bytes_per_s * own.bandwidth,
+        flops={precision: peak * own.compute for precision, peak in whole.flops.items()},
+        link_bytes_per_s=whole.pcie_bytes_per_s * own.copy_engines,
+        link_domain=1,
+        pcie_bytes_per_s=whole.pcie_bytes_per_s * own.copy_engines,
+        network_bytes_per_s=whole.network_bytes_per_s / own.of_a_gpu,
+        gpus_per_node=1,
+        power_w=whole.power_w / own.of_a_gpu,
+        node_power_w=whole.node_power_w and whole.billed_power_w / own.of_a_gpu,
+        sources={**whole.sources, "slice": "stacks/facts/mig.yaml"},
+        whole=gpu,
+        profile=profile,
+        of_a_gpu=own.of_a_gpu,
+    )
+
+
 class _Table(Mapping[str, Gpu]):
-    """Reads a file when it is asked for: a wrong one is an error of who needs it, not of every command."""
+    """Reads a file when it is asked for: a wrong one is an error of who needs it, not of every command.
+
+    Slices are found by `slice_name`, and not among the names: a site's nodes have whole GPUs.
+    """
 
     def __getitem__(self, name: str) -> Gpu:
         return _load(name)
@@ -123,10 +197,13 @@ def _names() -> tuple[str, ...]:
 
 @cache
 def _load(name: str) -> Gpu:
+    gpu, _, profile = name.partition(_OF)
+    if profile:
+        return _cut(_load(gpu), gpu, profile, slices_of(gpu)[profile])
     if name not in _names():
         raise KeyError(name)
     return read_facts(FOLDER / f"{name}.yaml", Gpu)
 
 
 GPUS: Mapping[str, Gpu] = _Table()
-"""Every kind of GPU by its file's name. Raises SiteError for a file that is wrong."""
+"""Every kind of GPU by its file's name, and slices by `slice_name`. Raises SiteError for a file that is wrong."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from floor.counts import counted
+from stacks.facts.hardware import GpuSlice
 from stacks.plan.block_inputs import drafts, quantised
 from stacks.proof.demand import METRICS, PERCENTS, Metric, Slo
 from stacks.proof.ends import Verdict
@@ -42,7 +43,8 @@ def _headline(proof: Proof) -> str:
 
 def _size(proof: Proof) -> str:
     case = proof.case
-    return f"{case.replicas} x {case.layout} = {counted(case.gpus, 'GPU')}"
+    unit = "slice" if isinstance(proof.order.hardware, GpuSlice) else "GPU"
+    return f"{case.replicas} x {case.layout} = {counted(case.gpus, unit)}"
 
 
 def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None) -> Iterator[str]:
@@ -74,6 +76,12 @@ def _layout(proof: Proof) -> Iterator[str]:
         text += f"; {layout.data} schedulers, each with a cache of its own"
         text += ", so count prefix_hit for a rank" if proof.order.load and proof.order.load.prefix_hit else ""
     yield _line("layout", text)
+    if isinstance(gpu := proof.order.hardware, GpuSlice):
+        yield _line(
+            "slice",
+            f"a {gpu.profile} of {gpu.whole} (MIG), {gpu.of_a_gpu} of a GPU: {gpu.memory_bytes / 1e9:.3g} GB, "
+            f"{gpu.memory_bytes_per_s / 1e12:.3g} TB/s; its speed is its share of the GPU's  [estimated]",
+        )
 
 
 def _model(proof: Proof) -> Iterator[str]:
@@ -110,7 +118,8 @@ def _speed(proof: Proof) -> Iterator[str]:
         text += f"; {speed['full_tokens_per_s_per_gpu']} per GPU when full"
     yield _line("speed", text, speed)
     band = proof.ends.band
-    yield _line("band", f"steps take {band} as long in {band.rows} published figures of such models")
+    of = "all models, as none are of slices" if isinstance(proof.order.hardware, GpuSlice) else "such models"
+    yield _line("band", f"steps take {band} as long in {band.rows} published figures of {of}")
     yield _line(
         "cold start",
         f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",

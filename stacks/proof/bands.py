@@ -13,6 +13,7 @@ from pydantic import Field
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.hardware import GpuSlice
 from stacks.facts.records import Record, read_facts
 from stacks.proof.cache import KvDtype
 from stacks.proof.figures import Band, Fidelity
@@ -48,7 +49,14 @@ class BandTable(Record):
 
 def band_of(order: Order) -> Band:
     """Published speeds over the proof's, of such weights on this family of GPUs; where few are published, on any GPU,
-    and then of all weights."""
+    and then of all weights.
+
+    Of slices nothing is published: the least and the most of all bands, with the rows of all.
+    """
+    if isinstance(order.hardware, GpuSlice):
+        entries = _table().bands.values()
+        rows = _table().bands[ALL].rows
+        return Band(low=min(entry.low for entry in entries), high=max(entry.high for entry in entries), rows=rows)
     stored = order.model.quantisation.format
     table = _table().bands
     names = (f"{order.hardware.family} {stored}", stored, ALL)

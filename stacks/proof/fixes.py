@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from floor.counts import counted
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, GpuSlice, other_kinds
+from stacks.facts.mig import layout_of
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
@@ -199,10 +200,14 @@ def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[st
     """The kind of GPU that needs fewest of its kind, within the targets or, if need be, with raised ones."""
     others = [
         replace(
-            order, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype="fp8" if "fp8" in figures.flops else "bf16"
+            order,
+            gpu=gpu,
+            layout=None,
+            gpus=None,
+            replicas=None,
+            kv_dtype="fp8" if "fp8" in GPUS[gpu].flops else "bf16",
         )
-        for gpu, figures in GPUS.items()
-        if gpu != order.gpu
+        for gpu in other_kinds(order.gpu)
     ]
     working = [("", case) for case in map(best, others) if not case.problems]
     if not working and order.load and with_raised_targets:
@@ -210,7 +215,18 @@ def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[st
         working = [(f", and {_targets(other, case.order)}", case) for other, case in raised if case]
     if working:
         more, fewest = min(working, key=lambda way: (way[1].gpus, way[1].order.hardware.memory_bytes))
-        yield f"use {fewest.order.gpu}: {counted(fewest.gpus, 'GPU')} ({fewest.layout}){more}", fewest.order
+        yield f"{_move(order, fewest)} ({fewest.layout}){more}", fewest.order
+
+
+def _move(order: Order, case: Case) -> str:
+    """What the site writes to have the model on the case's kind of GPU."""
+    kind = case.order.hardware
+    if isinstance(kind, GpuSlice):
+        return f"write gpu_slice: {kind.profile}, on machines with mig: {layout_of(kind.profile)}"
+    many = counted(case.gpus, "GPU")
+    if isinstance(order.hardware, GpuSlice):
+        return f"take gpu_slice out, for machines with whole GPUs: {many}"
+    return f"use {case.order.gpu}: {many}"
 
 
 def _weaker(case: Case) -> Iterator[tuple[str, Order]]:
@@ -294,7 +310,7 @@ def out_of_reach(proof: Proof) -> str:
 
 def tried(proof: Proof) -> str:
     """What `nearest` tried where it found nothing."""
-    kinds = ", ".join(gpu for gpu in GPUS if gpu != proof.order.gpu)
+    kinds = ", ".join(other_kinds(proof.order.gpu))
     load = "raised targets, " if proof.order.load else ""
     return (
         f"declare less load or a shorter context, or order a smaller model: python -m sitectl catalogue list; "

@@ -42,8 +42,11 @@ class Costs:
 
 
 def gpu_hourly(gpu: Gpu, prices: Prices) -> float:
-    """Bill of one GPU for an hour: its price, and its share of the node's power at full load."""
-    return prices.gpu_hour + gpu.billed_power_w / 1000 * prices.power_kwh
+    """Bill of one GPU for an hour: its price, and its share of the node's power at full load.
+
+    Of a slice: that of an equal part of its GPU.
+    """
+    return prices.gpu_hour * gpu.share + gpu.billed_power_w / 1000 * prices.power_kwh
 
 
 def hourly(case: Case, prices: Prices) -> float:
