@@ -4,8 +4,24 @@ from __future__ import annotations
 
 RESOURCE = "nvidia.com/gpu"
 """Name of the resource that the device plugin counts."""
+_SLICE = "nvidia.com/mig-"
+MIG_LAYOUT_LABEL = "nvidia.com/mig.config"
+"""Label by which a node asks NVIDIA's MIG manager for a layout of its GPUs."""
 RUNTIME_CLASS = "nvidia"
 """RuntimeClass of replicas, and the handler that Talos's container toolkit gives containerd."""
 FAMILY_LABEL = "nvidia.com/gpu.family"
 TAINT_KEY, TAINT_VALUE, TAINT_EFFECT = "nvidia.com/gpu", "present", "NoSchedule"
 """The taint that a node with GPUs registers with, and the only one that replicas tolerate."""
+
+
+def resource_of(profile: str = "") -> str:
+    """Name of the resource of whole GPUs, or of slices of a profile, as MIG strategy `mixed` counts them.
+
+    Source: NVIDIA k8s-device-plugin 0.20.0 (internal/lm/mig-strategy.go).
+    """
+    return f"{_SLICE}{profile}" if profile else RESOURCE
+
+
+def is_resource(name: str) -> bool:
+    """Whether a container that asks for this resource has a GPU, or a slice of one."""
+    return name == RESOURCE or name.startswith(_SLICE)

@@ -51,8 +51,13 @@ def gpu_workloads(resources: Sequence[Resource]) -> Iterator[tuple[Resource, Map
     """Each container that asks for a GPU, with its workload."""
     for resource in resources:
         for container in containers(resource):
-            if gpu_nodes.RESOURCE in asks(container, "limits") or gpu_nodes.RESOURCE in asks(container, "requests"):
+            if gpu_resources(container):
                 yield resource, container
+
+
+def gpu_resources(container: Mapping[str, Any]) -> list[str]:
+    """Resources of GPUs, or of slices of one, that a container asks for."""
+    return sorted(filter(gpu_nodes.is_resource, {**asks(container, "limits"), **asks(container, "requests")}))
 
 
 def image_pinned(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001 - a rule's form
@@ -84,13 +89,14 @@ def image_locked(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Fi
 
 def gpu_limits(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     for resource, container in gpu_workloads(resources):
-        limit, request = (asks(container, kind).get(gpu_nodes.RESOURCE) for kind in ("limits", "requests"))
-        if limit is None or (request is not None and str(request) != str(limit)):
-            yield Finding(
-                resource=resource.label,
-                problem=f"container {container.get('name')} requests {request} GPUs and is limited to {limit}",
-                fix=f"give {gpu_nodes.RESOURCE} the same count in limits and requests; GPUs cannot be overcommitted",
-            )
+        for name in gpu_resources(container):
+            limit, request = (asks(container, kind).get(name) for kind in ("limits", "requests"))
+            if limit is None or (request is not None and str(request) != str(limit)):
+                yield Finding(
+                    resource=resource.label,
+                    problem=f"container {container.get('name')} requests {request} GPUs and is limited to {limit}",
+                    fix=f"give {name} the same count in limits and requests; GPUs cannot be overcommitted",
+                )
 
 
 def requests_set(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001

@@ -34,13 +34,21 @@ _PATIENCE_S = 1800
 _STACK = "inference-platform/gpu-stack"
 # Charts of NVIDIA request nothing for these pods. So little that they never keep a replica off its node.
 _SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+# Talos has no systemd whose services the manager could stop; operators that do not read this variable stop them as the
+# driver is the host's (NVIDIA/gpu-operator#2702).
+_MIG_MANAGER = {
+    "enabled": True,
+    "env": [{"name": "WITH_SHUTDOWN_HOST_GPU_CLIENTS", "value": "false"}],
+    "resources": _SMALL,
+}
 _EXPORTER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
-def operator_values(taints: Iterable[Taint]) -> dict[str, Any]:
+def operator_values(taints: Iterable[Taint], *, cuts: bool = False) -> dict[str, Any]:
     """Values of the GPU operator on nodes whose driver comes with Talos.
 
-    taints: of the nodes with GPUs. GPUs are offered whole, as every proof counts them, so MIG is off.
+    taints: of the nodes with GPUs. cuts: whether a node names a layout by which its GPUs are cut (MIG); without one,
+    GPUs are offered whole, and nothing looks for slices.
     """
     answered = tolerations(taints)
     return {
@@ -50,8 +58,9 @@ def operator_values(taints: Iterable[Taint]) -> dict[str, Any]:
         # Definitions leave with the operator, so that `destroy` leaves none.
         "operator": {"runtimeClass": gpu_nodes.RUNTIME_CLASS, "cleanupCRD": True, "upgradeCRD": True},
         "daemonsets": {"tolerations": answered},
-        "mig": {"strategy": "none"},
-        "migManager": {"enabled": False},
+        # Mixed: slices have resources of their own, and whole GPUs keep theirs.
+        "mig": {"strategy": "mixed" if cuts else "none"},
+        "migManager": _MIG_MANAGER if cuts else {"enabled": False},
         "devicePlugin": {"resources": _SMALL},
         "gfd": {"resources": _SMALL},
         "validator": {"resources": _SMALL},
@@ -105,9 +114,9 @@ def network_policy(exporter: Mapping[str, str]) -> dict[str, Any]:
     return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [METRICS_PORT])])
 
 
-def offered(node: str, gpus: int, installed: str) -> dict[str, Any]:
+def offered(node: str, offer: Offer, installed: str) -> dict[str, Any]:
     """A mark on the node, written when it offers all its GPUs. installed: what must have been installed by then."""
-    wait = f"jsonpath={{.status.allocatable['{gpu_nodes.RESOURCE}']}}={gpus}"
+    wait = f"jsonpath={{.status.allocatable['{offer.resource}']}}={offer.count}"
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -128,6 +137,15 @@ def validated(installed: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a node offers to replicas."""
+
+    resource: str
+    """Whole GPUs, or slices of one profile."""
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuStackArgs:
     """Which stack, its charts, and the nodes that it is for."""
 
@@ -136,15 +154,19 @@ class GpuStackArgs:
     """By their names in versions.yaml."""
     taints: Sequence[Taint]
     """Of the nodes with GPUs."""
-    nodes: Mapping[str, int]
-    """GPUs by node, of those that replicas run on; empty where the site does not list them."""
+    nodes: Mapping[str, Offer]
+    """By node, of those that replicas run on; empty where the site does not list them."""
+    cuts: bool = False
+    """Whether a node names a layout by which its GPUs are cut."""
 
 
-def gpu_releases(stack: Stack, charts: Mapping[str, Chart], taints: Sequence[Taint]) -> list[AddonRelease]:
+def gpu_releases(
+    stack: Stack, charts: Mapping[str, Chart], taints: Sequence[Taint], *, cuts: bool = False
+) -> list[AddonRelease]:
     """The charts of a stack with their values, in the order of their install."""
     if stack == "operator":
         chart = charts["gpu_operator"]
-        values = operator_values(taints)
+        values = operator_values(taints, cuts=cuts)
         return [AddonRelease(name="gpu-operator", chart=chart, values=values, hooks_upgrade_definitions=True)]
     return [
         AddonRelease(name="nvidia-device-plugin", chart=charts["device_plugin"], values=device_plugin_values(taints)),
@@ -160,7 +182,7 @@ class GpuStack(Addon):
         addon = AddonArgs(
             namespace=NAMESPACE,
             pod_security="privileged",
-            releases=gpu_releases(args.stack, args.charts, args.taints),
+            releases=gpu_releases(args.stack, args.charts, args.taints, cuts=args.cuts),
             network_policies=[network_policy(EXPORTERS[args.stack])],
             before=[] if by_operator else [runtime_class()],
         )
@@ -168,7 +190,7 @@ class GpuStack(Addon):
         # Another version of a chart is waited for again.
         installed = " ".join(f"{release.name}-{release.chart.version}" for release in addon.releases)
         marks = [("validated", validated(installed))] if by_operator else []
-        marks += [(f"offered-{node}", offered(node, gpus, installed)) for node, gpus in sorted(args.nodes.items())]
+        marks += [(f"offered-{node}", offered(node, offer, installed)) for node, offer in sorted(args.nodes.items())]
         ready = [
             self.child(suffix, body, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True)
             for suffix, body in marks

@@ -36,7 +36,7 @@ def deployment(
     store: WeightsPlan | None = None,
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
-    gpus = {gpu_nodes.RESOURCE: str(plan.gpus)}
+    gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
     volumes, mounts = weights.server_volumes(name, store), weights.server_mounts(store)
     if plan.gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.

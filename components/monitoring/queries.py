@@ -6,6 +6,9 @@ against `stacks/facts/metrics`, which lists what the pinned versions of the part
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from components.monitoring import gpu_resources
 from components.specs.promises import HISTOGRAMS
 from floor.namespaces import ENVOY_GATEWAY, MODELS
 
@@ -47,7 +50,7 @@ QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
 
 IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
 _IN_PROXIES = f'{OBJECTS}, namespace="{ENVOY_GATEWAY}"'
-_GPU = 'resource="nvidia_com_gpu"'
+_GPU = gpu_resources.WHOLE
 # Envoy's cluster of a model has the name of its route.
 _CLUSTER = f"httproute/{MODELS}/(.+)/rule/.+"
 # A Deployment's pod: NAME-REPLICASET-POD.
@@ -212,15 +215,16 @@ def gpus_by_model(where: str = "") -> str:
     return f"model:gpus:assigned{_where(where)}"
 
 
-def assigned_gpus() -> str:
-    """What `model:gpus:assigned` records."""
-    asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, {_GPU}, node!="", pod=~"{_POD}"}}'
-    return f"sum by (model) ({_labelled(asked, 'pod', _POD)})"
+def assigned_gpus(slices: Mapping[str, float] | None = None) -> str:
+    """What `model:gpus:assigned` records. slices: resource -> which part of a GPU one is."""
+    asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, %s, node!="", pod=~"{_POD}"}}'
+    parts = gpu_resources.by_part(slices or {})
+    return f"sum by (model) ({' or '.join(_labelled(asked % where, 'pod', _POD) + times for where, times in parts)})"
 
 
-def offered_gpus() -> str:
-    """GPUs that each node offers to Kubernetes."""
-    return total("kube_node_status_allocatable", _and(OBJECTS, _GPU), by=("node",))
+def offered_gpus(slices: Iterable[str] = ()) -> str:
+    """GPUs that each node offers to Kubernetes, and slices of these resources."""
+    return total("kube_node_status_allocatable", _and(OBJECTS, gpu_resources.any_of(slices)), by=("node",))
 
 
 def free_gpu_share() -> str:

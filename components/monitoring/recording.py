@@ -47,7 +47,7 @@ def measured(promise: SitePromise) -> list[dict[str, Any]]:
         for target in model.targets
         if target.bound_s is not None
     ]
-    return [*rules, _rule(queries.gpus_by_model(), queries.assigned_gpus(), {})]
+    return [*rules, _rule(queries.gpus_by_model(), queries.assigned_gpus(promise.slices), {})]
 
 
 def _within(model: str, target: LatencyPromise, bound_s: float) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "latency": models.latency(),
         "load": models.load(),
         "replicas": models.replicas(promise),
-        "nodes": hardware.nodes(),
+        "nodes": hardware.nodes(promise.slices),
         "gpus": hardware.gpus() if measured.gpus else [],
         "storage": storage.volumes() if measured.storage else [],
         "certificates": certificates.certificates() if measured.certificates else [],

@@ -72,6 +72,9 @@ class ModelServerSpec(Spec):
     """How a replica is split over its GPUs; without it the proof's best, only tensor-parallel where that is enough."""
     gpu_family: str = "hopper"
     """Value of the node label `nvidia.com/gpu.family` that replicas need."""
+    gpu_slice: str | None = None
+    """Profile of the MIG slice that a replica has in place of a whole GPU, such as `1g.18gb`; machines with `mig:
+    all-1g.18gb` offer it. Without it, whole GPUs."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
     """Tokens that one engine step processes: more speeds prefill up, fewer keep running streams smooth."""
     typical_request_tokens: int = Field(default=16_384, ge=1)

@@ -40,8 +40,8 @@ class ModelPromise:
     requests_per_s: float | None
     """Expected load; None where none is declared."""
     replicas: int
-    gpus: int
-    """Of all replicas."""
+    gpus: float
+    """Of all replicas; a slice counts as its part of a GPU."""
     start_budget_s: int
     """Seconds that a replica may take to start."""
     shedding_queue: int
@@ -56,7 +56,9 @@ class SitePromise:
     availability_percent: float
     """Share of requests answered without an error of the platform."""
     node_gpus: Mapping[str, int] = field(default_factory=dict)
-    """GPUs that each node should offer; empty where the site does not list its nodes."""
+    """GPUs or slices that each node should offer; empty where the site does not list its nodes."""
+    slices: Mapping[str, float] = field(default_factory=dict)
+    """Resources of slices that nodes offer or models have, and which part of a GPU one is."""
     tiers: Mapping[str, str] = field(default_factory=dict)
     """Tier of each tenant; `none` for a tenant without one."""
     jobs: tuple[str, ...] = ()

@@ -6,12 +6,21 @@ what they do on a site.
 
 from __future__ import annotations
 
+import re
+
 from lab.machines.spec import Hardware
 
 GPU_RESOURCE = "nvidia.com/gpu"
+MIG_LAYOUT = "nvidia.com/mig.config"
+"""Label by which a node asks NVIDIA's MIG manager to cut its GPUs."""
+_GPUS = 8
+_CUT = re.compile(r"all-([1-7]g\.[0-9]+gb)")
+# Slices of one GPU by profile, as its driver makes them of an H200 (NVIDIA MIG User Guide, Supported MIG Profiles); of
+# the project's own facts nothing is read, so that a mistake in them shows.
+_SLICES = {"1g.18gb": 7, "1g.35gb": 4, "2g.35gb": 3, "3g.71gb": 2, "4g.71gb": 1, "7g.141gb": 1}
 
 _INFRA = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "1Ti", "pods": "110"}
-_HGX_H200 = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "4Ti", "pods": "110", GPU_RESOURCE: "8"}
+_HGX_H200 = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "4Ti", "pods": "110", GPU_RESOURCE: f"{_GPUS}"}
 
 # What GPU feature discovery and the operator set on an HGX H200 node; memory in MiB.
 GPU_LABELS = {
@@ -50,14 +59,21 @@ GPU_LABELS = {
 }
 
 
-def capacity(hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
-    """Quantities of a node on this hardware; without GPUs where none can be used."""
+def capacity(hardware: Hardware, *, has_gpus: bool, layout: str = "") -> dict[str, str]:
+    """Quantities of a node on this hardware; without GPUs where none can be used.
+
+    layout: value of the label by which the node asks for slices. They emulate what MIG manager and device plugin of
+    NVIDIA do with strategy mixed: nothing is cut.
+    """
     size = _HGX_H200 if hardware == "hgx-h200" else _INFRA
-    return {name: value for name, value in size.items() if has_gpus or name != GPU_RESOURCE}
+    own = {name: value for name, value in size.items() if has_gpus or name != GPU_RESOURCE}
+    if has_gpus and (profile := _profile(layout)):
+        own |= {GPU_RESOURCE: "0", f"nvidia.com/mig-{profile}": f"{_GPUS * _SLICES[profile]}"}
+    return own
 
 
-def labels(name: str, hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
-    """What the kubelet and, where GPUs can be used, GPU feature discovery report of the node."""
+def labels(name: str, hardware: Hardware, *, has_gpus: bool, layout: str = "") -> dict[str, str]:
+    """What the kubelet and, where GPUs can be used, GPU feature discovery report of the node; layout as above."""
     return {
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
@@ -65,4 +81,30 @@ def labels(name: str, hardware: Hardware, *, has_gpus: bool) -> dict[str, str]:
         "node.kubernetes.io/instance-type": hardware,
         "type": "kwok",
         **(GPU_LABELS if has_gpus else {}),
+        **(_slice_labels(layout) if has_gpus and layout else {}),
     }
+
+
+def _profile(layout: str) -> str:
+    """The profile that a layout cuts every GPU into; nothing for whole GPUs, and for one that an H200 lacks."""
+    name = match[1] if (match := _CUT.fullmatch(layout)) else ""
+    return name if name in _SLICES else ""
+
+
+def _slice_labels(layout: str) -> dict[str, str]:
+    """Labels of GPU feature discovery with strategy mixed (k8s-device-plugin 0.20.0, internal/lm/mig-strategy.go).
+
+    Those of whole GPUs stay, and each kind of slice has its own. An unknown layout fails, as MIG manager has it.
+    """
+    profile = _profile(layout)
+    known = bool(profile) or layout == "all-disabled"
+    own = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.config.state": "success" if known else "failed"}
+    if profile:
+        start = f"nvidia.com/mig-{profile}"
+        own |= {
+            f"{start}.count": f"{_GPUS * _SLICES[profile]}",
+            f"{start}.product": f"NVIDIA-H200-MIG-{profile}",
+            f"{start}.replicas": "1",
+            f"{start}.sharing-strategy": "none",
+        }
+    return own

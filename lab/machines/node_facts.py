@@ -23,7 +23,8 @@ def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, 
     because = why_no_gpus(config, system, spec.hardware)
     has_gpus = spec.hardware == "hgx-h200" and not because
     # A machine without GPUs that work looks like one without GPUs.
-    labels = hardware.labels(name, spec.hardware, has_gpus=has_gpus)
+    layout = str(config.machine("nodeLabels", {}).get(hardware.MIG_LAYOUT, ""))
+    labels = hardware.labels(name, spec.hardware, has_gpus=has_gpus, layout=layout)
     taints = tuple(_taint(key, text) for key, text in config.machine("nodeTaints", {}).items())
     if has_gpus:
         labels |= _driver_labels(system)
@@ -40,7 +41,7 @@ def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, 
         api_server_version=config.api_server_version if config.is_control_plane else "",
         os_image=f"Talos ({system.talos_version}), emulated",
         boot_id=boot_id,
-        capacity=hardware.capacity(spec.hardware, has_gpus=has_gpus),
+        capacity=hardware.capacity(spec.hardware, has_gpus=has_gpus, layout=layout),
         labels=labels,
         annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
         taints=taints,

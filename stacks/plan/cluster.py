@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from floor import gpu_nodes
 from stacks.facts.versions import Versions
 from stacks.plan.machine_documents import (
     SecretTexts,
@@ -146,6 +147,8 @@ class ClusterPlan:
         own = settings(keys)
         if planned.is_control_plane and self._mixed and not spec.schedulable:
             own = own.joined(MachineSettings(node_taints={"node-role.kubernetes.io/control-plane": ":NoSchedule"}))
+        if spec.role == "hgx" and keys.mig is not None:
+            own = own.joined(MachineSettings(node_labels={gpu_nodes.MIG_LAYOUT_LABEL: keys.mig}))
         return NodeDescription(
             name=planned.name,
             role="controlplane" if planned.is_control_plane else "worker",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stacks.facts import catalogue
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, slice_name
 from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import Override, Serving
 from stacks.plan.weights import brings
@@ -26,17 +26,18 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     batched = overrides.max_num_batched_tokens
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
     entry = catalogue.load(spec.catalogue)
+    gpu = slice_name(site.cluster.gpu, server.gpu_slice or "")
     return Order(
         name=name,
         model=as_loaded(entry, server.quantization) if server.quantization else entry,
-        gpu=site.cluster.gpu,
+        gpu=gpu,
         gpus=server.gpus,
         layout=Layout(**server.layout.model_dump()) if server.layout else None,
         # A replica is one Pod.
         one_node=True,
         simple=True,
         replicas=server.replicas,
-        kv_dtype=kv_dtype(site.cluster.gpu),
+        kv_dtype=kv_dtype(gpu),
         context_tokens=overrides.max_model_len.value if overrides.max_model_len else None,
         load=_load(spec),
         slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from floor import gpu_nodes
 from floor.problems import Problem
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
+from stacks.facts.mig import layout_of, profile_of
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
 from stacks.proof.case import Case
@@ -27,16 +28,37 @@ _WORST_FIRST = ("down", "degraded", "recovers", "spare")
 
 
 def nodes_of(site: SiteConfig, *, dead: bool = False) -> list[Node] | None:
-    """Nodes with GPUs that take replicas, by name, with dead ones or not; None where the site does not list them."""
+    """Nodes with GPUs that take replicas, by name, with dead ones or not; None where the site does not list them.
+
+    A node whose GPUs are cut is one of another kind, which has as many slices.
+    """
     machines = site.cluster.machines
     if machines is None:
         return None
-    gpus = GPUS[site.cluster.gpu].gpus_per_node
-    return [
-        Node(name=name, gpu=site.cluster.gpu, gpus=gpus)
+    kinds = {
+        name: _kind_of(site.cluster.gpu, machines, node)
         for name, node in sorted(machines.nodes.items())
         if node.role == "hgx" and (dead or not node.dead) and not _taint(machines, node)
-    ]
+    }
+    return [Node(name=name, gpu=kind, gpus=slices_per_node(kind)) for name, kind in kinds.items()]
+
+
+def resource_of(kind: str) -> str:
+    """Name of the resource that a node of this kind offers."""
+    gpu = GPUS[kind]
+    return gpu_nodes.resource_of(gpu.profile if isinstance(gpu, GpuSlice) else "")
+
+
+def cuts_gpus(site: SiteConfig) -> bool:
+    """Whether a machine with GPUs names a layout for them, be it the one of whole GPUs."""
+    machines = site.cluster.machines
+    nodes = machines.nodes.values() if machines else ()
+    return any(machines and node.role == "hgx" and merged_keys(machines, node).mig is not None for node in nodes)
+
+
+def _kind_of(gpu: str, machines: MachinesSpec, node: NodeSpec) -> str:
+    """What replicas take of a node: its whole GPUs, or the slices that all of them are cut into."""
+    return slice_name(gpu, profile_of(merged_keys(machines, node).mig))
 
 
 def _taint(machines: MachinesSpec, node: NodeSpec) -> str:
@@ -100,14 +122,14 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
     placement = place(nodes, demands)
     ways = [_fewer(nodes, demands, proofs), _more_nodes(site, demands, dead=dead)]
     fix = "; or ".join(way for way in ways if way)
-    free = placement.free.values()
-    left = f"{_gpus(sum(free))} left beside the others on {_nodes_in_words(site, nodes)}"
-    left += f", at most {max(free)} on one" if nodes else ""
     for missing in placement.unplaced:
+        free = [placement.free[node.name] for node in nodes if node.gpu == missing.gpu]
+        left = f"{_units(sum(free), missing.gpu)} left beside the others on {_nodes_in_words(len(free), missing.gpu)}"
+        left += f", at most {max(free)} on one" if free else ""
         yield Problem(
             path=("models", missing.model, "server", "replicas"),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
-            f"{_gpus(missing.gpus)} of one node; {left}{_left_out(site, dead=dead)}",
+            f"{_units(missing.gpus, missing.gpu)} of one node; {left}{_left_out(site, dead=dead)}",
             fix=fix,
         )
 
@@ -149,19 +171,37 @@ def _verdict(proof: Proof, replicas: int) -> Verdict:
 def _more_nodes(site: SiteConfig, demands: Sequence[Demand], *, dead: bool) -> str:
     """More nodes; where these would have a taint of their role as well, it goes first."""
     open_site, ways = _without_inherited_taints(site)
-    nodes = nodes_of(open_site, dead=dead)
-    more = place(nodes, demands).missing_nodes.get(site.cluster.gpu) if nodes else fewest_nodes(site, demands)
-    if more:
-        ways.append(f"add {more} {_plural('node', more)} of role hgx to cluster.machines.nodes")
+    nodes = nodes_of(open_site, dead=dead) or []
+    missing = place(nodes, demands).missing_nodes
+    for kind, own in _by_kind(demands).items():
+        there = any(node.gpu == kind for node in nodes)
+        more = missing.get(kind) if there else _fewest(kind, own)
+        if more:
+            ways.append(f"add {more} {_plural('node', more)} of role hgx{_cut(kind)} to cluster.machines.nodes")
     return ", and ".join(ways)
 
 
-def fewest_nodes(site: SiteConfig, demands: Sequence[Demand]) -> int:
-    """Nodes that these replicas take if they are packed."""
-    if not demands:
-        return 0
-    node = Node(name="first", gpu=site.cluster.gpu, gpus=GPUS[site.cluster.gpu].gpus_per_node)
-    return 1 + place([node], demands).missing_nodes.get(site.cluster.gpu, 0)
+def _cut(kind: str) -> str:
+    """What a node of the kind has in addition, in words."""
+    gpu = GPUS[kind]
+    return f" with mig: {layout_of(gpu.profile)}" if isinstance(gpu, GpuSlice) else ""
+
+
+def fewest_nodes(demands: Sequence[Demand]) -> int:
+    """Nodes that these replicas take if they are packed: whole ones, and those of each slice."""
+    return sum(_fewest(kind, own) for kind, own in _by_kind(demands).items())
+
+
+def _fewest(kind: str, demands: Sequence[Demand]) -> int:
+    node = Node(name="first", gpu=kind, gpus=slices_per_node(kind))
+    return 1 + place([node], demands).missing_nodes.get(kind, 0)
+
+
+def _by_kind(demands: Iterable[Demand]) -> dict[str, list[Demand]]:
+    kinds: dict[str, list[Demand]] = {}
+    for demand in sorted(demands, key=lambda demand: demand.gpu):
+        kinds.setdefault(demand.gpu, []).append(demand)
+    return kinds
 
 
 def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
@@ -169,18 +209,17 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     if not proofs:
         return ""
     nodes, demands = nodes_of(site), demands_of(proofs)
-    needed = sum(demand.gpus * demand.replicas for demand in demands)
     if nodes is None:
-        count = fewest_nodes(site, demands)
-        return (
-            f"placement: unknown, as cluster.kubeconfig does not list the nodes. {_gpus(needed)} are needed, on at "
-            f"least {count:,} {_plural('node', count)} of {GPUS[site.cluster.gpu].gpus_per_node} {site.cluster.gpu}"
-        )
+        wanted = [
+            f"{_units(_taken(own), kind)} are needed, on at least {_nodes_in_words(_fewest(kind, own), kind)}"
+            for kind, own in _by_kind(demands).items()
+        ]
+        return f"placement: unknown, as cluster.kubeconfig does not list the nodes. {'; '.join(wanted)}"
     placement = place(nodes, demands)
     if not placement.fits:
         short = crowds(site, proofs, dead=False)
         return "\n".join(["placement: DOES NOT FIT", *(_line(problem.path[1], problem.what) for problem in short)])
-    lines = [_headline(site, nodes, placement, needed)]
+    lines = [_headline(nodes, demands, placement)]
     lines += [_line("free", _free(site, nodes, placement))]
     lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]
     lines += [_line("rollout", _rollout(placement, proofs))]
@@ -189,18 +228,30 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     return "\n".join(lines)
 
 
-def _headline(site: SiteConfig, nodes: Sequence[Node], placement: Placement, needed: int) -> str:
-    total = sum(node.gpus for node in nodes)
+def _headline(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement) -> str:
+    parts = []
+    for kind in _kinds(nodes):
+        sizes = [node.gpus for node in nodes if node.gpu == kind]
+        needed = _taken(demand for demand in demands if demand.gpu == kind)
+        parts.append(f"{needed:,} of {_units(sum(sizes), kind)} on {_nodes_in_words(len(sizes), kind)}")
     bears = "every model outlives any one node" if placement.survives_a_node else "A LOST NODE ENDS A MODEL"
-    return f"placement: fits, {bears}. {needed:,} of {_gpus(total)} on {_nodes_in_words(site, nodes)}"
+    return f"placement: fits, {bears}. {'; '.join(parts)}"
+
+
+def _kinds(nodes: Iterable[Node]) -> list[str]:
+    return sorted({node.gpu for node in nodes})
+
+
+def _taken(demands: Iterable[Demand]) -> int:
+    return sum(demand.gpus * demand.replicas for demand in demands)
 
 
 def _free(site: SiteConfig, nodes: Sequence[Node], placement: Placement) -> str:
-    free = sum(placement.free.values())
     left = {node.name: placement.free[node.name] for node in nodes}
+    free = {kind: sum(left[node.name] for node in nodes if node.gpu == kind) for kind in _kinds(nodes)}
     whole = [node.name for node in nodes if left[node.name] == node.gpus]
     parts = [f"{left[node.name]} on {node.name}" for node in nodes if 0 < left[node.name] < node.gpus]
-    text = _gpus(free)
+    text = ", ".join(_units(count, kind) for kind, count in free.items())
     if whole:
         text += f"; whole nodes: {_some(whole)}"
     return text + (f"; fragments: {_some(parts)}" if parts else "") + _left_out(site)
@@ -259,9 +310,8 @@ def _order(site: SiteConfig, placement: Placement) -> str:
     )
 
 
-def _nodes_in_words(site: SiteConfig, nodes: Sequence[Node]) -> str:
-    count = len(nodes)
-    return f"{count:,} {_plural('node', count)} of {GPUS[site.cluster.gpu].gpus_per_node} {site.cluster.gpu}"
+def _nodes_in_words(count: int, kind: str) -> str:
+    return f"{count:,} {_plural('node', count)} of {slices_per_node(kind)} {kind}"
 
 
 def _some(names: Iterable[str], between: str = ", ") -> str:
@@ -272,8 +322,9 @@ def _some(names: Iterable[str], between: str = ", ") -> str:
     return f"{between.join(listed[: _MOST_NAMES - 1])} and {len(listed) - _MOST_NAMES + 1} more"
 
 
-def _gpus(count: int) -> str:
-    return f"{count:,} {_plural('GPU', count)}"
+def _units(count: int, kind: str) -> str:
+    """So many GPUs, or slices, of a kind."""
+    return f"{count:,} {_plural('slice' if isinstance(GPUS[kind], GpuSlice) else 'GPU', count)}"
 
 
 def _plural(word: str, count: int) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 from stacks.facts import metrics
+from stacks.facts.hardware import GPUS
 from stacks.plan.models import RevisionPlan
-from stacks.plan.placing import nodes_of
+from stacks.plan.placing import nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import LatencyTarget
 from stacks.proof.proof import Proof
@@ -15,10 +16,13 @@ from stacks.proof.proof import Proof
 
 def site_promise(plan: SitePlan, availability_percent: float, jobs: Sequence[str]) -> SitePromise:
     """Of every model's stable revision, the nodes and the tenants. jobs: that must have a target."""
+    nodes = nodes_of(plan.site) or []
+    kinds = {node.gpu for node in nodes} | {proof.order.gpu for proof in plan.proofs.values()}
     return SitePromise(
         models=tuple(model_promise(model.stable) for model in plan.models.values()),
         availability_percent=availability_percent,
-        node_gpus={node.name: node.gpus for node in nodes_of(plan.site) or []},
+        node_gpus={node.name: node.gpus for node in nodes},
+        slices={resource_of(kind): GPUS[kind].share for kind in sorted(kinds) if GPUS[kind].share < 1},
         tiers={name: tenant.tier or "none" for name, tenant in plan.site.tenants.items()},
         jobs=tuple(jobs),
     )
@@ -33,7 +37,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
         itl_mean_s=_slowest_itl_s(revision.proof) if order.model.task == "generate" else None,
         requests_per_s=order.load.requests_per_s if order.load else None,
         replicas=case.replicas,
-        gpus=case.gpus,
+        gpus=case.gpus * order.hardware.share,
         start_budget_s=revision.server.start_budget_s,
         shedding_queue=revision.picker.shedding_queue_threshold,
     )

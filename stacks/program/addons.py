@@ -10,7 +10,7 @@ import pulumi
 from components.addons.addon import AddonRelease
 from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
 from components.addons.charts import Chart, chart_of
-from components.addons.gpu_stack import GpuStack, GpuStackArgs, gpu_releases
+from components.addons.gpu_stack import GpuStack, GpuStackArgs, Offer, gpu_releases
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
@@ -21,7 +21,7 @@ from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
 from stacks.plan.node_taints import gpu_node_taints, node_taints
-from stacks.plan.placing import nodes_of
+from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
 
@@ -61,7 +61,7 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
     """The releases of the site's addons, by their charts' names in versions.yaml."""
     site, releases = plan.site, list[AddonRelease]()
     if site.cluster.gpu_stack != "external":
-        releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site))
+        releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site), cuts=cuts_gpus(site))
     if site.storage.system == "longhorn":
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
     if site.certificates.system == "cert_manager":
@@ -117,7 +117,8 @@ def declare_addons(
             stack=site.cluster.gpu_stack,
             charts=charts,
             taints=gpu_node_taints(site),
-            nodes={node.name: node.gpus for node in nodes_of(site) or ()},
+            nodes={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
+            cuts=cuts_gpus(site),
         )
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
     if site.storage.system == "longhorn":

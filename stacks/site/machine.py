@@ -210,6 +210,9 @@ class MachineKeys(Spec):
     """Rules of udev."""
     kernel_modules: tuple[str, ...] = ()
     """Modules that are loaded in addition to those of the role."""
+    mig: str | None = None
+    """Layout that all GPUs of a machine of role hgx are cut by (MIG), such as `all-1g.18gb`; without it they are whole.
+    `all-disabled` makes those whole again that were cut. Drain the machine before a change."""
     cert_sans: tuple[str, ...] = ()
     """Further names and addresses in the certificate of the machine's API."""
     kubelet_config: dict[str, Any] = Field(default_factory=dict)

@@ -116,7 +116,7 @@ MAY_IMPORT = {
     "ci": {"floor", "sitectl", "sitectl.cli", "sitectl.errors", "stacks.plan"},
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
-TEXTS = {"envoy_names", "machine_commands", "queries"}
+TEXTS = {"envoy_names", "gpu_resources", "machine_commands", "queries"}
 COMPOSITES = {"model", "cluster", "monitoring"}
 PARTS = {
     "addon": {"charts"},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from collections.abc import Iterable
+
+from components.monitoring import gpu_resources, queries
 from components.monitoring.alerts.alert import Alert
 
 _OF_GPU = ("node", "gpu", "modelName")
@@ -27,7 +29,6 @@ _CLOCK_SHARE = 0.8
 _BUSY_SHARE = 0.5
 # PCIe corrects replays by itself; many in an hour are a bad contact. An estimate.
 _REPLAYS_PER_HOUR = 100
-_GPU = 'resource="nvidia_com_gpu"'
 
 
 def gpus() -> list[Alert]:
@@ -103,10 +104,10 @@ def gpus() -> list[Alert]:
     ]
 
 
-def nodes() -> list[Alert]:
-    """Nodes and the GPUs that they offer."""
-    offered = queries.offered_gpus()
-    there = queries.total("kube_node_status_capacity", f"{queries.OBJECTS}, {_GPU}", by=("node",))
+def nodes(slices: Iterable[str] = ()) -> list[Alert]:
+    """Nodes and the GPUs that they offer. slices: resources of slices that nodes have."""
+    offered, of_gpus = queries.offered_gpus(slices), gpu_resources.any_of(slices)
+    there = queries.total("kube_node_status_capacity", f"{queries.OBJECTS}, {of_gpus}", by=("node",))
     ready = f'{queries.OBJECTS}, condition="Ready", status="true"'
     return [
         Alert(

@@ -30,6 +30,7 @@ from stacks.site.checks import (
     revisions,
     routes,
     servers,
+    slices,
     sources,
     subnets,
     volumes,
@@ -80,6 +81,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         kubelet.problems(values),
         kernel.problems(values),
         models.problems(values),
+        slices.problems(values),
         certificates.problems(values),
         monitoring.problems(values),
         revisions.problems(values),
@@ -103,6 +105,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *pools.warnings(values),
         *servers.warnings(values),
         *models.warnings(values),
+        *slices.warnings(values),
         *revisions.warnings(values),
     ]
 

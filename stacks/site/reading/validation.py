@@ -38,6 +38,12 @@ _KINDS_OF_ERROR = (
 )  # fmt: skip
 
 _UNKNOWN, _MISSING = "unknown key", "missing"
+# Keys that one may look for to share GPUs (k8s-device-plugin 0.20.0, README, on the two kinds of sharing).
+_SHARING = frozenset({"gpu_sharing", "sharing", "time_slicing", "mps"})
+_NOT_SHARED = (
+    "take it out: time slicing and MPS divide no bandwidth of a GPU's memory, so no proof would hold; "
+    "server.gpu_slice gives a replica a slice of its own (MIG)"
+)
 
 # Place -> the fix for a value of another kind, where there is more to it than what is allowed.
 _FIXES: Mapping[str, str] = {
@@ -198,6 +204,8 @@ def _describe(path: Path, detail: ErrorDetails) -> Problem:
 
 
 def _unknown(path: Path) -> Problem:
+    if path[-1] in _SHARING:
+        return Problem(path=path, what=_UNKNOWN, fix=_NOT_SHARED)
     above = place(path[:-1])
     words = above.words() if above else []
     near = nearest(path[-1], words)

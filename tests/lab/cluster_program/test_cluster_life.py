@@ -35,6 +35,18 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     assert rig.boots() == boots
     assert rig.cluster.nodes["hgx-1"].labels["example.org/rack"] == "r1"
 
+    # So is the one by which a node asks for slices of its GPUs, and the other nodes keep theirs whole.
+    rig.nodes["hgx-1"]["mig"] = "all-1g.18gb"
+    rig.write_site()
+    shown = rig.preview()
+    assert "hgx-1: the config changes at once, without a reboot: machine.nodeLabels" in shown
+    assert "cp-1: nothing changes on the machine" in shown
+    rig.up()
+    assert rig.boots() == boots
+    cut = rig.cluster.nodes["hgx-1"]
+    assert cut.labels["nvidia.com/mig.config"] == "all-1g.18gb"
+    assert (cut.capacity["nvidia.com/mig-1g.18gb"], cut.capacity["nvidia.com/gpu"]) == ("56", "0")
+
     # What needs a reboot says so before, and drains.
     rig.nodes["hgx-1"]["udev_rules"] = ['SUBSYSTEM=="net"']
     rig.write_site()

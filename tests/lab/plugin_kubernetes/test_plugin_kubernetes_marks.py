@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.addons.gpu_stack import offered
+from components.addons.gpu_stack import Offer, offered
 from components.objects import owned
 from tests.lab.plugin_kubernetes.conftest import Plane
 from tests.lab.provider_driver import Declared, Driver, FailedError
@@ -18,7 +18,9 @@ NODE = "hgx-9"
 
 
 def mark(installed: str = "gpu-operator-v1", *, limit_s: int = 60) -> Declared:
-    body: dict[str, Any] = owned(offered(NODE, 8, installed), "inference-platform-lab")
+    body: dict[str, Any] = owned(
+        offered(NODE, Offer(resource="nvidia.com/gpu", count=8), installed), "inference-platform-lab"
+    )
     body["metadata"]["annotations"]["pulumi.com/timeoutSeconds"] = str(limit_s)
     return Declared(type="kubernetes:core/v1:NodePatch", name="offered", inputs=body)
 

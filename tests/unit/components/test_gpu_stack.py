@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -13,6 +14,7 @@ from components.addons.charts import Chart
 from components.addons.gpu_stack import (
     GpuStack,
     GpuStackArgs,
+    Offer,
     Stack,
     device_plugin_values,
     exporter_values,
@@ -33,6 +35,7 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = pytest.mark.row("C.01", "000.12")
 
 STACKS: tuple[Stack, ...] = ("operator", "device_plugin")
+GPUS = Offer(resource="nvidia.com/gpu", count=8)
 OWN = Taint(key="site.example/rented", value="yes", effect="NoExecute")
 
 
@@ -54,9 +57,29 @@ def test_gpus_are_found_by_the_drivers_library_where_no_operator_is() -> None:
 
 
 @pytest.mark.parametrize("values", [operator_values, device_plugin_values])
-def test_gpus_are_offered_whole_as_the_proof_counts_them(values: Any) -> None:
+def test_gpus_are_offered_whole_where_no_machine_has_them_cut(values: Any) -> None:
     made = values([GPU_TAINT])
     assert (made.get("mig") or {"strategy": made.get("migStrategy")}) == {"strategy": "none"}
+    assert made.get("migManager") in ({"enabled": False}, None)
+
+
+def test_the_operator_cuts_gpus_where_a_machine_names_a_layout() -> None:
+    """Slices get resources of their own, and whole GPUs of other nodes keep theirs: strategy mixed."""
+    plan = plan_values(changed(prod(), {"cluster.machines.nodes.hgx-4.mig": "all-disabled"}), "site.yaml")
+    charts = charts_of(plan)
+    check_values(plan, charts)
+    values = releases_of(plan, charts)["gpu_operator"].values
+    assert values["mig"] == {"strategy": "mixed"}
+    assert values["migManager"]["enabled"]
+    assert values["migManager"]["env"] == [{"name": "WITH_SHUTDOWN_HOST_GPU_CLIENTS", "value": "false"}]
+    same = {key: value for key, value in values.items() if key not in ("mig", "migManager")}
+    whole = releases_of(site("operator"), charts)["gpu_operator"].values
+    assert same == {key: value for key, value in whole.items() if key not in ("mig", "migManager")}
+
+
+def test_a_node_that_is_cut_is_ready_when_it_offers_all_its_slices() -> None:
+    made, _ = requests("operator", {"hgx-1": Offer(resource="nvidia.com/mig-1g.18gb", count=56)})
+    assert wait(made["gpu-stack-offered-hgx-1"])[1] == "jsonpath={.status.allocatable['nvidia.com/mig-1g.18gb']}=56"
 
 
 def test_the_stacks_pods_run_on_every_node_with_gpus() -> None:
@@ -104,7 +127,7 @@ def test_a_value_that_no_chart_reads_is_found(
     values: dict[str, Any], wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = site("operator")
-    monkeypatch.setattr(gpu_stack, "operator_values", lambda _: values)
+    monkeypatch.setattr(gpu_stack, "operator_values", lambda _, *, cuts: values if not cuts else {})
     with pytest.raises(ChartValuesError, match=r"components/addons") as caught:
         check_values(plan, charts_of(plan))
     assert wrong in str(caught.value)
@@ -131,7 +154,7 @@ def test_a_stack_that_does_not_exist_is_refused_with_those_that_do() -> None:
         site("operators")
 
 
-def requests(stack: Stack, nodes: dict[str, int], version: str = "1.0.0") -> tuple[dict[str, Any], set[str]]:
+def requests(stack: Stack, nodes: Mapping[str, Offer], version: str = "1.0.0") -> tuple[dict[str, Any], set[str]]:
     """What the engine gets of a stack, and what its handle waits for."""
     recorder, ready = Recorder(), set[str]()
 
@@ -160,7 +183,7 @@ def names(dependencies: Any) -> set[str]:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_stack_is_ready_when_each_node_offers_all_its_gpus(stack: Stack) -> None:
-    made, ready = requests(stack, {"hgx-1": 8, "hgx-2": 8})
+    made, ready = requests(stack, {"hgx-1": GPUS, "hgx-2": GPUS})
     marks = {f"gpu-stack-offered-{node}" for node in ("hgx-1", "hgx-2")}
     assert marks <= ready
     for node in ("hgx-1", "hgx-2"):
@@ -183,7 +206,7 @@ def test_an_operator_whose_nodes_are_unknown_is_ready_when_it_says_so() -> None:
 
 def test_another_version_is_waited_for_again() -> None:
     marks = [
-        requests("operator", {"hgx-1": 8}, version)[0]["gpu-stack-offered-hgx-1"] for version in ("1.0.0", "1.0.1")
+        requests("operator", {"hgx-1": GPUS}, version)[0]["gpu-stack-offered-hgx-1"] for version in ("1.0.0", "1.0.1")
     ]
     assert marks[0].object != marks[1].object
 

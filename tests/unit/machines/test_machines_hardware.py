@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from floor import gpu_nodes
 from lab.errors import LabError
 from lab.machines import hardware, lab_rack
 from lab.machines.spec import load_rack
 from lab.paths import CHECKOUT, Lab
+from stacks.facts import mig
+from stacks.facts.hardware import slice_name, slices_per_node
 
 
 @pytest.fixture
@@ -77,6 +80,29 @@ def test_nothing_of_a_gpu_shows_where_none_can_be_used() -> None:
     for machine in ("infra", "hgx-h200"):
         shown = (hardware.capacity(machine, has_gpus=False), hardware.labels("n", machine, has_gpus=False))
         assert "nvidia" not in str(shown)
+
+
+@pytest.mark.parametrize("profile", mig.slices_of("h200-sxm"))
+def test_gpus_that_a_label_asks_to_cut_are_offered_as_slices(profile: str) -> None:
+    """As many as the plan of a site counts on, of which the emulation reads nothing."""
+    layout, resource = mig.layout_of(profile), gpu_nodes.resource_of(profile)
+    size = hardware.capacity("hgx-h200", has_gpus=True, layout=layout)
+    count = str(slices_per_node(slice_name("h200-sxm", profile)))
+    assert (size[resource], size["nvidia.com/gpu"], size["cpu"]) == (count, "0", "192")
+    labels = hardware.labels("hgx-1", "hgx-h200", has_gpus=True, layout=layout)
+    assert labels[f"{resource}.count"] == count
+    assert labels[f"{resource}.product"] == f"NVIDIA-H200-MIG-{profile}"
+    assert (labels["nvidia.com/mig.strategy"], labels["nvidia.com/mig.config.state"]) == ("mixed", "success")
+    assert labels["nvidia.com/gpu.family"] == "hopper", "replicas on slices select the family, too"
+    assert hardware.capacity("hgx-h200", has_gpus=False, layout=layout).keys() == {
+        *hardware.capacity("infra", has_gpus=False)
+    }
+
+
+@pytest.mark.parametrize(("layout", "state"), [("all-disabled", "success"), ("all-1g.99gb", "failed")])
+def test_gpus_stay_whole_by_a_layout_that_cuts_none(layout: str, state: str) -> None:
+    assert hardware.capacity("hgx-h200", has_gpus=True, layout=layout) == hardware.capacity("hgx-h200", has_gpus=True)
+    assert hardware.labels("n", "hgx-h200", has_gpus=True, layout=layout)["nvidia.com/mig.config.state"] == state
 
 
 def test_the_checked_in_site_names_machines_of_the_rack_by_their_addresses_and_leaves_some(home: Lab) -> None:

@@ -166,13 +166,16 @@ CASES = {
     "model-data-parallel": lambda: model_objects("tests/fixtures/sites/valid/layouts.yaml", "deepseek"),
     "model-drafts": lambda: model_objects("tests/fixtures/sites/valid/optimisations.yaml", "llama"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
+    "model-on-a-slice": lambda: model_objects("tests/fixtures/sites/valid/slices.yaml", "embed"),
     "gpu-stack": lambda: [
         gpu_stack.operator_values([GPU_TAINT]),
         gpu_stack.device_plugin_values([GPU_TAINT]),
         gpu_stack.exporter_values([GPU_TAINT]),
         gpu_stack.runtime_class(),
-        gpu_stack.offered("hgx-1", 8, "gpu-operator-v1"),
+        gpu_stack.offered("hgx-1", gpu_stack.Offer(resource="nvidia.com/gpu", count=8), "gpu-operator-v1"),
         gpu_stack.validated("gpu-operator-v1"),
+        gpu_stack.operator_values([GPU_TAINT], cuts=True),
+        gpu_stack.offered("hgx-2", gpu_stack.Offer(resource="nvidia.com/mig-1g.18gb", count=56), "gpu-operator-v1"),
     ],
     "longhorn": lambda: [
         longhorn.longhorn_values(

@@ -150,7 +150,7 @@ def test_nodes_that_nobody_names_are_unknown() -> None:
 def test_the_fewest_nodes_hold_all_and_one_less_does_not() -> None:
     config = site()
     demands = demands_of(proofs(config))
-    assert fewest_nodes(config, demands) == 2
+    assert fewest_nodes(demands) == 2
     nodes = nodes_of(config) or []
     assert place(nodes, demands).fits
     assert not place(nodes[:1], demands).fits
