@@ -22,6 +22,11 @@ def resource_of(profile: str = "") -> str:
     return f"{_SLICE}{profile}" if profile else RESOURCE
 
 
+def profile_of(resource: str) -> str:
+    """The profile whose slices a resource counts; empty for any other resource."""
+    return resource.removeprefix(_SLICE) if resource.startswith(_SLICE) else ""
+
+
 def is_resource(name: str) -> bool:
     """Whether a container that asks for this resource has a GPU, or a slice of one."""
     return name == RESOURCE or name.startswith(_SLICE)

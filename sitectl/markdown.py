@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from floor.secret_texts import HIDDEN, looks_secret, without_secrets
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
-from sitectl.words import TITLES, figures, foreign, minutes, signed, targets, tightest
+from sitectl.words import TITLES, figures, foreign, minutes, signed, signed_gpus, targets, tightest
 
 MARK = "<!-- inference-platform: plan of all sites -->"
 # GitHub takes 65,536 characters; GitLab takes more.
@@ -129,7 +129,16 @@ def _summary(reports: Sequence[SiteReport]) -> list[str]:
         cold = minutes(report.cold_start_s) if report.cold_start_s else "none"
         tenants = ", ".join(name(tenant) for tenant in report.tenants[:10]) or "none"
         more = f" and {len(report.tenants) - 10} more" if len(report.tenants) > 10 else ""
-        cells = (name(report.site), worst, signed(report.gpus), cost, left, str(report.restarts), cold, tenants + more)
+        cells = (
+            name(report.site),
+            worst,
+            signed_gpus(report.gpus),
+            cost,
+            left,
+            str(report.restarts),
+            cold,
+            tenants + more,
+        )
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

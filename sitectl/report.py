@@ -57,7 +57,7 @@ class SiteReport:
     """Worst first; what is merely made or changed without a consequence is last."""
     operations: dict[str, int]
     """Resources by operation."""
-    gpus: int
+    gpus: float
     cost_per_month: float | None
     """None when no price is known."""
     currency: str

@@ -29,10 +29,15 @@ def signed(count: float) -> str:
     return f"{count:+,.0f}" if count else "0"
 
 
+def signed_gpus(count: float) -> str:
+    """As `signed`, with two digits of a part of a GPU, as slices are."""
+    return signed(count) if count == round(count) else f"{count:+,.2f}"
+
+
 def figures(report: SiteReport) -> list[tuple[str, str]]:
     """The figures of a report with their names, for every form of output."""
     return [
-        ("GPUs", signed(report.gpus)),
+        ("GPUs", signed_gpus(report.gpus)),
         ("cost per month", _money(report)),
         ("SLO headroom, least", tightest(report.headroom) if report.knows_site else _NO_FILE),
         ("pods that stop or restart", str(report.restarts)),
@@ -172,7 +177,7 @@ def table(rows: Sequence[Verdict]) -> list[str]:
 
 def _extras(row: Verdict) -> Iterable[str]:
     if row.gpus:
-        yield f"GPUs {signed(row.gpus)}"
+        yield f"GPUs {signed_gpus(row.gpus)}"
     if row.cold_start_s:
         yield f"cold start at most {minutes(row.cold_start_s)}"
     if row.tenants and row.severity is not Severity.LIVE:

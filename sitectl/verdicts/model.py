@@ -38,7 +38,7 @@ class Verdict:
     """The model that it concerns; empty for the whole site."""
     tenants: tuple[str, ...] = ()
     """Tenants that the change itself names; those of a model are added by the report."""
-    gpus: int = 0
+    gpus: float = 0
     """GPUs that the site holds more (or fewer)."""
     restarts: int = 0
     """Pods that stop and start again, or stop for good."""
@@ -53,7 +53,7 @@ def verdict(
     reason: str,
     *,
     tenants: Sequence[str] = (),
-    gpus: int = 0,
+    gpus: float = 0,
     restarts: int = 0,
     cold_start_s: int = 0,
 ) -> Verdict:

@@ -13,6 +13,7 @@ from policy.model import Resource
 from policy.pods import asks, containers, pod_spec, startup_budget_s
 from sitectl.changes import Change, FieldChange
 from sitectl.verdicts.model import Severity, Verdict, verdict
+from stacks.facts.mig import part_of_a_gpu
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
@@ -28,7 +29,7 @@ def deployment(change: Change) -> list[Verdict]:
     gpus = after.gpus - before.gpus
     if change.op == "create":
         what = (
-            f"{counted(after.replicas, 'replica')} on {counted(after.gpus, 'GPU')}"
+            f"{counted(after.replicas, 'replica')} on {after.hardware}"
             if after.gpus
             else f"{counted(after.replicas, 'replica')}"
         )
@@ -75,9 +76,16 @@ class _Shape:
         spec: Mapping[str, Any] = resource.body.get("spec") or {}
         of_pod = containers(resource)
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
-        self.gpus = self.replicas * sum(
-            int(asks(container, "limits").get(gpu_nodes.RESOURCE, 0)) for container in of_pod
-        )
+        asked = [item for container in of_pod for item in asks(container, "limits").items()]
+        gpus = self.replicas * sum(int(count) for name, count in asked if name == gpu_nodes.RESOURCE)
+        slices = {profile: int(count) for name, count in asked if (profile := gpu_nodes.profile_of(name))}
+        parts = self.replicas * sum(part_of_a_gpu(profile) * count for profile, count in slices.items())
+        # Whole numbers where nothing is cut.
+        self.gpus: float = gpus + round(parts, 3) if slices else gpus
+        self.hardware = counted(gpus, "GPU")
+        if slices:
+            profiles = ", ".join(sorted(slices))
+            self.hardware = f"{counted(self.replicas * sum(slices.values()), 'slice')} {profiles} of GPUs"
         self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
         self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
@@ -105,7 +113,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     ]
 
 
-def _replicas(change: Change, before: _Shape, after: _Shape, gpus: int) -> list[Verdict]:
+def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> list[Verdict]:
     if before.replicas == after.replicas:
         if not gpus:
             return []

@@ -55,6 +55,8 @@ class ChartImages(Record):
     """Repositories of images that are pulled too."""
     unused: dict[Repository, str] = Field(default_factory=dict)
     """Repositories that a rendering names and that no pod runs -> why."""
+    with_slices: tuple[Repository, ...] = ()
+    """Those of `unused` that run where a machine has its GPUs cut (MIG)."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> ChartImages:
@@ -62,6 +64,8 @@ class ChartImages(Record):
         named += [*self.unknown_tags, *self.unused]
         if twice := sorted(name for name, times in Counter(named).items() if times > 1):
             raise WrongValueError(f"named twice: {', '.join(twice)}", fix="name each repository in one place")
+        if unnamed := sorted({*self.with_slices} - self.unused.keys()):
+            raise WrongValueError(f"with_slices names {', '.join(unnamed)}", fix="state in unused why others lack it")
         if (self.known == "near") != bool(self.unknown_tags):
             raise WrongValueError(
                 f"known is {self.known}, with {len(self.unknown_tags)} unknown tags",

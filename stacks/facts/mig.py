@@ -72,6 +72,12 @@ def slices_of(gpu: str) -> Mapping[str, Slice]:
     return _slices().get(gpu, {})
 
 
+def part_of_a_gpu(profile: str) -> float:
+    """Which part of its GPU a slice of this profile is, 0 to 1; 1 for one that is not known."""
+    known = [slices[profile] for slices in _slices().values() if profile in slices]
+    return 1 / known[0].of_a_gpu if known else 1.0
+
+
 def cut_kinds() -> list[str]:
     """Kinds of GPU whose slices are known."""
     return sorted(_slices())

@@ -14,6 +14,7 @@ from stacks.facts.versions import Images, Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
+from stacks.plan.placing import cuts_gpus
 from stacks.site.model import SiteConfig
 from talos.images import machine_images
 
@@ -62,7 +63,8 @@ def untagged_repositories(site: SiteConfig, pins: Versions) -> dict[str, list[Ch
     releases = defaultdict[str, list[ChartRelease]](list)
     for chart in _charts(site):
         version = pins.cilium.version if chart == _CILIUM else pins.charts.pinned(chart).version
-        for repository in chart_images.load()[chart].unknown_tags:
+        entry = chart_images.load()[chart]
+        for repository in (*entry.unknown_tags, *(entry.with_slices if cuts_gpus(site) else ())):
             releases[repository].append(ChartRelease(chart, version))
     return {repository: releases[repository] for repository in sorted(releases)}
 

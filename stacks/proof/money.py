@@ -54,7 +54,7 @@ def hourly(case: Case, prices: Prices) -> float:
     return case.gpus * gpu_hourly(case.order.hardware, prices)
 
 
-def monthly(gpus: int, hour: float) -> float:
+def monthly(gpus: float, hour: float) -> float:
     """Bill of a month for so many GPUs, each at `hour` an hour, power included."""
     return gpus * hour * HOURS_A_MONTH
 

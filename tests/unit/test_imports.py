@@ -101,7 +101,9 @@ MAY_IMPORT = {
     "sitectl.errors": {"floor"},
     "sitectl.saved_previews": {"floor.reading"} | {"sitectl.errors"},
     "sitectl.changes": {"policy"} | {"sitectl.errors", "sitectl.saved_previews"},
-    "sitectl.verdicts": {"components.gateway", "components.specs"} | {"floor", "policy"} | {"sitectl.changes"},
+    "sitectl.verdicts": {"components.gateway", "components.specs"}
+    | {"floor", "policy"}
+    | {"sitectl.changes", "stacks.facts"},
     "sitectl.forge": {"sitectl.errors"},
     "sitectl": {"bundle", "floor", "floor.reading", "policy", "services"}
     | {"components.addons", "components.specs"}

@@ -13,6 +13,7 @@ from sitectl.changes import Change, Op
 from sitectl.report import Price, folded, of_preview_document, report
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
+from sitectl.words import figures
 from stacks.proof import money
 
 pytestmark = pytest.mark.row("opening 3")
@@ -268,6 +269,23 @@ def test_cost_is_gpus_by_price_by_hours() -> None:
     assert (total.gpus, total.cost_per_month, total.currency) == (8, 8 * 2.5 * money.HOURS_A_MONTH, "EUR")
     assert total.cost_per_month == 14_600
     assert report("a", [change], {}).cost_per_month is None
+
+
+def test_slices_are_counted_and_paid_as_parts_of_gpus() -> None:
+    """7 slices 1g.18gb are the GPU that they are cut from."""
+
+    def body(replicas: int) -> dict[str, Any]:
+        slices = {"nvidia.com/mig-1g.18gb": "1"}
+        containers = [{"name": "engine", "resources": {"limits": slices, "requests": slices}}]
+        return {"spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}}}
+
+    change, price = kube("update", "Deployment", body(2), body(9)), Price(gpu_hour=2.5, currency="EUR")
+    total = report("a", [change], {}, price=price)
+    assert total.gpus == pytest.approx(1, abs=0.002)
+    assert total.cost_per_month == pytest.approx(2.5 * money.HOURS_A_MONTH, rel=0.002)
+    new = report("a", [kube("create", "Deployment", {}, body(3))], {}, price=price)
+    assert [row.what for row in new.rows] == ["starts 3 replicas on 3 slices 1g.18gb of GPUs"]
+    assert dict(figures(new))["GPUs"] == "+0.43"
 
 
 def test_rows_that_say_the_same_are_one_with_all_names() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from stacks.facts import catalogue, mig
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
+from stacks.plan.images import untagged_repositories
 from stacks.plan.placing import nodes_of
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan, plan_values
@@ -136,10 +137,7 @@ def test_a_site_without_slices_is_planned_as_before() -> None:
 def test_a_machine_asks_for_its_layout_by_a_label() -> None:
     plan = sliced()
     assert plan.machines
-    labels = {
-        planned.name: plan.machines._node(planned, {}).settings.node_labels
-        for planned in plan.machines.nodes
-    }
+    labels = {planned.name: plan.machines._node(planned, {}).settings.node_labels for planned in plan.machines.nodes}
     assert {name: own.get("nvidia.com/mig.config") for name, own in labels.items() if name.startswith("hgx")} == {
         "hgx-1": None,
         "hgx-2": None,
@@ -175,6 +173,13 @@ def test_what_cuts_gpus_on_talos_is_warned_of_and_so_are_slices_that_nobody_has(
     unused = [warning for warning in warnings if "no model has such a slice" in warning]
     assert len(unused) == 1 and "cuts the GPUs of hgx-3" in unused[0]
     assert not any("systemd" in str(warning) for warning in sliced(**{"cluster.gpu_stack": "external"}).warnings)
+
+
+def test_a_lock_has_the_image_of_what_cuts_gpus() -> None:
+    manager = "nvcr.io/nvidia/cloud-native/k8s-mig-manager"
+    plan, whole = sliced(), plan_values(prod(), "site.yaml")
+    assert [release.chart for release in untagged_repositories(plan.site, plan.versions)[manager]] == ["gpu_operator"]
+    assert manager not in untagged_repositories(whole.site, whole.versions)
 
 
 WRONG = {
