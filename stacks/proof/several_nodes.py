@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from floor.counts import counted
+from stacks.facts.hardware import GpuSlice
 from stacks.proof.figures import shown
 from stacks.proof.proof import Proof, prove
 from stacks.proof.search import best
@@ -19,12 +20,13 @@ _SHOWN = {"ttft_p95": "TTFT p95", "itl_p95": "ITL p95"}
 
 
 def over_nodes(proof: Proof) -> Proof | None:
-    """The cheapest layout over several nodes of this GPU; None where one node is enough, or where none helps.
+    """The cheapest layout over several nodes of this GPU; None where one node is enough, or where none helps, and for a
+    slice, which reaches no other.
 
     It fits. It may need more replicas than the site has, or miss targets: see its order and its problems.
     """
     order = proof.order
-    if not order.one_node or not proof.case.fit_problems:
+    if not order.one_node or not proof.case.fit_problems or isinstance(order.hardware, GpuSlice):
         return None
     free = replace(order, layout=None, gpus=None)
     if not best(free).fit_problems:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from floor.counts import counted
+from stacks.facts.hardware import GpuSlice
 from stacks.proof.case import Case
 from stacks.proof.disaggregation import Split, fewest, free_order, smallest_replica
 from stacks.proof.figures import shown
@@ -83,7 +84,10 @@ class SplitVerdict:
 
 
 def compare(order: Order) -> SplitVerdict | None:
-    """The verdict on an order; None without a load or answers, and where no node holds the model."""
+    """The verdict on an order; None without a load or answers, where no node holds the model, and on slices: what moves
+    a cache from one to another was not looked up."""
+    if isinstance(order.hardware, GpuSlice):
+        return None
     if order.load is None or order.model.task != "generate" or order.load.answer_tokens.mean <= 1:
         return None
     joint = best(free_order(order, order.load, order.slo))

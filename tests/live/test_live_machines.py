@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from floor import gpu_nodes
+from stacks.facts.hardware import slice_name, slices_per_node
+from stacks.facts.mig import profile_of
 from stacks.plan.cluster import PlannedNode
 from talos.api.client import MachineClient
 from talos.api.errors import MachineApiError
@@ -14,7 +17,6 @@ from talos.cli.health import what_is_missing
 from tests.live.conftest import Seen
 from tests.live.running import RunningSite
 
-GPUS_OF_A_NODE = 8
 _NVIDIA = "nvidia"
 
 
@@ -114,17 +116,28 @@ def test_nodes_are_ready_with_the_pinned_kubelet(site: RunningSite, seen: Seen) 
 
 @pytest.mark.row("000.09", "000.12")
 def test_gpu_nodes_offer_all_their_gpus(site: RunningSite, seen: Seen) -> None:
-    """Eight per HGX machine of the site; on a cluster that exists, as many as its models ask for."""
-    offered, wrong = dict[str, int](), []
+    """Eight per HGX machine of the site, or as many slices as its layout gives; on a cluster that exists, as many as
+    its models ask for."""
+    offered, wrong = dict[str, dict[str, int]](), []
     for node in site.items("/api/v1/nodes", labelSelector=gpu_nodes.FAMILY_LABEL):
-        name, status = node["metadata"]["name"], node["status"]
-        offered[name] = int(status["allocatable"].get(gpu_nodes.RESOURCE, "0"))
-        seen(f"{name}: {offered[name]} GPUs, family {node['metadata']['labels'][gpu_nodes.FAMILY_LABEL]}")
-    if site.plan.machines is not None:
-        for planned in site.plan.machines.nodes:
-            if planned.spec.role == "hgx" and not planned.spec.dead and offered.get(planned.name, 0) != GPUS_OF_A_NODE:
-                wrong.append(f"{planned.name} offers {offered.get(planned.name, 0)} of {GPUS_OF_A_NODE} GPUs")
-    needed = sum(revision.spec.server.replicas * revision.server.gpus for revision in site.plan.revisions)
-    if sum(offered.values()) < needed:
-        wrong.append(f"the nodes offer {sum(offered.values())} GPUs, and the models ask for {needed}")
+        name, quantities = node["metadata"]["name"], node["status"]["allocatable"]
+        offered[name] = {key: int(count) for key, count in quantities.items() if gpu_nodes.is_resource(key)}
+        counts = ", ".join(f"{count} {key}" for key, count in sorted(offered[name].items()))
+        seen(f"{name}: {counts or 'no GPU'}, family {node['metadata']['labels'][gpu_nodes.FAMILY_LABEL]}")
+    for planned in site.plan.machines.nodes if site.plan.machines is not None else ():
+        if planned.spec.role != "hgx" or planned.spec.dead:
+            continue
+        profile = profile_of(planned.keys.mig)
+        count = slices_per_node(slice_name(site.plan.site.cluster.gpu, profile))
+        has = offered.get(planned.name, {}).get(gpu_nodes.resource_of(profile), 0)
+        if has != count:
+            wrong.append(f"{planned.name} offers {has} of {count} {f'slices {profile}' if profile else 'GPUs'}")
+    needed = Counter[str]()
+    for revision in site.plan.revisions:
+        server = revision.spec.server
+        needed[gpu_nodes.resource_of(server.gpu_slice or "")] += server.replicas * revision.server.gpus
+    for resource, count in needed.items():
+        there = sum(own.get(resource, 0) for own in offered.values())
+        if there < count:
+            wrong.append(f"the nodes offer {there} {resource}, and the models ask for {count}")
     assert not wrong, "; ".join(wrong)

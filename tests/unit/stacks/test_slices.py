@@ -13,6 +13,7 @@ from stacks.plan.images import untagged_repositories
 from stacks.plan.placing import nodes_of
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.proof import several_nodes
 from stacks.proof.bands import fidelity_of
 from stacks.proof.demand import Prices
 from stacks.proof.fixes import nearest
@@ -63,6 +64,13 @@ def test_a_slice_has_its_shares_of_the_gpu_that_its_file_describes() -> None:
     assert (part.link_domain, part.family, part.board) == (1, "hopper", "hgx")
 
 
+def test_a_slice_is_as_slow_as_its_smaller_share_of_the_way_to_memory() -> None:
+    """A 1g.35gb has two eighths of the memory, and one eighth of the cache in front of it."""
+    wide, whole = GPUS["h200-sxm/1g.35gb"], GPUS["h200-sxm"]
+    assert wide.memory_bytes == GPUS["h200-sxm/2g.35gb"].memory_bytes
+    assert wide.memory_bytes_per_s == whole.memory_bytes_per_s / 8
+
+
 def test_slices_are_no_kinds_that_nodes_have() -> None:
     assert not [name for name in GPUS if "/" in name]
     with pytest.raises(KeyError):
@@ -99,7 +107,9 @@ def test_a_model_that_a_slice_cannot_hold_is_moved_to_a_larger_one() -> None:
 
 
 def test_a_model_that_no_slice_of_a_gpu_holds_goes_to_whole_ones() -> None:
-    (fix,) = nearest(prove(order("llama-3.3-70b", KIND)))
+    proof = prove(order("llama-3.3-70b", KIND))
+    assert several_nodes.over_nodes(proof) is None, "slices reach no other, on no number of nodes"
+    (fix,) = nearest(proof)
     assert fix.text.startswith("take gpu_slice out, for machines with whole GPUs: ")
 
 
