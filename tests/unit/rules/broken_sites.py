@@ -199,6 +199,12 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         change=lambda objects: _container(objects).update(resources={"requests": {"nvidia.com/gpu": "8"}}),
         says="limited to None",
     ),
+    ("gpu-limits", "slices"): Broken(
+        change=lambda objects: _container(objects).update(
+            resources={"limits": {"nvidia.com/mig-1g.18gb": "1"}, "requests": {"nvidia.com/mig-1g.18gb": "2"}}
+        ),
+        says="requests 2 GPUs and is limited to 1",
+    ),
     ("requests-set", "none"): Broken(
         change=lambda objects: _pod(objects).update(initContainers=[{"name": "wait", "image": "busybox:1.37.0"}]),
         says="container wait requests nothing",

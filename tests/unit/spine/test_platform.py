@@ -212,6 +212,30 @@ def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool
     assert (needed <= waits, bool(addons)) == (brought, brought)
 
 
+def test_replicas_on_slices_wait_until_the_node_that_is_cut_offers_them(tmp_path: Path) -> None:
+    """The whole program on a site with both: one chart, one mark for each node, each of what it offers."""
+    plan = plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml")
+    recorder, _ = declare(plan.site, tmp_path)
+    resources = recorder.resources
+    waits = {
+        name.rpartition("offered-")[2]: args.inputs["metadata"]["annotations"]["pulumi.com/waitFor"]
+        for name, args in resources.items()
+        if "gpu-stack-offered-" in name
+    }
+    assert waits == {
+        "hgx-1": "jsonpath={.status.allocatable['nvidia.com/gpu']}=8",
+        "hgx-2": "jsonpath={.status.allocatable['nvidia.com/gpu']}=8",
+        "hgx-3": "jsonpath={.status.allocatable['nvidia.com/mig-1g.18gb']}=56",
+    }
+    limits = {
+        name: resources[f"{name}-server"].inputs["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        for name in plan.models
+    }
+    slice_of = {"nvidia.com/mig-1g.18gb": "1"}
+    assert limits == {"chat": {"nvidia.com/gpu": "1"}, "embed": slice_of, "rerank": slice_of}
+    assert resources["gpu-stack-gpu-operator"].inputs["values"]["mig"] == {"strategy": "mixed"}
+
+
 def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) -> None:
     """And leaves before them."""
     site = plan_file(ROOT / "Pulumi.prod.yaml").site
