@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from talos.api.errors import AbsentError, AlreadyDoneError, MachineApiError, NotOfferedError, NotReadyError
-from talos.api.results import WipeMode
+from talos.api.results import ApplyMode, WipeMode
+from talos.cluster import MachineSettings
 from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
-from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually, new_bench
+from tests.unit.machines.emulated_rack import HOUR_S, VERSION, Bench, eventually, new_bench
 
 
 def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
@@ -30,6 +31,27 @@ def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
     assert "nvidia.com/gpu.count" not in plane.labels
     assert [taint.key for taint in plane.taints] == ["node-role.kubernetes.io/control-plane"]
     assert [plan.endpoint for plan in running.cluster.planes] == [running.spec().endpoint]
+
+
+def test_gpus_are_cut_by_the_nodes_label_without_a_reboot(running: Bench) -> None:
+    """And whole again by the layout of whole ones. It is what MIG manager and device plugin do; nothing is cut."""
+    profile = HGXProfile()
+    boot = running.rack.machines["m2"].store.disks.boot_id
+
+    def label(layout: str) -> None:
+        cut = MachineSettings(node_labels={"nvidia.com/mig.config": layout})
+        image = running.installer(Schematic(extensions=profile.extensions), VERSION)
+        config = running.worker("gpu", settings=profile.settings().joined(cut), image=image)
+        with running.client("m2") as client:
+            client.apply_configuration(config, mode=ApplyMode.AUTO)
+
+    label("all-1g.18gb")
+    eventually(lambda: running.cluster.nodes["gpu"].capacity.get("nvidia.com/mig-1g.18gb") == "56")
+    assert running.cluster.nodes["gpu"].capacity["nvidia.com/gpu"] == "0"
+    label("all-disabled")
+    eventually(lambda: running.cluster.nodes["gpu"].capacity["nvidia.com/gpu"] == "8")
+    assert "nvidia.com/mig-1g.18gb" not in running.cluster.nodes["gpu"].capacity
+    assert running.rack.machines["m2"].store.disks.boot_id == boot
 
 
 def test_bootstrap_comes_neither_too_early_nor_twice(bench: Bench, hour: threading.Event) -> None:
