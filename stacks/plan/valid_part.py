@@ -20,7 +20,7 @@ _STAND_IN_NETWORKS: Mapping[str, Any] = {
     "services": "198.51.100.0/24",
 }
 _Keys = TypeVar("_Keys", bound=MachineKeys)
-_OF_THE_NODES = {("nodes",), ("roles",), ("taints",)}
+_OF_THE_NODES = {("nodes",), ("roles",), ("taints",), ("mig",)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     hgx = [machine for machine in cut.values() if machine.role == "hgx"]
     if hgx:
         yield from _cutter(values, hgx[0])
+    if not isinstance(machines, Mapping):
+        yield from _offerer(values)
     for name, model in mapping(values.get("models")).items():
         server = mapping(mapping(model).get("server"))
         if isinstance(server.get("gpu_slice"), str):
@@ -96,6 +98,20 @@ def _cutter(values: Mapping[str, Any], machine: SiteMachine) -> Iterator[Problem
         )
 
 
+def _offerer(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """On a cluster that exists, no machine of the site names a layout, and the stacks offer whole GPUs alone."""
+    stack = at(values, "cluster", "gpu_stack") or _STACK
+    wants = [name for name, model in mapping(values.get("models")).items() if at(mapping(model), "server", "gpu_slice")]
+    if wants and stack in ("operator", "device_plugin"):
+        yield Problem(
+            path=("cluster", "gpu_stack"),
+            what=f"offers whole GPUs alone on machines that the site does not list, and {wants[0]} wants a slice",
+            got=shown(stack),
+            allowed="external",
+            fix="write external where the cluster offers slices, or take gpu_slice out",
+        )
+
+
 def _slice(server_path: Path, server: Mapping[str, Any], gpu: str, machines: Any) -> Iterator[Problem]:
     path, profile, profiles = (*server_path, "gpu_slice"), str(server["gpu_slice"]), slices_of(gpu)
     if not profiles:
@@ -117,9 +133,9 @@ def _slice(server_path: Path, server: Mapping[str, Any], gpu: str, machines: Any
             )
     if not isinstance(machines, Mapping):
         return
-    layouts = {str(machine.keys.get(_KEY) or WHOLE) for machine in machines_of(machines) if machine.role == "hgx"}
-    offered = sorted(filter(None, map(profile_of, layouts)))
-    if profile not in offered:
+    layouts = {machine.keys.get(_KEY) for machine in machines_of(machines) if machine.role == "hgx"}
+    offered = sorted({profile_of(layout) for layout in layouts if isinstance(layout, str)} - {""})
+    if profile not in offered and all(layout is None or isinstance(layout, str) for layout in layouts):
         others = f"write one of these, or mig: {layout_of(profile)}" if offered else f"write mig: {layout_of(profile)}"
         yield Problem(
             path=path,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from floor.problems import SiteError
 from stacks.facts import catalogue, mig
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.plan.images import untagged_repositories
@@ -237,6 +238,10 @@ WRONG = {
     "layout that is misspelt": Wrong(
         SLICED | {LAYOUT: "all-1g18gb"}, LAYOUT, "did you mean 'all-1g.18gb'", {LAYOUT: "all-1g.18gb"}
     ),
+    "layout of all machines that is misspelt": Wrong(
+        {f"{M}.mig": "all-1g18gb"}, f"{M}.mig", "is no layout of h200-sxm", {f"{M}.mig": "all-disabled"}
+    ),
+    "layout that is a number": Wrong(SLICED | {LAYOUT: 7}, LAYOUT, "not text; got 7", {LAYOUT: "all-1g.18gb"}),
     "layout that mixes profiles": Wrong(
         SLICED | {LAYOUT: "all-balanced"}, LAYOUT, "is no layout of h200-sxm", {LAYOUT: "all-1g.18gb"}
     ),
@@ -292,6 +297,11 @@ def test_a_cluster_whose_machines_are_unknown_promises_its_slices() -> None:
     values["storage"] = {"storage_class": "fast"}
     for key in ("addresses", "certificates"):
         values.pop(key, None)
+    for stack in ("operator", "device_plugin"):
+        values["cluster"]["gpu_stack"] = stack
+        with pytest.raises(SiteError, match="offers whole GPUs alone on machines that the site does not list"):
+            plan_values(values, "site.yaml")
+    values["cluster"]["gpu_stack"] = "external"
     plan = plan_values(values, "site.yaml")
     assert "3 slices are needed, on at least 1 node of 56 h200-sxm/1g.18gb" in plan.placement_text
 
