@@ -1,9 +1,11 @@
-"""Namespaces that several rooms name: those of models, and of programs of others."""
+"""Namespaces that several rooms name: those of the platform, and of programs of others."""
 
 from __future__ import annotations
 
 # Models, their Jobs and pickers.
 MODELS = "inference-models"
+# The endpoint.
+GATEWAY = "inference-gateway"
 
 ENVOY_GATEWAY = "envoy-gateway-system"
 AI_GATEWAY = "envoy-ai-gateway-system"
@@ -14,6 +16,7 @@ ADDRESSES = "metallb-system"
 BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
 CERTIFICATES = "cert-manager"
+SECRETS = "external-secrets"
 
 PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

@@ -33,6 +33,7 @@ CHART_NAMESPACES: Mapping[str, str] = {
     "longhorn": namespaces.STORAGE,
     "metallb": namespaces.ADDRESSES,
     "cert_manager": namespaces.CERTIFICATES,
+    "external_secrets": namespaces.SECRETS,
 }
 # Fact -> namespace and container of its Pods, and the field of the pinned image, whose last part theirs has too: an
 # engine is in the same container whichever it is. The picker is known by its container, as its image has moved before.

@@ -22,6 +22,7 @@ from tests.alert_site import (
     constant,
     deployment,
     engine,
+    filled,
     gpu,
     grows,
     itl,
@@ -103,6 +104,12 @@ CASES = (
         alert="CertificateNotReady",
         change={certificate("certmanager_certificate_ready_status", ', condition="True"'): constant(0)},
         labels=_CERTIFICATE,
+        shown="0",
+    ),
+    Case(
+        alert="SecretNotRefreshed",
+        change={filled("True"): constant(0), filled("False"): constant(1)},
+        labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
     ),
     # promtool's time begins at 0.

@@ -102,6 +102,13 @@ def certificate(metric: str, more: str = "") -> str:
     return f'{metric}{{job="certificates", namespace="inference-gateway", name="inference"{more}}}'
 
 
+def filled(status: str) -> str:
+    return (
+        'externalsecret_status_condition{job="secrets", namespace="inference-models", name="hub-token", '
+        f'condition="Ready", status="{status}"}}'
+    )
+
+
 def histogram(metric: str, shares: Mapping[str, float], per_minute: float, pod: str = "chat-a") -> dict[str, Values]:
     """Buckets by their upper bound, with the share of values up to it."""
     buckets = {bound: engine(f"{metric}_bucket", f', le="{bound}"', pod) for bound in shares}
@@ -200,6 +207,8 @@ HEALTHY: Mapping[str, Values] = {
     'longhorn_node_storage_capacity_bytes{job="storage", node="hgx-1"}': constant(10e12),
     certificate("certmanager_certificate_ready_status", ', condition="True"'): constant(1),
     certificate("certmanager_certificate_renewal_timestamp_seconds"): constant(60 * 86400),
+    filled("True"): constant(1),
+    filled("False"): constant(0),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
     'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),
     'alertmanager_notifications_failed_total{job="alertmanager", integration="webhook", reason="other"}': grows(0),

@@ -58,6 +58,8 @@ class LoadBalancerAddressesArgs:
     planes_too: bool = False
     """By ARP on control planes as well."""
     by_bgp: BgpSessions | None = None
+    needs: Sequence[pulumi.Resource] = ()
+    """What fills the Secrets of passwords."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class LoadBalancerAddresses(Component):
     def __init__(self, name: str, args: LoadBalancerAddressesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         announced: list[pulumi.Resource] = (
-            self._sessions(args.by_bgp, args.ranges)
+            self._sessions(args.by_bgp, args)
             if args.by_bgp
             else [self.child("announcement", announcement(planes_too=args.planes_too))]
         )
@@ -81,10 +83,15 @@ class LoadBalancerAddresses(Component):
         self.handle = LoadBalancerAddressesHandle(ready=[*announced, pool])
         self.finish()
 
-    def _sessions(self, sessions: BgpSessions, ranges: Sequence[AddressRange]) -> list[pulumi.Resource]:
+    def _sessions(self, sessions: BgpSessions, args: LoadBalancerAddressesArgs) -> list[pulumi.Resource]:
         advertised = self.child("advertisement", bgp_advertisement())
         peers = [
-            self.child(f"peer-{name}", bgp_peer(name, peer, ranges), depends_on=[advertised], patience_s=_PATIENCE_S)
+            self.child(
+                f"peer-{name}",
+                bgp_peer(name, peer, args.ranges),
+                depends_on=[advertised, *args.needs],
+                patience_s=_PATIENCE_S,
+            )
             for name, peer in sorted(sessions.bgp.peers.items())
         ]
         return [

@@ -38,6 +38,8 @@ class ModelArgs:
     """What offers GPUs and volumes."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
+    token: Sequence[pulumi.Resource] = ()
+    """What fills the Secret with the hub's token."""
     volume: Keeping
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
@@ -64,6 +66,7 @@ class Model(Component):
                 storage_class=args.storage_class,
                 needs=args.hardware,
                 weights=args.weights,
+                token=args.token,
                 clients=[args.gateway.proxies, peer(picker_labels(name)), *args.scrapers],
                 volume=args.spec.volume or args.volume,
             ),

@@ -141,6 +141,8 @@ class ModelServerArgs:
     """Pods that may send requests and read metrics: the gateway's proxies, the model's own pickers, what measures."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
+    token: Sequence[pulumi.Resource] = ()
+    """What fills the Secret with the hub's token, for the weights' Job."""
     volume: Keeping
     """Whether the engine refuses to delete or replace the volume."""
 
@@ -199,5 +201,5 @@ class ModelServer(Component):
         program = self.child("program", weights.program(self.name, space.name, plan), depends_on=[space.ready])
         policy = weights.network_policy(self.name, space.name, plan)
         allowed = self.child("weights-policy", policy, depends_on=[space.ready])
-        job = weights.job(self.name, space.name, plan)
-        return [self.child("bring", job, depends_on=[claim, program, allowed], patience_s=plan.patience_s)]
+        job, after = weights.job(self.name, space.name, plan), [claim, program, allowed, *args.token]
+        return [self.child("bring", job, depends_on=after, patience_s=plan.patience_s)]

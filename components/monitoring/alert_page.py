@@ -21,6 +21,7 @@ _TITLES = {
     "gpus": "GPUs",
     "storage": "Storage",
     "certificates": "Certificates",
+    "secrets": "Secrets out of a store",
     "measuring": "What measures",
 }
 # Labels that are a number.

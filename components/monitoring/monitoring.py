@@ -79,6 +79,8 @@ class MonitoringArgs:
     """Nodes that can mount volumes of this class."""
     needs: Sequence[pulumi.Resource]
     """Definitions, the namespaces of the targets, and what offers volumes."""
+    filled: Sequence[Mapping[str, Any]] = ()
+    """What fills Secrets of the namespace out of the site's store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +150,14 @@ class Monitoring(Component):
             storage_class=args.storage_class,
             placing=args.placing,
         )
+        configured = [
+            self.child(f"filled-{body['metadata']['name']}", body, depends_on=needs, patience_s=_PATIENCE_S)
+            for body in args.filled
+        ]
         after = [operated, *self._granted("prometheus", may_scrape, needs), *read]
         return [
             self.child("state", seen, depends_on=state),
-            self.child("alertmanager", receiver, depends_on=[operated], patience_s=_PATIENCE_S),
+            self.child("alertmanager", receiver, depends_on=[operated, *configured], patience_s=_PATIENCE_S),
             self.child("prometheus", scraper, depends_on=after, patience_s=_PATIENCE_S),
         ]
 

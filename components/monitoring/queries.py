@@ -21,6 +21,7 @@ GPUS = 'job="gpus"'
 STORAGE = 'job="storage"'
 CONTROLLERS = 'job="gateway-controllers"'
 CERTIFICATES = 'job="certificates"'
+SECRETS = 'job="secrets"'
 
 LISTENERS = f'{PROXIES}, envoy_http_conn_manager_prefix=~"https?-.+"'
 """The proxies' own listeners for clients. Envoy counts its admin interface and its readiness under other names."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.monitoring import recording
-from components.monitoring.alerts import certificates, gateway, hardware, measuring, models, storage
+from components.monitoring.alerts import certificates, gateway, hardware, measuring, models, secrets, storage
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
@@ -26,9 +26,11 @@ class Measured:
     """Prometheus and Alertmanager of this program."""
     certificates: bool = False
     """Cert-manager of this program."""
+    secrets: bool = False
+    """External-secrets of this program."""
 
 
-ALL = Measured(gpus=True, storage=True, servers=True, certificates=True)
+ALL = Measured(gpus=True, storage=True, servers=True, certificates=True, secrets=True)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -43,6 +45,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "gpus": hardware.gpus() if measured.gpus else [],
         "storage": storage.volumes() if measured.storage else [],
         "certificates": certificates.certificates() if measured.certificates else [],
+        "secrets": secrets.secrets() if measured.secrets else [],
         "measuring": [
             *measuring.targets(promise.jobs, models.start_minutes(promise)),
             *(measuring.servers() if measured.servers else []),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.addons import cert_manager, gpu_stack, longhorn
+from components.addons import cert_manager, external_secrets, gpu_stack, longhorn
 from components.gateway import gateway, gateway_controllers
 from components.models import engines, inference_pool, model_server
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
@@ -159,6 +159,18 @@ def certificate_target() -> ScrapeTarget:
         namespace=cert_manager.NAMESPACE,
         pods=cert_manager.CONTROLLER_PODS,
         port=cert_manager.METRICS_PORT,
+        own_labels_win=True,
+    )
+
+
+def secret_target() -> ScrapeTarget:
+    """External-secrets' controller. Its samples are about ExternalSecrets of any namespace."""
+    return ScrapeTarget(
+        name="secrets",
+        job="secrets",
+        namespace=external_secrets.NAMESPACE,
+        pods=external_secrets.CONTROLLER_PODS,
+        port=external_secrets.METRICS_PORT,
         own_labels_win=True,
     )
 

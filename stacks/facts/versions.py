@@ -76,6 +76,7 @@ class Charts(Spec):
     device_plugin: ChartVersion
     dcgm_exporter: ChartVersion
     cert_manager: ChartVersion
+    external_secrets: ChartVersion
     longhorn: ChartVersion
     metallb: ChartVersion
 

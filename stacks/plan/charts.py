@@ -38,5 +38,6 @@ def installed_charts(site: SiteConfig) -> list[str]:
     names = ["envoy_gateway", "ai_gateway"] if site.gateway.controllers == "chart" else []
     names += _GPU_STACKS[site.cluster.gpu_stack]
     names += ["cert_manager"] if site.certificates.system == "cert_manager" else []
+    names += ["external_secrets"] if site.secrets.system == "external_secrets" else []
     names += ["longhorn"] if site.storage.system == "longhorn" else []
     return [*names, *(["metallb"] if site.addresses.announced_by == "metallb_l2" else [])]

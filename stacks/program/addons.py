@@ -10,11 +10,13 @@ import pulumi
 from components.addons.addon import AddonRelease
 from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
 from components.addons.charts import Chart, chart_of
+from components.addons.external_secrets import external_secrets_release
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, Offer, gpu_releases
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
 from components.monitoring.monitoring import scrapers
+from floor import namespaces
 from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
 from stacks.plan.announcing import bgp_sessions
@@ -23,6 +25,7 @@ from stacks.plan.disks import disks_of
 from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
+from stacks.program.remote_secrets import SecretSource, declare_source, external_secrets_args
 from stacks.site.model import SiteConfig
 
 
@@ -40,6 +43,8 @@ class Addons:
     """Addresses that a load balancer can be given."""
     certificates: list[pulumi.Resource]
     """Certificates that can be asked for."""
+    secrets: SecretSource
+    """What fills Secrets."""
 
 
 def charts_of(plan: SitePlan) -> dict[str, Chart]:
@@ -66,6 +71,8 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
     if site.certificates.system == "cert_manager":
         releases.append(cert_manager_release(_cert_manager(site, charts["cert_manager"])))
+    if site.secrets.system == "external_secrets":
+        releases.append(external_secrets_release(external_secrets_args(site, charts["external_secrets"])))
     if site.addresses.announced_by == "metallb_l2":
         releases.append(metallb_release(_metallb(site, charts["metallb"])))
     names = {chart.chart: name for name, chart in charts.items()}
@@ -127,10 +134,24 @@ def declare_addons(
     if site.certificates.system == "cert_manager":
         own = _cert_manager(site, charts["cert_manager"], definitions)
         certificates = CertManager("certificates", own, opts).handle.ready
-    return Addons(hardware=hardware, addresses=_addresses(site, charts, opts), certificates=certificates)
+    source = declare_source(site, charts, opts)
+    # Nothing waits for them: Longhorn reads them once it writes a backup.
+    source.fill(namespaces.STORAGE, hardware)
+    passwords = source.fill(namespaces.BGP_SECRETS)
+    return Addons(
+        hardware=hardware,
+        addresses=_addresses(site, charts, passwords, opts),
+        certificates=certificates,
+        secrets=source,
+    )
 
 
-def _addresses(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+def _addresses(
+    site: SiteConfig,
+    charts: Mapping[str, Chart],
+    passwords: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> list[pulumi.Resource]:
     machines = site.cluster.machines
     if site.addresses.announced_by == "metallb_l2":
         return MetalLb("load-balancer-addresses", _metallb(site, charts["metallb"]), opts).handle.ready
@@ -138,7 +159,7 @@ def _addresses(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.Resou
         return []
     if site.addresses.bgp is not None:
         sessions = BgpSessions(bgp=site.addresses.bgp, nodes=bgp_sessions(site))
-        by_bgp = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions)
+        by_bgp = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions, needs=passwords)
         return LoadBalancerAddresses("load-balancer-addresses", by_bgp, opts).handle.ready
     planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
     args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)

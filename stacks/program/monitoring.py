@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pulumi
 
@@ -17,6 +18,7 @@ from components.monitoring.scraping import (
     controller_targets,
     gpu_target,
     own_targets,
+    secret_target,
     serving_targets,
     storage_target,
 )
@@ -37,10 +39,11 @@ def declare_monitoring(
     gateway_namespace: str,
     needs: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
+    filled: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Declare nothing where the site sets `none`.
 
-    needs: definitions, volumes, and every namespace with targets.
+    needs: definitions, volumes, and every namespace with targets. filled: what fills Secrets that it reads.
     """
     site = plan.site
     if site.monitoring.system == "none":
@@ -58,9 +61,11 @@ def declare_monitoring(
             storage=site.storage.system == "longhorn",
             servers=own,
             certificates=site.certificates.system == "cert_manager",
+            secrets=site.secrets.system == "external_secrets",
         ),
         storage_class=volume_class(site) or "",
         placing=_placing(site),
+        filled=filled,
         needs=needs,
     )
     Monitoring("monitoring", args, opts)
@@ -72,6 +77,7 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     targets = serving_targets(models_namespace, gateway_namespace, ENVOY_NAMESPACE if by_chart else None)
     targets += controller_targets() if by_chart else []
     targets += [certificate_target()] if site.certificates.system == "cert_manager" else []
+    targets += [secret_target()] if site.secrets.system == "external_secrets" else []
     targets += [gpu_target(site.cluster.gpu_stack)] if site.cluster.gpu_stack != "external" else []
     return [*targets, *([storage_target()] if site.storage.system == "longhorn" else [])]
 

@@ -21,6 +21,7 @@ from components.namespace import Namespace
 from components.objects import field_manager
 from components.tenants.access import Access, AccessArgs
 from components.tenants.tiers import Tiers, TiersArgs
+from floor import namespaces
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan
@@ -29,7 +30,7 @@ from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
 
-GATEWAY_NAMESPACE = "inference-gateway"
+GATEWAY_NAMESPACE = namespaces.GATEWAY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
     space = Namespace(models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
     needs = [*definitions, *controllers]
+    certificate = addons.secrets.fill(GATEWAY_NAMESPACE, [front.ready])
+    token = addons.secrets.fill(models_namespace, [space.ready])
     access = Access(
         "access",
         AccessArgs(
@@ -142,7 +145,15 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             spec=site.gateway,
             namespace=front,
             # The listener opens only when keys are checked, and every tenant's priority is known.
-            needs=[*needs, *access.ready, *door.ready, *tiers, *addons.addresses, *addons.certificates],
+            needs=[
+                *needs,
+                *access.ready,
+                *door.ready,
+                *tiers,
+                *addons.addresses,
+                *addons.certificates,
+                *certificate,
+            ],
             drain_s=plan.longest_stream_s,
             body_kib=plan.body_kib,
             pools=[(models_namespace, name) for name in sorted(site.models)],
@@ -178,6 +189,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 storage_class=site.storage.storage_class,
                 hardware=addons.hardware,
                 weights=serving.weights,
+                token=token,
                 volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,
                 gateway=gateway,
@@ -186,8 +198,9 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ),
             top,
         )
-    measured = [*needs, front.ready, space.ready, *addons.hardware, *addons.certificates]
-    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top)
+    measured = [*needs, front.ready, space.ready, *addons.hardware, *addons.certificates, *addons.secrets.store.ready]
+    filled = addons.secrets.bodies(namespaces.MONITORING)
+    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top, filled)
     return Platform(
         endpoint=gateway.endpoint,
         models=sorted(site.models),

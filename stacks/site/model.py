@@ -18,6 +18,7 @@ from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
+from components.specs.secrets import SecretsSpec
 from components.specs.tiers import TierSpec
 from components.specs.weights import WeightsSpec
 from floor.problems import WrongValueError
@@ -116,6 +117,8 @@ class SiteConfig(Spec):
     """How the platform is reached."""
     certificates: CertificatesSpec = Field(default_factory=CertificatesSpec)
     """Who makes the gateway's certificate and renews it."""
+    secrets: SecretsSpec = Field(default_factory=SecretsSpec)
+    """Where the Secrets come from that other keys of this file name."""
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     """Who measures the platform, and what it is held to."""
     prices: PricesSpec | None = None

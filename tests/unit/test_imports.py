@@ -123,6 +123,7 @@ COMPOSITES = {"model", "cluster", "monitoring"}
 PARTS = {
     "addon": {"charts"},
     "cert_manager": {"addon", "charts"},
+    "external_secrets": {"addon", "charts"},
     "gpu_stack": {"addon", "charts"},
     "longhorn": {"addon", "charts"},
     "load_balancer_addresses": {"bgp"},

@@ -29,6 +29,7 @@ NOT_SHOWN = {
     "plugins": "on the machine that runs `up`",
     "recover-etcd": "without etcd there is no API server, and Prometheus finds no targets",
     "replace-node": "planned work; its nodes are in the group of nodes that do not offer GPUs",
+    "secret-not-ready": "few sites have a store; the alert names the Secret, and its ExternalSecret the reason",
     "slow-request": "one request, which the log of requests shows; all of a model are in `slow-model`",
     "upgrade-machines": "planned work; `up` reports it node by node",
 }

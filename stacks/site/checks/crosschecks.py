@@ -29,6 +29,7 @@ from stacks.site.checks import (
     pools,
     revisions,
     routes,
+    secrets,
     servers,
     slices,
     sources,
@@ -83,6 +84,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         models.problems(values),
         slices.problems(values),
         certificates.problems(values),
+        secrets.problems(values),
         monitoring.problems(values),
         revisions.problems(values),
         sources.problems(values),
@@ -107,6 +109,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *models.warnings(values),
         *slices.warnings(values),
         *revisions.warnings(values),
+        *secrets.warnings(values),
     ]
 
 

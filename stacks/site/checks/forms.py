@@ -162,6 +162,15 @@ _FORMS: Mapping[str, _Form] = {
     ),
     "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig", hidden=True),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
+    "secrets.store.existing": _NAME._replace(example="site-vault"),
+    "secrets.store.vault.server": _Form(
+        _is_directory, "the https address of a server", "https://vault.site.example:8200"
+    ),
+    "secrets.store.kubernetes.server": _Form(
+        _is_directory, "the https address of an API server", "https://10.5.0.9:6443"
+    ),
+    "secrets.store.kubernetes.namespace": _NAME._replace(example="platform-keys"),
+    "secrets.store.kubernetes.token_secret": _NAME._replace(example="other-cluster", hidden=True),
     "addresses.bgp.peers.<name>.address": _Form(_is_address, "an address", "10.5.0.1"),
     "addresses.bgp.peers.<name>.password_secret": _NAME._replace(example="tor-password", hidden=True),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),

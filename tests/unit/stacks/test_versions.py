@@ -97,12 +97,13 @@ def test_every_pin_has_a_reader() -> None:
 
 
 def test_every_chart_is_one_that_a_site_may_install() -> None:
-    choices = [
+    choices: list[dict[str, Any]] = [
         {"cluster.gpu_stack": "operator"},
         {
             "cluster.gpu_stack": "device_plugin",
             "cluster.machines.cni": "external",
             "addresses.announced_by": "metallb_l2",
+            "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
         },
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]

@@ -1,0 +1,116 @@
+"""Secrets that a site's keys name: where each is read, by which keys, and of which type.
+
+One table for what checks a site and for what fills Secrets. It is over plain values, so that it holds while a site is
+still wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from floor import namespaces
+from floor.problems import Path
+from stacks.site.reading.raw import at, matching
+
+_OPAQUE, _TLS = "Opaque", "kubernetes.io/tls"
+_PAIR = ("tls.crt", "tls.key")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+# By the scheme of the target; longhorn-manager and longhorn-engine name the keys in `types`. nfs has none.
+_OF_TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_ENDPOINTS", "AWS_CERT", "VIRTUAL_HOSTED_STYLE", *_PROXIES),
+    ),
+    "azblob": (("AZBLOB_ACCOUNT_NAME", "AZBLOB_ACCOUNT_KEY"), ("AZBLOB_ENDPOINT", "AZBLOB_CERT", *_PROXIES)),
+    "cifs": (("CIFS_USERNAME", "CIFS_PASSWORD"), ()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretReference:
+    """A key of a site that names a Secret."""
+
+    path: Path
+    namespace: str
+    name: str
+    keys: tuple[str, ...]
+    """Those that its reader needs."""
+    optional: tuple[str, ...] = ()
+    """Those that it reads where they are there."""
+    type: str = _OPAQUE
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Use:
+    pattern: str
+    namespace: str
+    keys: tuple[str, ...]
+    type: str = _OPAQUE
+    read: Callable[[Mapping[str, Any]], bool]
+    """Whether the site's other keys have it read, and by others than who writes it."""
+
+
+def _by_cert_manager(values: Mapping[str, Any]) -> bool:
+    return at(values, "certificates", "system") in ("external", "cert_manager")
+
+
+_USES = (
+    _Use(
+        pattern="gateway.certificate_secret",
+        namespace=namespaces.GATEWAY,
+        keys=_PAIR,
+        type=_TLS,
+        read=lambda values: not _by_cert_manager(values),
+    ),
+    _Use(pattern="certificates.ca_secret", namespace=namespaces.GATEWAY, keys=_PAIR, type=_TLS, read=_by_cert_manager),
+    _Use(
+        pattern="certificates.acme.rfc2136.tsig_secret",
+        namespace=namespaces.GATEWAY,
+        keys=("secret",),
+        read=_by_cert_manager,
+    ),
+    _Use(
+        pattern="addresses.bgp.peers.<name>.password_secret",
+        namespace=namespaces.BGP_SECRETS,
+        keys=("password",),
+        read=lambda values: at(values, "addresses", "announced_by") == "cilium_bgp",
+    ),
+    _Use(
+        pattern="storage.weights.token_secret",
+        namespace=namespaces.MODELS,
+        keys=("token",),
+        read=lambda values: at(values, "storage", "weights", "source") != "volume",
+    ),
+    _Use(
+        pattern="storage.longhorn.backup_credential_secret",
+        namespace=namespaces.STORAGE,
+        keys=(),
+        read=lambda values: at(values, "storage", "system") == "longhorn",
+    ),
+    _Use(
+        pattern="monitoring.alerts_secret",
+        namespace=namespaces.MONITORING,
+        keys=("alertmanager.yaml",),
+        read=lambda values: at(values, "monitoring", "system") == "prometheus_operator",
+    ),
+)
+
+
+def secret_references(values: Mapping[str, Any]) -> Iterator[SecretReference]:
+    """Every Secret that something of this site reads and that others than this program write."""
+    for use in _USES:
+        for path, name in matching(values, use.pattern):
+            if not isinstance(name, str) or not use.read(values):
+                continue
+            keys, optional = (use.keys, ()) if use.keys else _of_target(values)
+            if keys:
+                yield SecretReference(
+                    path=path, namespace=use.namespace, name=name, keys=keys, optional=optional, type=use.type
+                )
+
+
+def _of_target(values: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    target = at(values, "storage", "longhorn", "backup_target")
+    return _OF_TARGETS.get(str(target).partition("://")[0], ((), ()))
