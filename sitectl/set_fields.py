@@ -111,6 +111,18 @@ ROWS = (
         path=r"spec\.acme\.solvers\.0\.dns01\.rfc2136\.nameserver",
         key="certificates.acme.rfc2136.nameserver",
     ),
+    KeyOfField(
+        kind="ClusterSecretStore",
+        name="inference-platform",
+        path=r"spec\.provider\.vault\.server",
+        key="secrets.store.vault.server",
+    ),
+    KeyOfField(
+        kind="ClusterSecretStore",
+        name="inference-platform",
+        path=r"spec\.provider\.vault\.auth\.kubernetes\.role",
+        key="secrets.store.vault.role",
+    ),
     KeyOfField(kind="Prometheus", name=_SHARED, path=r"spec\.retention", key="monitoring.retention_days", unit="d"),
     KeyOfField(
         kind="Prometheus",

@@ -25,6 +25,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "Namespace": ground.namespace,
     "CustomResourceDefinition": ground.definition,
     "NetworkPolicy": ground.network_policy,
+    "ExternalSecret": ground.filled_secret,
     **dict.fromkeys(("CiliumBGPClusterConfig", "CiliumBGPPeerConfig", "CiliumBGPAdvertisement"), ground.announcement),
     "Prometheus": measuring.server,
     "Alertmanager": measuring.server,

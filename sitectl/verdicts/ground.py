@@ -72,6 +72,10 @@ _RELEASES = {
         "certificates stay as they are, and nothing renews them",
         "its pods restart; certificates stay, and the next renewal waits for them",
     ),
+    "external-secrets": (
+        "its definitions go with it, every ExternalSecret of the cluster with them, and the Secrets that those filled",
+        "its pods restart; Secrets keep their keys, and the next refresh waits for them",
+    ),
     "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
 }
 
@@ -127,6 +131,19 @@ def announcement(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.RESTARTS, f"changes {paths}", again)]
 
 
+def filled_secret(change: Change) -> list[Verdict]:
+    """What fills a Secret. The Secret goes with it, unlike with its entry in the store."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "made", "a Secret of this name that is there already gets its keys")]
+    if change.op in ("delete", "replace"):
+        reason = "what reads it runs on with what it has read, and does not start again without it"
+        return [verdict(change, Severity.REPLACED, "deletes the Secret of its name", reason)]
+    paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
+    return [
+        verdict(change, Severity.LIVE, f"changes {paths}", "the Secret is filled again; it keeps its keys until then")
+    ]
+
+
 _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",
@@ -139,6 +156,7 @@ _HARMLESS = {
     "GatewayConfig": "counts of tokens change at once",
     "Certificate": "proxies serve what its Secret has, and take another one without a restart",
     "Issuer": "certificates stay as they are; the next renewal asks it",
+    "ClusterSecretStore": "Secrets keep their keys; the next refresh asks it",
     "ValidatingAdmissionPolicy": "no request for a model passes it",
     "ValidatingAdmissionPolicyBinding": "no request for a model passes it",
 }

@@ -122,6 +122,16 @@ CASES = {
         (LIVE, "changes spec.dnsNames"),
     ),
     "certificate left to others": (kube("delete", "Certificate", {"spec": {"dnsNames": ["a"]}}, {}), (LIVE, "deleted")),
+    "another entry for a Secret": (
+        kube("update", "ExternalSecret", {"spec": {"refreshInterval": "60s"}}, {"spec": {"refreshInterval": "9s"}}),
+        (LIVE, "changes spec.refreshInterval"),
+    ),
+    "Secret filled from now on": (kube("create", "ExternalSecret", {}, {"spec": {}}), (LIVE, "made")),
+    "Secret filled no more": (kube("delete", "ExternalSecret", {"spec": {}}, {}), (ANEW, "deletes the Secret of its")),
+    "what fills Secrets uninstalled": (
+        release("delete", {"name": "external-secrets", "version": "2.9.0"}, {}),
+        (ANEW, "uninstalls external-secrets"),
+    ),
     "gateway removed": (kube("delete", "Gateway", listener(443, "a"), {}), (GONE, "address go")),
     "volume grows": (kube("update", "PersistentVolumeClaim", claim("1Gi"), claim("2Gi")), (LIVE, "1Gi -> 2Gi")),
     "volume shrinks": (kube("update", "PersistentVolumeClaim", claim("2Ti"), claim("900Gi")), (ANEW, "2Ti -> 900Gi")),
