@@ -15,6 +15,7 @@ from sitectl.running_versions import CHART_NAMESPACES, platform_releases
 from stacks.facts.versions import Charts
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
+from stacks.plan.remote_secrets import remote_secrets
 from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
@@ -155,6 +156,23 @@ def _sessions(body: Object) -> dict[str, tuple[str, int]]:
         for instance in instances
         for peer in instance.get("peers") or ()
     }
+
+
+@pytest.mark.row("C.01")
+def test_each_secret_of_the_store_is_there_and_refreshed(site: RunningSite, seen: Seen) -> None:
+    """By external-secrets' own words: what it could not read again, it leaves as it was."""
+    wanted = remote_secrets(site.plan.site)
+    if not wanted:
+        pytest.skip("the site's file lets no store fill a Secret")
+    wrong = []
+    for secret in wanted:
+        path = f"/apis/external-secrets.io/v1/namespaces/{secret.namespace}/externalsecrets"
+        filling = {body["metadata"]["name"]: body for body in site.items(path)}
+        state = _condition(filling[secret.name], "Ready") if secret.name in filling else "unknown : it is not there"
+        seen(f"{secret.namespace}/{secret.name}: {state}")
+        if not state.startswith("True"):
+            wrong.append(f"{secret.namespace}/{secret.name}: {state}")
+    assert not wrong, "; ".join(wrong)
 
 
 @pytest.mark.row("C.01")

@@ -23,6 +23,7 @@ _OWN = {
     MODELS_NAMESPACE: "baseline",
     namespaces.MONITORING: "restricted",
     namespaces.CERTIFICATES: "restricted",
+    namespaces.SECRETS: "restricted",
     **dict.fromkeys(sorted(namespaces.PRIVILEGED), "privileged"),
 }
 

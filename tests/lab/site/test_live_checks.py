@@ -46,8 +46,16 @@ BY_UNIT_TEST = {
     "the endpoint s certificate is valid for two weeks",
 }
 # What of the platform the lab has, or not; with monitoring, tests/lab/site/test_live_monitoring.py plants their faults.
-_NO_CHART = ("gpu operator", "device plugin", "dcgm exporter", "longhorn", "metallb", "cert manager")
-_NO_SPACE = ("gpu-operator", "longhorn-system", "metallb-system", "cert-manager")
+_NO_CHART = (
+    "gpu operator",
+    "device plugin",
+    "dcgm exporter",
+    "longhorn",
+    "metallb",
+    "cert manager",
+    "external secrets",
+)
+_NO_SPACE = ("gpu-operator", "longhorn-system", "metallb-system", "cert-manager", "external-secrets")
 OF_STORAGE_AND_ADDRESSES = {
     "longhorn s volumes have all their copies",
     "longhorn can store on its nodes",
@@ -72,6 +80,7 @@ NOT_INSTALLED = {
     **{f"a namespace admits no pod with more rights[{space}]": "does not let the program" for space in _NO_SPACE},
     **dict.fromkeys(OF_STORAGE_AND_ADDRESSES, "does not let the program install"),
     "each machine that announces has its sessions and announces an address": "announces no address by BGP",
+    "each secret of the store is there and refreshed": "lets no store fill a Secret",
     "the gateway s certificate is issued by whom the site names": "lets no cert-manager make the certificate",
 }
 UNMEASURED = {

@@ -14,6 +14,7 @@ from components.gateway.certificate import acme_issuer, certificate, private_iss
 from components.specs.acme import AcmeSpec, Rfc2136Spec
 from components.specs.bgp import BgpPeerSpec, BgpSpec
 from components.specs.certificates import CertificatesSpec
+from components.specs.secrets import RemoteSpec, SecretsSpec, StoreSpec
 from floor import namespaces
 from sitectl.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
@@ -239,3 +240,23 @@ def test_a_certificate_of_another_issuer_or_one_that_cannot_be_renewed_is_found(
             check(certified(**lists), unseen)
     with pytest.raises(pytest.skip.Exception, match="lets no cert-manager make the certificate"):
         check(certified(CertificatesSpec()), unseen)
+
+
+def test_a_secret_that_is_not_refreshed_is_found() -> None:
+    check = addons.test_each_secret_of_the_store_is_there_and_refreshed
+    with pytest.raises(pytest.skip.Exception, match="lets no store fill a Secret"):
+        check(recorded(), unseen)
+    remote = {"hub-token": RemoteSpec(key="hub")}
+    secrets = SecretsSpec(system="external", store=StoreSpec(existing="own"), remote=remote)
+    plan = replace(PROD, site=PROD.site.model_copy(update={"secrets": secrets}))
+
+    def seen_by(*conditions: Object) -> Recorded:
+        body = {"metadata": {"name": "hub-token"}, "status": {"conditions": list(conditions)}}
+        return replace(recorded(**{"inference-models/externalsecrets": [body]}), plan=plan)
+
+    check(seen_by({"type": "Ready", "status": "True"}), unseen)
+    refused = {"type": "Ready", "status": "False", "reason": "SecretSyncedError", "message": "no such entry"}
+    with pytest.raises(AssertionError, match="inference-models/hub-token: False SecretSyncedError: no such entry"):
+        check(seen_by(refused), unseen)
+    with pytest.raises(AssertionError, match="it is not there"):
+        check(replace(recorded(), plan=plan), unseen)
