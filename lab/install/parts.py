@@ -291,6 +291,11 @@ GO_FAMILIES = (
         version_variables=(("github.com/cert-manager/cert-manager/pkg/util.AppVersion", "{version}"),),
     ),
     GoFamily(
+        name="external-secrets",
+        module="github.com/external-secrets/external-secrets",
+        programs=(BuiltProgram(name="external-secrets", package="github.com/external-secrets/external-secrets"),),
+    ),
+    GoFamily(
         name="pebble",
         module="github.com/letsencrypt/pebble/v2",
         programs=(BuiltProgram(name="pebble", package="github.com/letsencrypt/pebble/v2/cmd/pebble"),),

@@ -234,7 +234,7 @@ def test_what_reads_a_secret_waits_until_it_is_filled(tmp_path: Path) -> None:
 
 # Fields of external-secrets.io/v1 that the program sets, by the schemas of the release that versions.yaml pins
 # (deploy/crds/bundle.yaml of external-secrets/external-secrets@v2.9.0): the values of those with an enumeration, `text`
-# for other strings. The lab does not run external-secrets, so no API server reads them there.
+# for other strings. The lab runs another release, so no API server reads these there.
 _STORE_FIELDS = {
     "spec.conditions[].namespaces[]": "text",
     "spec.provider.vault.server": "text",
