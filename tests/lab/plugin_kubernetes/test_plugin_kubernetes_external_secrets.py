@@ -24,7 +24,9 @@ from lab.install.installer import Installation
 from lab.install.parts import ModuleFolder
 from lab.paths import CHECKOUT, Lab
 from stacks.facts import metrics
+from tests.certificates import authority
 from tests.lab.plugin_kubernetes.conftest import Plane, Site, free_ports
+from tests.lab.plugin_kubernetes.vault_server import Vault, serving
 from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
@@ -36,10 +38,10 @@ import sys
 sys.path.insert(0, {checkout!r})
 from components.addons.secret_store import FilledSecrets, FilledSecretsArgs, external_secret
 from components.addons.secret_store import SecretStore, SecretStoreArgs
-from components.specs.secrets import KubernetesStoreSpec, RemoteSecret, StoreSpec
+from components.specs.secrets import RemoteSecret, StoreSpec
 
-own = KubernetesStoreSpec(namespace="keys", server={server!r}, ca={ca!r}, token_secret="reader")
-store = SecretStore("store", SecretStoreArgs(store=StoreSpec(kubernetes=own), readers=["readers"], needs=[])).handle
+spec = StoreSpec.model_validate({spec!r})
+store = SecretStore("store", SecretStoreArgs(store=spec, readers=["readers"], needs=[])).handle
 secrets = [
     RemoteSecret(namespace="readers", name=name, type=kind, data=data)
     for name, (kind, data) in {secrets!r}.items()
@@ -96,6 +98,8 @@ def controller(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     wanted = ModuleFolder(family="external-secrets", module=MODULE, path="deploy/crds/bundle.yaml")
     definitions = module_folder(Installation(lab, lab.bundle).builder, wanted, "tests")
     plane.kubectl("apply", "--server-side", "-f", str(definitions))
+    # Without a kind, the controller asks for it again in longer and longer pauses.
+    plane.kubectl("wait", "--for=condition=Established", "-f", str(definitions), "--timeout=120s")
     for name in ("external-secrets", "keys", "readers"):
         plane.kubectl("create", "namespace", name)
     plane.kubectl("-n", "keys", "create", "serviceaccount", "reader")
@@ -129,9 +133,13 @@ def declare(site: Site, **secrets: Any) -> None:
     (cluster,) = (entry["cluster"] for entry in config["clusters"])
     ca = cluster.get("certificate-authority-data")
     text = base64.b64decode(ca).decode() if ca else Path(cluster["certificate-authority"]).read_text()
+    namespace = {"namespace": "keys", "server": cluster["server"], "ca": text, "token_secret": "reader"}
+    declare_from({"kubernetes": namespace}, site, **secrets)
+
+
+def declare_from(store: dict[str, Any], site: Site, **secrets: Any) -> None:
     named = {name.replace("_", "-"): given for name, given in secrets.items()}
-    program = PROGRAM.format(checkout=str(CHECKOUT), server=cluster["server"], ca=text, secrets=named)
-    site.write(program)
+    site.write(PROGRAM.format(checkout=str(CHECKOUT), spec=store, secrets=named))
 
 
 def token(plane: Plane) -> str:
@@ -202,3 +210,35 @@ def test_up_waits_for_an_entry_and_a_secret_goes_with_its_line(site: Site, plane
     declare(site)
     site.up()
     eventually(lambda: "secret/hub-token" not in plane.names("secret", "readers"))
+
+
+@pytest.mark.usefixtures("controller")
+def test_vault_is_read_by_a_token_of_the_account(site: Site, plane: Plane, tmp_path: Path) -> None:
+    (port,), signed_by = free_ports(1), authority("vault")
+    vault = Vault(
+        address=f"https://127.0.0.1:{port}",
+        role="inference-platform",
+        audience="vault-of-the-site",
+        account="system:serviceaccount:external-secrets:inference-secrets",
+        entries={"kv/data/inference/hub": {"api-token": CANARY}},
+    )
+    described = {
+        "server": vault.address,
+        "path": "kv",
+        "role": vault.role,
+        "auth_path": "site",
+        "audience": vault.audience,
+        "ca": signed_by.pem,
+    }
+    with serving(vault, signed_by, tmp_path, port):
+        declare_from({"vault": described}, site, hub_token=("Opaque", {"token": ("inference/hub", "api-token")}))
+        printed = site.up("--debug")
+        assert not vault.refused
+        assert token(plane) == CANARY
+        assert CANARY not in printed + site.pulumi("stack", "export", "--show-secrets")
+        vault.entries["kv/data/inference/hub"] = {"api-token": ROTATED}
+        eventually(lambda: token(plane) == ROTATED)
+        vault.entries.clear()
+        eventually(lambda: ready(plane, "hub-token") == "False")
+        assert token(plane) == ROTATED
+        site.pulumi("destroy", "--yes", "--skip-preview")
