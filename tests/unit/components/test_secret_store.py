@@ -156,6 +156,11 @@ def test_nothing_is_installed_that_writes_to_a_store() -> None:
         assert values[f"process{kind}"] is False, "without its definition the controller would not start"
 
 
+def test_the_clusters_usual_roles_for_people_do_not_read_the_store() -> None:
+    """Kubernetes adds rules so labelled to `edit` and `admin`, and these then read every entry."""
+    assert external_secrets_values()["rbac"] == {"aggregateToEdit": False, "aggregateToAdmin": False}
+
+
 def test_every_value_is_one_that_the_chart_documents() -> None:
     plan = plan_values(changed(prod(), {"secrets": GOOD}), "site.yaml")
     charts = charts_of(plan)
