@@ -12,6 +12,7 @@ import click
 
 from benchmarks import (
     engine_cost,
+    front_end,
     gateway_latency,
     many_sites,
     proof,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "engine_cost": engine_cost,
     "routing": routing,
     "gateway_latency": gateway_latency,
+    "front_end": front_end,
     "proof": proof,
     "published": published,
     "many_sites": many_sites,

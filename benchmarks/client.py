@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from lab.errors import LabError
 
 _PATIENCE_S = 120.0
 _LINE_BYTES = 2**20
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class Answer:
     first_token_s: float
     whole_s: float
     text: str
+    pieces: int
+    """Events that carry a choice: an engine sends several tokens in one where its front end is behind."""
     prompt_tokens: int
     cached_tokens: int
 
@@ -50,8 +53,18 @@ class Connection:
 
     async def stream(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
         """Send the request and read its stream to the end. Raises LabError on anything but a complete answer."""
-        payload = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
-        head = {**self._headers, **(headers or {}), "Content-Length": str(len(payload))}
+        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        return await self._ask(streamed, headers or {}, self._read)
+
+    async def whole(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send the request and take its answer in one piece. Raises LabError on anything but a complete answer."""
+        return await self._ask({**body, "stream": False}, {}, self._read_whole)
+
+    async def _ask(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], read: Callable[[float], Awaitable[Read]]
+    ) -> Read:
+        payload = json.dumps(body).encode()
+        head = {**self._headers, **headers, "Content-Length": str(len(payload))}
         lines = [f"POST {self._path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=_LINE_BYTES)
@@ -59,17 +72,29 @@ class Connection:
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + payload)
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                return await self._read(started)
+                return await read(started)
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
             self._close()
             raise LabError(f"the stream broke: {error!r}", fix="python -m lab logs") from error
 
-    async def _read(self, started: float) -> Answer:
+    async def _begun(self) -> Mapping[str, str]:
+        """Headers of an answer that is none of a failure."""
         assert self._reader is not None
         status, headers = await _head(self._reader)
         if status != 200:
             text = b"".join([chunk async for chunk in _body(self._reader, headers)]).decode(errors="replace")
             raise LabError(f"the answer was {status}: {text[:300]}", fix="python -m lab status")
+        return headers
+
+    async def _read_whole(self, _: float) -> Mapping[str, Any]:
+        headers = await self._begun()
+        assert self._reader is not None
+        answer: Mapping[str, Any] = json.loads(b"".join([chunk async for chunk in _body(self._reader, headers)]))
+        return answer
+
+    async def _read(self, started: float) -> Answer:
+        headers = await self._begun()
+        assert self._reader is not None
         first, received = 0.0, bytearray()
         async for chunk in _body(self._reader, headers):
             received += chunk
@@ -85,6 +110,7 @@ class Connection:
         return Answer(
             first_token_s=first - started,
             whole_s=ended - started,
+            pieces=sum(bool(event["choices"]) for event in events),
             text="".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"]),
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,

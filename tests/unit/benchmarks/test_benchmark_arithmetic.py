@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.arithmetic import growth_exponent, percentile, spread
+from benchmarks.arithmetic import growth_exponent, percentile, proportions, spread
 
 
 def test_percentile_lies_between_its_neighbours() -> None:
@@ -36,3 +36,21 @@ def test_growth_of_too_little_is_refused(sizes: list[float], costs: list[float])
 def test_spread_is_largest_over_smallest() -> None:
     assert spread([2.0, 4.0, 3.0]) == 2.0
     assert spread([0.0, 4.0]) == math.inf
+
+
+def test_what_one_of_each_kind_costs_is_found() -> None:
+    rows = [(1, 10, 0), (2, 5, 1), (1, 0, 30), (4, 4, 4)]
+    costs = [3 * a + 0.5 * b + 0.25 * c for a, b, c in rows]
+    assert proportions(rows, costs) == pytest.approx([3, 0.5, 0.25])
+
+
+def test_no_kind_costs_less_than_nothing() -> None:
+    """The second kind would have a price below zero; without it the first one fits as well as it can."""
+    assert proportions([(1, 0), (1, 1), (1, 2)], [1.2, 1.0, 0.8])[1] == 0.0
+
+
+def test_a_fit_of_too_few_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="a row at least for each kind"):
+        proportions([(1, 2)], [1.0])
+    with pytest.raises(ValueError, match="same counts"):
+        proportions([(1, 2), (2, 4)], [1.0, 2.0])
