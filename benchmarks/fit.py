@@ -19,7 +19,6 @@ from benchmarks.packed_run import Stretch, joined, stretches
 from benchmarks.published_rows import PublishedRow, published_rows
 from benchmarks.recorded_steps import RecordedStep, recorded_steps
 from stacks.proof.roofline import CALIBRATION, Calibration, Roofline, kernels_of
-from stacks.proof.serving import REQUEST_OVERHEAD_S
 
 _ROUNDS = 20
 _FIRST_MOVE = 0.25
@@ -57,7 +56,7 @@ class FittedRow:
             return self.row.pace_of(self.row.derived(calibration))
         seconds = sum(step.seconds(roofline) for step in self.steps)
         if self.row.metric == "ttft_ms":
-            return self.row.figure / 1e3 / (REQUEST_OVERHEAD_S + seconds)
+            return self.row.figure / 1e3 / (self.row.before_s + seconds)
         return self.row.of_requests(len(self.row.lengths) / seconds) / self.row.figure
 
 

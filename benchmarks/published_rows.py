@@ -16,6 +16,7 @@ from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS
 from stacks.proof.cache import KvDtype, cache_of
+from stacks.proof.front_end import FRONT_END
 from stacks.proof.layouts import Layout, weights_per_gpu
 from stacks.proof.memory import DEFAULT_BATCHED_TOKENS, ENGINE_MAX_SEQS, MEMORY_UTILISATION, footprint_of
 from stacks.proof.roofline import CALIBRATION, Calibration, Roofline, kernels_of
@@ -46,6 +47,8 @@ class Series:
     batched_tokens: int = DEFAULT_BATCHED_TOKENS
     seqs: int = ENGINE_MAX_SEQS
     memory_share: float = MEMORY_UTILISATION
+    by_http: bool = True
+    """Whether requests came through a server, and were not handed to the engine in its own process."""
     later: bool = False
     """Whether it came after the constants were fitted."""
 
@@ -139,6 +142,11 @@ class PublishedRow:
         held = self.series.slots(self.prompt + self.cached + self.answer)
         return min(held, -(-self.concurrency // self.series.data)) if self.concurrency else held
 
+    @property
+    def before_s(self) -> float:
+        """What an unloaded first token takes beside its step."""
+        return REQUEST_OVERHEAD_S + self.prompt * FRONT_END.prompt_token_s
+
     @cached_property
     def ours(self) -> float:
         """The proof's figure for the same, in the row's unit."""
@@ -148,9 +156,16 @@ class PublishedRow:
         """The same with other constants."""
         roofline = self.series.roofline(calibration)
         if self.metric == "ttft_ms" or self.requests:
-            seconds = run_s(roofline, self.lengths, slots=self.slots, batched_tokens=self.series.batched_tokens)
+            seconds = run_s(
+                roofline,
+                self.lengths,
+                slots=self.slots,
+                batched_tokens=self.series.batched_tokens,
+                # A first token has what it takes beside its step.
+                front_end=FRONT_END if self.series.by_http and self.requests else None,
+            )
             if self.metric == "ttft_ms":
-                return (REQUEST_OVERHEAD_S + seconds) * 1e3
+                return (self.before_s + seconds) * 1e3
             return self.of_requests(len(self.lengths) / seconds)
         steady = self._steady(roofline, self.slots)
         if self.itl_limit_ms:

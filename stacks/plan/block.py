@@ -16,6 +16,8 @@ from stacks.proof.search import reason
 from stacks.proof.split_verdict import SplitVerdict
 
 _LABEL = 12
+# A limit of the front end is shown where it is below so many times the capacity.
+_NEAR = 1.5
 _VERDICTS: Mapping[Verdict, str] = {"holds": "holds", "uncertain": "uncertain", "fails": "DOES NOT HOLD"}
 
 
@@ -155,6 +157,10 @@ def _load(proof: Proof) -> Iterator[str]:
         yield _line("heavy", _heavy(serving), serving)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
     used, full = _ranged(serving["utilisation"], " used"), _ranged(serving["saturation"], " when full")
+    passed = serving["front_end"]
+    # Only where it is what limits the capacity, or nearly so.
+    if passed.value < _NEAR * serving["capacity"].value:
+        full += f"; the front end passes {passed}"
     yield _line("capacity", f"{_ranged(serving['capacity'])}, {used}{rate}; {full}", serving)
 
 
@@ -183,7 +189,7 @@ def _percentiles(serving: Mapping[str, Figure], metric: Metric, slo: Slo) -> str
 
 
 def _parts(serving: Mapping[str, Figure]) -> str:
-    way = serving["ttft_path"].value + serving["ttft_overhead"].value
+    way = sum(serving[f"ttft_{part}"].value for part in ("path", "overhead", "front_end"))
     parts = {
         "way and overhead": way,
         "queue": serving["ttft_queue"].value,

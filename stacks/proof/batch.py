@@ -55,6 +55,8 @@ class Scheduler:
     """Of these, from step to step."""
     width: int = 1
     """What a running request takes of `batched_tokens`."""
+    servers: float = 0.0
+    """API servers in front of it; a part of one that it shares with other schedulers. 0 has none that counts."""
 
 
 class Prompt(NamedTuple):

@@ -279,7 +279,10 @@ class Case:
         if not self.steady.stable:
             rate, limit = self.order.load.requests_per_s, self.replica.step_limit_ms
             text = f"{rate:g} requests/s are more than {self.replicas} x {self.layout} can carry"
-            if limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
+            if self.steady.computes:
+                passed = self.steady.passed_requests_per_s
+                text += f"; their front end, one API server a replica, passes {passed:,.3g}"
+            elif limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
             return [Shortcoming(kind="overload", text=text)]
         return [

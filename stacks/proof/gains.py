@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from stacks.proof.case import Case
 from stacks.proof.figures import Figure
+from stacks.proof.front_end import FRONT_END, SERVERS
 from stacks.proof.saturation import Mix, saturation
 
 _STEP = "step that verifies and drafts / tokens that it gives"
@@ -40,7 +41,12 @@ def full_requests_per_s(case: Case) -> float:
         tokens_per_step=order.tokens_per_step,
         width=case.width,
     )
-    return engine.requests_per_s * case.schedulers
+    return min(engine.requests_per_s * case.schedulers, _passed_requests_per_s(case, mix))
+
+
+def _passed_requests_per_s(case: Case, mix: Mix) -> float:
+    """The most that the API servers of all replicas pass, their streams in as few pieces as may be."""
+    return case.replicas * SERVERS / FRONT_END.least_s(mix.prompt + mix.cached, mix.answer)
 
 
 def gains(case: Case) -> dict[str, Figure]:

@@ -23,6 +23,7 @@ _SOURCES: dict[Metric, str] = {
 _PARTS = {
     "path": "estimated; gateway and picker",
     "overhead": "estimated; tokenising and scheduling",
+    "front_end": "tokens of the prompt, and what is ahead in an API server (Pollaczek and Khinchine)",
     "queue": "rest of a step under way + prompts ahead + room among the running",
     "prefill": "roofline: what its own tokens add to steps",
     "decode": "decode steps that its tokens share, and other prompts in them",

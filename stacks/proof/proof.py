@@ -164,6 +164,12 @@ class Proof:
             # Steps that are all so much longer.
             self.ends.span(lambda end: most / end.pace),
         )
+        figures["front_end"] = _figure(
+            steady.passed_requests_per_s,
+            "requests/s",
+            "API servers x 0.9 / CPU time of a request that is streamed",
+            "estimated",
+        )
         used = load.requests_per_s / capacity if capacity else 1.0
         figures["utilisation"] = _estimated(
             used * 100, "%", "load / capacity", self._capacities.mapped(lambda there: 100 * load.requests_per_s / there)

@@ -13,6 +13,7 @@ from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
 from stacks.proof.demand import GAPS
 from stacks.proof.drafts import draft_weights, roofline_of
+from stacks.proof.front_end import SERVERS
 from stacks.proof.layouts import Layout, weights_per_gpu
 from stacks.proof.memory import (
     ENGINE_MAX_SEQS,
@@ -226,6 +227,7 @@ class OneReplica:
                 tokens_per_step=self.order.tokens_per_step,
                 tokens_variance=self.order.speculation.variance if self.order.speculation else 0.0,
                 width=self.width,
+                servers=SERVERS / self.layout.data,
             )
         return self._schedulers[batched_tokens]
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from stacks.proof.batch import OVERLOADED, Prompt, prompt_of, step_times
 from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
+from stacks.proof.front_end import FRONT_END, MOST_BUSY_SERVER, NO_SERVER, ServerTime
 from stacks.proof.packing import Packing
 from stacks.proof.queueing import NONE, Wait, wait
 from stacks.proof.spreads import Sojourn, condensed, gamma_tail, normal_points, quantile
@@ -38,6 +39,8 @@ class Parts:
     """Gateway and picker."""
     overhead: float
     """Request handling in the engine."""
+    front_end: float
+    """Of the API server, above what an unloaded one takes of a short prompt, which is in `overhead`."""
     queue: float
     """The rest of a step under way, prompts ahead, and room among the running ones."""
     prefill: float
@@ -49,7 +52,7 @@ class Parts:
 
     @property
     def total(self) -> float:
-        return self.path + self.overhead + self.queue + self.prefill + self.decode
+        return self.path + self.overhead + self.front_end + self.queue + self.prefill + self.decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +77,50 @@ class Steady(Packing):
     @cached_property
     def stable(self) -> bool:
         """Whether the schedulers keep up with the load, with the slots that they have."""
+        return self.computes and self.server.busy <= MOST_BUSY_SERVER
+
+    @cached_property
+    def computes(self) -> bool:
+        """The same of the schedulers by themselves, whatever is in front of them."""
         # What is cheaper to know comes first.
         return self.balance is not OVERLOADED and self.prompt_utilisation <= MOST_BUSY and self._held < self._slots
+
+    @cached_property
+    def server(self) -> ServerTime:
+        """One API server: requests as they come, and what steps give."""
+        shared, balance = self.engine.servers, self.balance
+        if not shared or balance is OVERLOADED:
+            return NO_SERVER
+        steps_per_s, rate = balance.per_s * self.engine.stages, self.arrivals_per_s
+        pieces = rate * (self.gaps + 1) / steps_per_s
+        tokens = rate * (self.gaps * self.engine.tokens_per_step + 1) / steps_per_s
+        return ServerTime(
+            requests_per_s=rate / shared,
+            request_s=FRONT_END.arriving_s(self._prompt_tokens),
+            steps_per_s=steps_per_s / shared,
+            outputs_s=FRONT_END.outputs_s(tokens, pieces),
+        )
+
+    @property
+    def _prompt_tokens(self) -> float:
+        """Of a mean request, cached ones included."""
+        return sum(share * tokens for share, tokens in self._lengths)
+
+    @cached_property
+    def front_end_s(self) -> float:
+        """Mean time that an API server adds to a first token, beyond what an unloaded one takes of a short prompt."""
+        server = self.server
+        # Of the pieces of a step, half are written before its own.
+        others = max(0.0, server.outputs_s - FRONT_END.outputs_s(1.0, 1.0)) / 2
+        return self._prompt_tokens * FRONT_END.prompt_token_s + server.wait_s + others if self.engine.servers else 0.0
+
+    @property
+    def passed_requests_per_s(self) -> float:
+        """Requests that all API servers pass, each in a piece a token; infinite without one that counts."""
+        tokens = self.gaps * self.engine.tokens_per_step + 1
+        passing_s = FRONT_END.streamed_s(self._prompt_tokens, tokens, self.gaps + 1)
+        servers = self.engine.servers * self.schedulers
+        return servers * MOST_BUSY_SERVER / passing_s if servers else math.inf
 
     @cached_property
     def _held(self) -> float:
@@ -212,6 +257,7 @@ class Steady(Packing):
         return Parts(
             path=PATH_S,
             overhead=REQUEST_OVERHEAD_S,
+            front_end=self.front_end_s,
             queue=self._under_way_s
             + sum(share * seconds for share, seconds in self._ahead)
             + (self.slot_wait.probability * self.slot_wait.mean_s if self.slot_wait.probability else 0.0),
@@ -260,7 +306,7 @@ class Steady(Packing):
             return 1.0
         match metric:
             case "ttft":
-                return self.sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S)
+                return self.sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S - self.front_end_s)
             case "itl":
                 return self.itl_beyond(seconds) if self.gaps else 0.0
             case "tpot":
@@ -281,7 +327,7 @@ class Steady(Packing):
         if not self.stable:
             return math.inf
         if metric == "ttft":
-            return PATH_S + REQUEST_OVERHEAD_S + self.sojourn.quantile(share)
+            return PATH_S + REQUEST_OVERHEAD_S + self.front_end_s + self.sojourn.quantile(share)
         if not self.gaps:
             return 0.0
         low = self.times.decode_s(1.0) / (self.engine.tokens_per_step if metric == "tpot" else 1.0)

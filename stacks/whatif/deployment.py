@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
+from stacks.proof.front_end import FRONT_END
 from stacks.whatif.outcome import Tier
 from stacks.whatif.picker import PickingPlan
 from stacks.whatif.rank import RankPlan
@@ -49,6 +50,7 @@ def served_of(
         most_parallel=revision.parallel_requests,
         picking=picking,
         sheddable=tuple(tier.priority < 0 for tier in tiers),
+        front_end=FRONT_END,
     )
 
 

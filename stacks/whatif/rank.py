@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from stacks.proof.front_end import FrontEnd
 from stacks.proof.speculation import Speculation
 from stacks.whatif.jobs import Job
 from stacks.whatif.prefixes import PrefixCache
@@ -86,6 +87,12 @@ class Rank:
         """What vLLM balances its ranks by (v1/engine/core_client.py): waiting requests count more with a full cache."""
         waiting = len(self.waiting)
         return waiting + self.running + waiting * 6 * max(0.0, self.cache.share - 0.5)
+
+    def outputs_share(self, front_end: FrontEnd) -> float:
+        """Share of an API server's time that the steps under way take, each token in a piece of its own."""
+        if self.wake_s == NEVER:
+            return 0.0
+        return front_end.outputs_s(sum(self._growth), len(self._writing)) / self._planned[2]
 
     def jobs(self) -> list[Job]:
         """All requests that are here."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from stacks.proof.front_end import FrontEnd
+from stacks.whatif.doorway import Doorway
 from stacks.whatif.jobs import End, Job
 from stacks.whatif.lengths import seeded
 from stacks.whatif.picker import STALE_S, EndpointPicker, Metrics, PickingPlan
@@ -35,6 +37,8 @@ class ServedModel:
     picking: PickingPlan = field(default_factory=PickingPlan)
     sheddable: tuple[bool, ...] = (False,)
     """By tier, whether its priority is below 0."""
+    front_end: FrontEnd | None = None
+    """API server of each replica; without one, requests are at a scheduler at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +76,9 @@ class _Change:
 
 
 class _Replica:
-    def __init__(self, number: int, ranks: list[Rank]) -> None:
+    def __init__(self, number: int, ranks: list[Rank], front_end: FrontEnd | None) -> None:
         self.number, self.ranks = number, ranks
+        self.door = Doorway(front_end) if front_end else None
         self.held = 0
         self.alive = True
         self.lost_s = 0.0
@@ -111,7 +116,11 @@ class Simulation:
         self._change_s, self._settled_s = change_s, settled_s
         self.tally = Tally(borders_s, tiers)
         self._replicas = [
-            _Replica(number, [self._rank(f"drafts {number} {rank}", seed) for rank in range(service.ranks)])
+            _Replica(
+                number,
+                [self._rank(f"drafts {number} {rank}", seed) for rank in range(service.ranks)],
+                service.front_end,
+            )
             for number in range(service.replicas)
         ]
         self._pickers = [
@@ -119,6 +128,8 @@ class Simulation:
         ]
         self._envoys = [0] * service.envoys
         self._events: list[tuple[float, int, Rank, int]] = []
+        # Requests that pass an API server then.
+        self._passing: list[tuple[float, int, Job, _Replica]] = []
         self._order = count()
         self._now = 0.0
         self._under_way = 0
@@ -145,8 +156,8 @@ class Simulation:
         else:
             self._advance(until_s, changes)
         limit, stopped = self._now + drain_s, len(self._trace)
-        while self._events and self._under_way and self._events[0][0] <= limit:
-            self._advance(self._events[0][0], changes)
+        while self._under_way and self._next_s <= limit:
+            self._advance(self._next_s, changes)
         return Run(
             tally=self.tally,
             lasted_s=self._now,
@@ -176,7 +187,7 @@ class Simulation:
     def _advance(self, now: float, changes: list[_Change]) -> None:
         """Everything that happens up to then."""
         while True:
-            event_s = self._events[0][0] if self._events else NEVER
+            event_s = self._next_s
             if changes and changes[-1].at_s <= min(event_s, now):
                 change = changes.pop()
                 self._at(change.at_s)
@@ -184,12 +195,23 @@ class Simulation:
                 continue
             if event_s > now:
                 break
+            if self._passing and self._passing[0][0] <= event_s:
+                at_s, _, job, replica = heapq.heappop(self._passing)
+                self._at(at_s)
+                self._pass(job, replica)
+                continue
             at_s, _, rank, version = heapq.heappop(self._events)
             if rank.version == version:
                 self._at(at_s)
                 rank.wake(at_s)
                 self._push(rank)
         self._at(now)
+
+    @property
+    def _next_s(self) -> float:
+        """When the next step ends, or the next request passes an API server."""
+        step_s = self._events[0][0] if self._events else NEVER
+        return min(step_s, self._passing[0][0]) if self._passing else step_s
 
     def _at(self, now: float) -> None:
         """Move the clock."""
@@ -213,9 +235,9 @@ class Simulation:
                 for picker in self._pickers:
                     picker.forget(number)
                 continue
-            for rank in replica.ranks:
-                for job in rank.stop():
-                    self._end(job, "lost")
+            before = replica.door.stop() if replica.door else []
+            for job in (*before, *(job for rank in replica.ranks for job in rank.stop())):
+                self._end(job, "lost")
 
     def _arrive(self, arrival: Arrival) -> None:
         service, now = self._service, self._now
@@ -253,6 +275,19 @@ class Simulation:
         self._under_way += 1
         if self._now < self._change_s:
             self._calm_most = max(self._calm_most, self._under_way)
+        if replica.door:
+            passes_s = replica.door.enter(job, self._now, replica.ranks)
+            heapq.heappush(self._passing, (passes_s, next(self._order), job, replica))
+        else:
+            self._submit(job, replica)
+
+    def _pass(self, job: Job, replica: _Replica) -> None:
+        """Unless it was lost at the door."""
+        if replica.door and job in replica.door.jobs:
+            replica.door.jobs.remove(job)
+            self._submit(job, replica)
+
+    def _submit(self, job: Job, replica: _Replica) -> None:
         rank = min(replica.ranks, key=lambda rank: rank.load) if len(replica.ranks) > 1 else replica.ranks[0]
         version = rank.version
         rank.submit(job, self._now)

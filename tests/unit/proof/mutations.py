@@ -13,6 +13,7 @@ _ENDS = ("test_proof_ends.py",)
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
 _DRAFTS = ("test_proof_speculation.py", "test_proof_drafts.py")
 _QUANTISED = ("test_proof_online_quantisation.py",)
+_FRONT_END = ("test_proof_front_end.py",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +160,49 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("MOST_BUSY = 0.9", "MOST_BUSY = 1.2"),
         ("max(figure, self.mean_gap_s(target.metric))", "max(figure, 0.0)"),
         ("free, rate = 1 - self.prompt_share, self._rate", "free, rate = 1.0, self._rate"),
+    ),
+    *_of(
+        "front_end",
+        _FRONT_END,
+        ("request_s: float = 1.93e-3", "request_s: float = 0.5e-3"),
+        ("prompt_token_s: float = 2.69e-6", "prompt_token_s: float = 0.0"),
+        ("    token_s: float = 12.4e-6", "    token_s: float = 0.0"),
+        ("piece_s: float = 65.1e-6", "piece_s: float = 30e-6"),
+        ("step_s: float = 0.63e-3", "step_s: float = 0.0"),
+        ("min(answer, 2.0)", "answer"),
+        ("return second / 2 / (1 - min(self.busy, MOST_BUSY_SERVER))", "return second / 2"),
+        (" + self.steps_per_s * self.outputs_s\n", "\n"),
+    ),
+    *_of(
+        "serving",
+        _FRONT_END,
+        ("self.computes and self.server.busy <= MOST_BUSY_SERVER", "self.computes"),
+        (
+            "sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S - self.front_end_s)",
+            "sojourn.beyond(seconds - PATH_S)",
+        ),
+        ("REQUEST_OVERHEAD_S + self.front_end_s + self.sojourn", "REQUEST_OVERHEAD_S + self.sojourn"),
+        ("front_end=self.front_end_s,", "front_end=0.0,"),
+        ("self.engine.servers * self.schedulers", "self.schedulers"),
+        ("pieces = rate * (self.gaps + 1)", "pieces = rate"),
+    ),
+    *_of(
+        "replica",
+        _FRONT_END,
+        ("servers=SERVERS / self.layout.data", "servers=SERVERS"),
+    ),
+    *_of(
+        "gains",
+        _FRONT_END,
+        (
+            "min(engine.requests_per_s * case.schedulers, _passed_requests_per_s(case, mix))",
+            "engine.requests_per_s * case.schedulers",
+        ),
+    ),
+    *_of(
+        "case",
+        _FRONT_END,
+        ("if self.steady.computes:", "if False:"),
     ),
     *_of(
         "search",

@@ -149,7 +149,7 @@ def test_short_prompts_share_steps() -> None:
 @pytest.mark.row("001.23")
 def test_the_parts_of_the_time_to_the_first_token_are_its_mean() -> None:
     serving = prove(order("qwen3-32b-fp8", load=BUSY, layout=Layout(), replicas=2)).serving
-    parts = ("path", "overhead", "queue", "prefill", "decode")
+    parts = ("path", "overhead", "front_end", "queue", "prefill", "decode")
     assert sum(serving[f"ttft_{part}"].value for part in parts) == pytest.approx(serving["ttft_mean"].value)
     assert all(serving[f"ttft_{part}"].value > 0 for part in (*parts, "saved"))
     cold = prove(order("qwen3-32b-fp8", load=replace(BUSY, prefix_hit=0.0), layout=Layout(), replicas=4)).serving
