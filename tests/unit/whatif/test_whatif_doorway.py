@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stacks.proof.front_end import FRONT_END
@@ -9,8 +11,10 @@ from stacks.whatif.doorway import Doorway
 from stacks.whatif.jobs import Job
 from stacks.whatif.lengths import seeded
 from stacks.whatif.rank import Rank, RankPlan
-from stacks.whatif.tally import Tally
+from stacks.whatif.simulation import Outage, Run, Simulation
+from stacks.whatif.tally import Counts, Tally, quantile, together
 from stacks.whatif.traffic import Arrival
+from tests.unit.whatif.workloads import Plain, served
 
 pytestmark = pytest.mark.row("opening 12", "001.22")
 
@@ -53,3 +57,30 @@ def test_a_lost_replica_loses_what_had_not_passed() -> None:
     door.enter(waiting, 0.0, [])
     assert door.stop() == [waiting]
     assert not door.jobs
+
+
+def simulated(rate: float, *, outages: tuple[Outage, ...] = (), drain_s: float = 0.0) -> tuple[Run, Counts]:
+    """One replica that computes everything in steps of 10 ms, for 20 s."""
+    model = replace(served(step_s=0.01, slots=10**6), front_end=FRONT_END)
+    run = Simulation(model, Plain(rate=rate), seed="1", outages=outages).run(20, drain_s=drain_s)
+    return run, together(run.tally.counts[0])
+
+
+def test_requests_come_out_no_faster_than_they_pass() -> None:
+    """A server passes 460 requests/s of 100 tokens; of 200 none waits long, and of 600 a quarter is left."""
+    run, counts = simulated(200.0)
+    assert quantile(counts.first_s, 0.5) < 0.03
+    assert run.under_way < 20
+    run, counts = simulated(600.0)
+    assert len(counts.first_s) < 20 * (1 - FRONT_END.step_s / 0.01) / FRONT_END.arriving_s(100) * 1.05
+    assert run.under_way > 0.2 * counts.came
+    assert quantile(counts.first_s, 0.5) > 1.0
+
+
+def test_every_request_at_a_door_ends_once() -> None:
+    """Also of a replica that is lost with a queue in front of it, and comes back."""
+    lost = Outage(begins_s=10.0, ends_s=11.0, replicas=(0,))
+    run, counts = simulated(600.0, outages=(lost,), drain_s=1e6)
+    assert run.under_way == 0
+    assert counts.came == counts.ends.total()
+    assert counts.ends["lost"] > 500
