@@ -52,10 +52,12 @@ def test_no_answer_is_longer_than_the_platforms_limit(vllm: RunningEngine) -> No
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_more_answers_than_the_queue_holds_are_refused_as_if_it_were_full(vllm: RunningEngine) -> None:
-    """It answers to try again, and no replica can ever take it: vLLM looks at its queue before it reads `n`."""
-    answer = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": SEQUENCES + WAITING + 1})
-    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Service Unavailable")
+def test_more_answers_than_a_replica_holds_are_the_clients_error(vllm: RunningEngine) -> None:
+    """No replica can ever take them, so it must not answer to try again: VLLM_MAX_N_SEQUENCES is what it holds."""
+    most = SEQUENCES + WAITING
+    answer = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": most + 1})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestError")
+    assert f"must be at most {most}" in answer.json()["error"]["message"]
     fits = vllm.post("/v1/chat/completions", {**vllm.chat(stream=False), "n": 2}).json()
     assert len(fits["choices"]) == 2
 
