@@ -84,6 +84,12 @@ _USES = (
         read=lambda values: at(values, "storage", "weights", "source") != "volume",
     ),
     _Use(
+        pattern="storage.weights.bucket.keys_secret",
+        namespace=namespaces.MODELS,
+        keys=("access_key_id", "secret_access_key"),
+        read=lambda values: at(values, "storage", "weights", "source") == "bucket",
+    ),
+    _Use(
         pattern="storage.longhorn.backup_credential_secret",
         namespace=namespaces.STORAGE,
         keys=(),

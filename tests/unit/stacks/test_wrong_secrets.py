@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.models.weights import TOKEN_KEY
+from components.models.weights import BUCKET_KEYS, TOKEN_KEY
 from components.monitoring.alertmanager import alertmanager
 from components.monitoring.pods import Placing
 from floor.problems import Problem, SiteError
@@ -127,6 +127,11 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
         "backup-target": ("longhorn-system", ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
         "alertmanager-config": ("inference-monitoring", ("alertmanager.yaml",)),
     }
+    assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
+    bucket = {"address": "https://s3.site.example/models", "keys_secret": "weights-bucket"}
+    changed(values, {"storage.weights": {"source": "bucket", "bucket": bucket}})
+    del wanted["hub-token"]
+    wanted["weights-bucket"] = ("inference-models", tuple(BUCKET_KEYS.values()))
     assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
     mounted = alertmanager(
         "space", image="a:1", secret="own", storage_class="b", placing=Placing(node_selector={}, tolerations=())
