@@ -52,7 +52,7 @@ def command() -> None:
 @pass_context
 def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder: Path | None) -> int:
     """Write the lock of each model that has none."""
-    plan = plan_of(context.project, site, without={"weights"})
+    plan = plan_of(context.project, site, without={"images", "weights"})
     known = {name: model.stable for name, model in plan.models.items() if model.stable.weights}
     for name in models:
         if name not in known:

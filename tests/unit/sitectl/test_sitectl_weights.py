@@ -13,7 +13,7 @@ from lab.hub.server import EmulatedHubServer, Hub
 from services.weights.manifest import file_name, parse
 from sitectl.errors import Exit
 from stacks.facts import catalogue
-from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
 
 pytestmark = pytest.mark.row("000.07", "000.40", "opening 10")
 
@@ -69,6 +69,15 @@ def test_a_lock_comes_from_metadata_and_small_files_and_the_plan_uses_it(hub: Hu
 def test_all_models_of_a_site_are_locked_at_once(hub: Hub, project: Path) -> None:
     assert len(run(project, "weights", "lock", "prod", "--json").data["written"]) == 2
     assert "storage.weights" not in run(project, "validate", "prod").out
+
+
+def test_a_site_of_a_bucket_gets_its_locks_before_its_images_are_locked(hub: Hub, project: Path) -> None:
+    bucket = {"source": "bucket", "bucket": {"address": "https://s3.site.example/models"}}
+    edit(project, "prod", images={"locked": True}, storage={"weights": bucket})
+    images = run(project, "bundle", "lock", "prod")
+    assert "sitectl weights lock" in images.err and "is not locked" not in images.err
+    assert len(run(project, "weights", "lock", "prod", "--json").data["written"]) == 2
+    assert "no lock of" not in run(project, "validate", "prod").out
 
 
 def test_a_folder_gives_the_same_lock_without_a_hub(hub: Hub, project: Path, files: Path) -> None:
