@@ -108,8 +108,15 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
 def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
     """Models whose files a bucket has: it does not state what a revision consists of."""
     for name, plan in models.items():
-        if plan.order.source == "bucket" and not _is_locked(plan):
-            yield Problem(path=("models", name), what="has no lock, and a bucket lists no files of a commit", fix=_LOCK)
+        lacking = [entry for entry in plan.order.wanted if not entry.lock] if plan.order.source == "bucket" else []
+        if lacking:
+            # As the draft's alone may be missing. Of a whole commit, errors hide the digits.
+            commits = " and ".join(f"{entry.repository} at {entry.revision[:8]}" for entry in lacking)
+            yield Problem(
+                path=("models", name),
+                what=f"has no lock of {commits}, and a bucket lists no files of a commit",
+                fix=_LOCK,
+            )
 
 
 def _is_locked(plan: WeightsPlan) -> bool:

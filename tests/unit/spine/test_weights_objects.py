@@ -91,7 +91,7 @@ def test_a_bucket_is_named_with_its_keys_and_never_holds_them(tmp_path: Path) ->
 def test_a_bucket_serves_locked_models_alone(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
     values = changed(prod(), {"storage.weights": BUCKET})
-    with pytest.raises(SiteError, match="has no lock, and a bucket lists no files of a commit") as refused:
+    with pytest.raises(SiteError, match=r"has no lock of .* at [0-9a-f]{8}, and a bucket lists no files") as refused:
         plan_values(values, str(file))
     assert [problem.key for problem in refused.value.problems] == ["models.glm-5-1", "models.qwen3-32b"]
     itself = changed(prod(), {"storage.weights": BUCKET})
@@ -200,3 +200,12 @@ def test_simulated_models_have_weights_only_where_a_trial_wants_them(tmp_path: P
     simulated = {"purpose": "trial", "models.qwen3-32b.server.engine": "simulator"}
     assert serving(tmp_path, simulated).weights is None
     assert serving(tmp_path, {**simulated, "storage.weights.simulated": "bring"}).weights
+
+
+def test_a_draft_without_a_lock_is_named_where_its_model_has_one(tmp_path: Path) -> None:
+    draft = {"method": "draft", "catalogue": "qwen3-0.6b", "tokens": 2, "acceptance": 0.7}
+    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
+    changes = {"storage.weights": BUCKET, "models.qwen3-32b.server.speculative": draft, **models}
+    with pytest.raises(SiteError, match=r"has no lock of Qwen/Qwen3-0\.6B at [0-9a-f]{8}, and") as refused:
+        store(tmp_path, changes, lock=LOCK.text())
+    assert [problem.key for problem in refused.value.problems] == ["models.qwen3-32b"]
