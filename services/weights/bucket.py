@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 from services.weights.failure import Exit, WeightsError
@@ -53,16 +53,54 @@ class Bucket(Hub):
             for name, value in signed_headers(request, self._keys, self._region, at).items():
                 request.add_unredirected_header(name, value)
 
-    def _no_access(self, error: urllib.error.HTTPError, what: str) -> WeightsError:
+    def _authorize_redirected(self, request: urllib.request.Request) -> None:
+        # The secret signs, and a signature opens nothing elsewhere. A link that is signed takes no second one.
+        if not urlsplit(request.full_url).query:
+            self._authorize(request)
+
+    def _refused(self, error: urllib.error.HTTPError, what: str, asked: str) -> NoReturn:
+        """By the codes of https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html."""
+        stated = _body(error)
+        code, status = _element(stated, "Code"), error.code
+        got = f"status {status} {code}".rstrip() + f" of {self.endpoint}"
+        if code == "RequestTimeTooSkewed":
+            wrong = f"{self.endpoint} refuses the time of the requests: its clock is not that of this node"
+            fix = "set the clock of the node, or of the server; then call pulumi up again"
+            raise WeightsError(Exit.OTHER, wrong, got=got, fix=fix)
+        if code in ("AuthorizationHeaderMalformed", "PermanentRedirect"):
+            region = _element(stated, "Region") or str(error.headers.get("x-amz-bucket-region", ""))[:64]
+            raise WeightsError(
+                Exit.OTHER,
+                f"{self.endpoint} is no address of this bucket in the region {self._region}",
+                got=got,
+                allowed=f"region {region}" if region else "",
+                fix="set storage.weights.bucket.region to the bucket's, and the address to its server in that region",
+            )
+        if status == http.client.UNAUTHORIZED or (
+            status == http.client.FORBIDDEN and not urlsplit(error.geturl() or asked).query
+        ):
+            raise self._no_access_by(got, what, missing=code == "AccessDenied")
+        if status in (404, 410):
+            fix = f"copy the folder of the commit there, this file as {urlsplit(asked).path}; then call pulumi up again"
+            if code == "NoSuchBucket":
+                fix = "correct storage.weights.bucket.address, whose path begins with the bucket's name"
+            raise WeightsError(Exit.NOT_FOUND, f"{self.endpoint} has no {what}", got=got, fix=fix)
+        super()._refused(error, what, asked)
+
+    def _no_access_by(self, got: str, what: str, *, missing: bool) -> WeightsError:
+        """missing: it may also not be there, which S3 states to those alone who may list the bucket."""
         place = self._token_from
         if self._keys:
-            wrong = f"the keys in {place} do not open {what}"
+            wrong = f"the keys in {place} do not open {what}{', or it is not there' if missing else ''}"
             fix = f"allow s3:GetObject to these keys, or put others into {place}; then call pulumi up again"
+            fix = f"copy the folder of the commit there, or {fix}" if missing else fix
         elif place:
-            wrong, fix = f"there are no keys in {place}, and {what} needs some", "create that Secret"
+            wrong, fix = f"there are no keys in {place}, and {what} needs some", "create that Secret with both"
         else:
             wrong, fix = f"{what} needs keys", "name a Secret that has them, as storage.weights.bucket.keys_secret"
-        return WeightsError(Exit.TOKEN, wrong, got=f"status {error.code} {_code(error)} of {self.endpoint}", fix=fix)
+            if missing:
+                wrong, fix = f"{wrong}, or is not there", f"copy the folder of the commit there, or {fix}"
+        return WeightsError(Exit.TOKEN, wrong, got=got, fix=fix)
 
 
 def signed_headers(request: urllib.request.Request, keys: BucketKeys, region: str, at: str) -> dict[str, str]:
@@ -94,10 +132,14 @@ def _hmac(key: bytes, text: str) -> bytes:
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-def _code(error: urllib.error.HTTPError) -> str:
-    """The word for it in S3's answer, such as AccessDenied or RequestTimeTooSkewed."""
+def _body(error: urllib.error.HTTPError) -> str:
+    """Begin of an answer that refuses; S3's is XML."""
     try:
-        text = error.read(4096).decode(errors="replace")
+        return error.read(4096).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return ""
-    return text.partition("<Code>")[2].partition("</Code>")[0][:64]
+
+
+def _element(text: str, name: str) -> str:
+    """The first of that name, such as AccessDenied for Code; empty without one."""
+    return text.partition(f"<{name}>")[2].partition(f"</{name}>")[0][:64]

@@ -8,7 +8,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -42,7 +42,7 @@ class Hub:
         self._stall_s = stall_s
         self._trust_from = trust_from
         self._opener = urllib.request.build_opener(
-            _Redirects(self.endpoint, token), urllib.request.HTTPSHandler(context=trust)
+            _Redirects(self._authorize_redirected), urllib.request.HTTPSHandler(context=trust)
         )
 
     def manifest(self, repository: str, revision: str) -> Manifest:
@@ -118,6 +118,10 @@ class Hub:
     def _authorize(self, request: urllib.request.Request) -> None:
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+
+    def _authorize_redirected(self, request: urllib.request.Request) -> None:
+        if urlsplit(request.full_url)[:2] == urlsplit(self.endpoint)[:2]:
+            self._authorize(request)
 
     def _get(self, url: str, what: str, headers: dict[str, str] | None = None) -> Any:
         request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310 - the site's own address, of a checked form
@@ -213,14 +217,13 @@ def _is_link(answered: SplitResult, asked: str) -> bool:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and gives the token to no other server than the first."""
+    """Follows redirects, each with what its server may have of the caller's."""
 
-    def __init__(self, endpoint: str, token: str) -> None:
-        self._home = urlsplit(endpoint)[:2]
-        self._token = token
+    def __init__(self, authorize: Callable[[urllib.request.Request], None]) -> None:
+        self._authorize = authorize
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request is not None and self._token and urlsplit(newurl)[:2] == self._home:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        if request is not None:
+            self._authorize(request)
         return request

@@ -46,10 +46,22 @@ class EmulatedBucket:
     keys: BucketKeys | None = KEYS
     requests: list[tuple[str, str]] = field(default_factory=list)
     cut_at: int = 0
+    refusal: tuple[int, str] | None = None
+    elsewhere: str = ""
+    """Address that every request is sent on to."""
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         range_ = request.headers.get("Range", "")
         self.requests.append((request.path, range_))
+        if self.elsewhere:
+            request.send_response(307)
+            request.send_header("Location", f"{self.elsewhere}{request.path}")
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        if self.refusal:
+            self._send(request, self.refusal[0], self.refusal[1].encode())
+            return
         if self.keys and not self._is_signed(request, self.keys):
             self._send(request, 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
             return
@@ -189,3 +201,51 @@ def test_the_job_takes_its_keys_from_the_environment(tmp_path: Path, lock: str) 
         bucket.keys = None
         (tmp_path / "again").mkdir()
         assert main(["bring", "--volume", str(tmp_path / "again"), *named], {}) == Exit.OK, "readable without keys"
+
+
+def test_a_request_that_is_sent_on_is_signed_for_its_next_server(tmp_path: Path, lock: str) -> None:
+    first, second = EmulatedBucket({}), EmulatedBucket(objects())
+    with serving(first) as address, serving(second) as other:
+        first.elsewhere = other.removesuffix("/models/prod")
+        bringing = program(tmp_path, address, lock)
+        bringing.run()
+        assert (bringing.volume.folder(REVISION) / LARGE).read_bytes() == FILES[LARGE]
+        assert second.requests
+
+
+@pytest.mark.parametrize(
+    ("refusal", "keys", "status", "says", "fix"),
+    [
+        ((403, "AccessDenied"), KEYS, Exit.TOKEN, "do not open", "copy the folder of the commit there, or allow"),
+        ((403, "AccessDenied"), KEYS, Exit.TOKEN, "or it is not there", "s3:GetObject"),
+        ((403, "AccessDenied"), None, Exit.TOKEN, "403 AccessDenied", "create that Secret with both"),
+        ((403, "RequestTimeTooSkewed"), KEYS, Exit.OTHER, "refuses the time of the requests", "set the clock"),
+        ((404, "NoSuchKey"), KEYS, Exit.NOT_FOUND, "404 NoSuchKey", f"as /models/prod/{REPOSITORY}/{REVISION}/"),
+        ((404, "NoSuchBucket"), KEYS, Exit.NOT_FOUND, "404 NoSuchBucket", "correct storage.weights.bucket.address"),
+        (
+            (400, "AuthorizationHeaderMalformed</Code><Region>eu-2</Region><Code>"),
+            KEYS,
+            Exit.OTHER,
+            "region eu-1; got status 400 AuthorizationHeaderMalformed",
+            "set storage.weights.bucket.region",
+        ),
+        ((301, "PermanentRedirect"), None, Exit.OTHER, "301 PermanentRedirect", "set storage.weights.bucket.region"),
+    ],
+)
+def test_what_a_bucket_refuses_has_the_fix_of_its_code(
+    tmp_path: Path,
+    lock: str,
+    refusal: tuple[int, str],
+    keys: BucketKeys | None,
+    status: Exit,
+    says: str,
+    fix: str,
+) -> None:
+    refuses = EmulatedBucket({}, refusal=(refusal[0], f"<Error><Code>{refusal[1]}</Code></Error>"))
+    with serving(refuses) as address:
+        failure = refused(program(tmp_path, address, lock, keys))
+    assert failure.status == status
+    assert says in str(failure)
+    assert fix in failure.fix
+    assert "mirror" not in str(failure) and "token" not in str(failure)
+    assert ("allowed: region eu-2" in str(failure)) == ("eu-2" in refusal[1])
