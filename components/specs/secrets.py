@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from floor.spec import Spec
 
 SecretSystem = Literal["none", "external", "external_secrets"]
+# An empty property is all of an entry, as JSON.
+Text = Annotated[str, Field(min_length=1)]
 
 
 class VaultStoreSpec(Spec):
@@ -18,16 +20,16 @@ class VaultStoreSpec(Spec):
 
     server: str
     """Https address of the server, as pods reach it."""
-    path: str = "secret"
+    path: Text = "secret"
     """Where the key-value engine is mounted."""
     engine: Literal["v1", "v2"] = "v2"
     """Version of that engine."""
-    role: str
+    role: Text
     """Role of Vault's Kubernetes method that the account `inference-secrets` in `external-secrets` is bound to. It
     reads; the platform writes nothing."""
-    auth_path: str = "kubernetes"
+    auth_path: Text = "kubernetes"
     """Where that method is mounted."""
-    audience: str | None = None
+    audience: Text | None = None
     """Audience of the token, which the role names; Vault 1.21 and later asks for one."""
     ca: str | None = None
     """Certificates (PEM) that the server is trusted by, in place of the image's own."""
@@ -62,9 +64,9 @@ class StoreSpec(Spec):
 class RemoteSpec(Spec):
     """Where the keys of one Secret are in the store."""
 
-    key: str
+    key: Text
     """Entry of the store: for Vault its path in the engine, for Kubernetes a Secret's name."""
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: dict[str, Text] = Field(default_factory=dict)
     """Property of the entry for a key of the Secret, such as `{tls.crt: certificate}`; the same name for keys that are
     not in it. A key that its reader can do without is read only if it is in it."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from components.specs.secrets import SecretsSpec
 from floor.problems import Path, Problem, nearest, shown
-from stacks.site.reading.raw import at, mapping
+from stacks.site.reading.raw import address, at, host_of, mapping
 from stacks.site.secret_references import SecretReference, secret_references
 from talos.documents.checks import pem_certificates
 
@@ -31,6 +31,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _store(section, system)
     yield from _kubernetes(mapping(at(section, "store", "kubernetes")))
     for kind in ("vault", "kubernetes"):
+        yield from _own_pod(kind, at(section, "store", kind, "server"))
         ca = at(section, "store", kind, "ca")
         if ca is not None and pem_certificates(ca):
             yield Problem(
@@ -101,6 +102,18 @@ def _kubernetes(store: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed=f"{key} with server alone, and always with it",
                 fix="take it out, or name the other cluster's API server" if server is None else f"set {key}",
             )
+
+
+def _own_pod(kind: str, server: Any) -> Iterator[Problem]:
+    host = host_of(server)
+    ip = address(host)
+    if f".{host}".endswith(".localhost") or (ip is not None and (ip.is_loopback or ip.is_unspecified)):
+        yield Problem(
+            path=(_SECTION, "store", kind, "server"),
+            what="is the pod of external-secrets itself, which has no keys",
+            got=shown(server),
+            fix="name the server's host or address as pods reach it",
+        )
 
 
 def _filled(values: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[Problem]:

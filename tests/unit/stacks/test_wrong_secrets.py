@@ -44,6 +44,18 @@ def remote(**entries: Any) -> dict[str, Any]:
             f"{SECTION}.store.vault.server",
             "not the https address of a server",
         ),
+        (
+            {**GOOD, "store": {"vault": {**VAULT, "server": "https://localhost:8200"}}},
+            f"{SECTION}.store.vault.server",
+            "is the pod of external-secrets itself",
+        ),
+        ({**GOOD, "store": {"vault": {**VAULT, "role": ""}}}, f"{SECTION}.store.vault.role", "too short"),
+        (remote(site_ca={"key": ""}), f"{SECTION}.remote.site-ca.key", "too short"),
+        (
+            remote(site_ca={"key": "a", "properties": {"tls.key": ""}}),
+            f"{SECTION}.remote.site-ca.properties.tls.key",
+            "too short",
+        ),
         ({**GOOD, "store": {"vault": {**VAULT, "ca": "own"}}}, f"{SECTION}.store.vault.ca", "is no certificate in PEM"),
         ({**GOOD, "store": {"existing": "a b"}}, f"{SECTION}.store.existing", "not a name of lower-case letters"),
         (
