@@ -48,7 +48,7 @@ class WeightsSpec(Spec):
     bucket: BucketSpec | None = None
     """The bucket; required for the source `bucket`, which serves models with a lock alone."""
     download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5, le=1.0e11)
-    """Most bytes per second that a model's Job downloads from hub or mirror. It is a limit, and what preview expects;
+    """Most bytes per second that a model's Job downloads. It is a limit, and what preview expects;
     the Job fails after twice the time that follows from it, and the next run continues."""
     token_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """Secret in the namespace inference-models that holds the hub's token under its key `token`; gated models need
@@ -56,7 +56,7 @@ class WeightsSpec(Spec):
     ca_config_map: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """ConfigMap in the namespace inference-models that holds authorities of the site in PEM, under its key `ca.crt`.
     The Job trusts them beside those that the engine's image has, at the source and at the stores that it redirects to;
-    a mirror with a certificate of the site needs one."""
+    a mirror or bucket with a certificate of the site needs one."""
     revisions: int = Field(default=1, ge=1, le=16)
     """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
     with 1 there must be other room for it; with 2 there is. With 3, an earlier one stays to go back to, and so on.
