@@ -81,11 +81,28 @@ def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: M
         "trust_from": there.ca_from,
     }
     if there.source == "bucket":
-        key_id, secret = (environment.get(name, "").strip() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+        key_id = _secret(environment, "AWS_ACCESS_KEY_ID", there.token_from)
+        secret = _secret(environment, "AWS_SECRET_ACCESS_KEY", there.token_from)
         keys = BucketKeys(key_id, secret) if key_id and secret else None
         return Bucket(there.endpoint, region=there.region, keys=keys, **how)
-    token = environment.get("HF_TOKEN", "").strip()
+    token = _secret(environment, "HF_TOKEN", there.token_from)
     return Hub(environment.get("HF_ENDPOINT") or there.endpoint, token=token, **how)
+
+
+def _secret(environment: Mapping[str, str], name: str, place: str) -> str:
+    """The value without what editors leave at its ends. Raises WeightsError for one that a header cannot have.
+
+    Sent in a header, http.client would quote it in a traceback.
+    """
+    value = environment.get(name, "").strip()
+    if value.isascii() and value.isprintable():
+        return value
+    raise WeightsError(
+        Exit.TOKEN,
+        f"{place or 'the environment'} has more than {name} where that should be",
+        got="several lines, or characters that are no ASCII",
+        fix="put the value alone into it, then call pulumi up again",
+    )
 
 
 def _trust(file: Path, place: str) -> ssl.SSLContext:

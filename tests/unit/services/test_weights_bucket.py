@@ -16,7 +16,7 @@ from services.weights.__main__ import main
 from services.weights.bringing import Bringing
 from services.weights.bucket import Bucket, BucketKeys, signed_headers
 from services.weights.failure import Exit
-from services.weights.order import WeightsOrder
+from services.weights.order import Source, WeightsOrder
 from services.weights.volume import Volume
 from tests.unit.services.weights_rig import (
     FILES,
@@ -249,3 +249,18 @@ def test_what_a_bucket_refuses_has_the_fix_of_its_code(
     assert fix in failure.fix
     assert "mirror" not in str(failure) and "token" not in str(failure)
     assert ("allowed: region eu-2" in str(failure)) == ("eu-2" in refusal[1])
+
+
+@pytest.mark.parametrize("source", ["bucket", "hub"])
+def test_a_secret_of_two_lines_is_refused_and_not_quoted(
+    tmp_path: Path, lock: str, source: Source, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with rig(tmp_path) as site:
+        order = site.order(lock=lock, source=source, token_from="Secret inference-models/own")
+        command = ["bring", "--volume", str(tmp_path / "volume"), *write_order(tmp_path / "order", order)]
+        lines = "first-line\nsecond-line"
+        environment = dict.fromkeys(("HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), lines)
+        assert main(command, environment) == Exit.TOKEN
+    error = capfd.readouterr().err
+    assert "Secret inference-models/own has more than" in error
+    assert "-line" not in error
