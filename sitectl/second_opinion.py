@@ -32,7 +32,7 @@ def of_revision(revision: RevisionPlan) -> dict[str, Any]:
         usual = Usual(requests=case.slots, tokens=round(case.order.request_tokens))
         steps = second_source.compare(revision.spec.catalogue, case.order.gpu, case.layout, usual)
     except SecondSourceError as error:
-        return {**source, "unknown": str(error), "steps": []}
+        return {**source, "unknown": error.problem.sentence, "steps": []}
     rows = [
         {
             "step": comparison.step,
