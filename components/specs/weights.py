@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -12,7 +11,7 @@ from floor.problems import WrongValueError
 from floor.spec import Spec
 
 # No credentials: the address is in the pods' definition.
-_ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+_ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?P<path>/[A-Za-z0-9._~/-]*)?")
 
 
 class BucketSpec(Spec):
@@ -28,7 +27,8 @@ class BucketSpec(Spec):
 
     @model_validator(mode="after")
     def _has_a_form(self) -> BucketSpec:
-        if not _ADDRESS.fullmatch(self.address) or not urlsplit(self.address).path.strip("/"):
+        match = _ADDRESS.fullmatch(self.address)
+        if not match or not (match["path"] or "").strip("/"):
             raise WrongValueError(
                 "address is no address of a bucket without credentials",
                 fix="write it like https://s3.site.example/models",

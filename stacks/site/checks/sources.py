@@ -15,7 +15,7 @@ from stacks.site.reading.raw import Address, Network, address, at, host_of, item
 
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
-_HOST_PORT = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+_HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _HUBS_OWN = "/api/models"
 _LAST_PORT = 65535
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")

@@ -209,3 +209,11 @@ def test_a_draft_without_a_lock_is_named_where_its_model_has_one(tmp_path: Path)
     with pytest.raises(SiteError, match=r"has no lock of Qwen/Qwen3-0\.6B at [0-9a-f]{8}, and") as refused:
         store(tmp_path, changes, lock=LOCK.text())
     assert [problem.key for problem in refused.value.problems] == ["models.qwen3-32b"]
+
+
+@pytest.mark.parametrize("host", ["[fd00::9]:9000", "[fd00::9]", "10.5.0.9:9000"])
+def test_a_bucket_may_be_at_an_address(tmp_path: Path, host: str) -> None:
+    address = f"http://{host}/models"
+    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
+    change = {"storage.weights": {"source": "bucket", "bucket": {"address": address}}, **models}
+    assert store(tmp_path, change, lock=LOCK.text()).order.endpoint == address

@@ -70,6 +70,12 @@ WRONG: dict[str, Wrong] = {
         "is no address of a bucket",
         {"storage.weights": {"source": "mirror", "mirror": "https://hub.site.example"}},
     ),
+    "weights of a mirror at no address": Wrong(
+        {"storage.weights": {"source": "mirror", "mirror": "https://[fd00:::1]"}},
+        "storage.weights.mirror",
+        "names no host that there can be",
+        {"storage.weights": {"source": "mirror", "mirror": "https://[fd00::1]:8443"}},
+    ),
     "weights of a bucket that no source reads": Wrong(
         {"storage.weights": {"bucket": {"address": "https://s3.site.example/models"}}},
         "storage.weights",
