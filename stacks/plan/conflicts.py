@@ -9,6 +9,7 @@ from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.facts.versions import Versions
 from stacks.plan.optional_parts import optional_parts
+from stacks.plan.placing import cuts_gpus
 from stacks.site.model import SiteConfig
 
 # Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those that a model decides are not here.
@@ -28,6 +29,7 @@ KEYS: Mapping[str, str] = {
     "ai_gateway": "versions.charts.ai_gateway.version",
     "longhorn": "versions.charts.longhorn.version",
     "gpu_operator": "versions.charts.gpu_operator.version",
+    "gpus": "cluster.gpu_stack",
     "cert_manager": "versions.charts.cert_manager.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
@@ -79,6 +81,7 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["ai_gateway"] = pins.charts.ai_gateway.version
     if site.cluster.gpu_stack == "operator":
         known["gpu_operator"] = pins.charts.gpu_operator.version
+        known["gpus"] = "cut" if cuts_gpus(site) else "whole"
     if site.certificates.system == "cert_manager":
         known["cert_manager"] = pins.charts.cert_manager.version
     if site.storage.system == "longhorn":

@@ -46,13 +46,6 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What works, and is not wise."""
     hgx = [machine for machine in machines_of(at(values, *MACHINES)) if machine.role == "hgx"]
     cut = [machine for machine in hgx if machine.keys.get(_KEY)]
-    if cut and at(values, "cluster", "gpu_stack") == "operator":
-        yield Problem(
-            path=cut[0].path(_KEY),
-            what="is cut by the operator's MIG manager, which waits for systemd, and Talos has none "
-            "(NVIDIA/mig-parted#356); it was not tried on a machine, and up waits 30 minutes for the slices",
-            fix="try it on one machine first: python -m sitectl docs gpu-not-offered",
-        )
     models = mapping(values.get("models")).values()
     wanted = {at(mapping(model), "server", "gpu_slice") for model in models}
     for machine in cut:
@@ -93,8 +86,9 @@ def _cutter(values: Mapping[str, Any], machine: SiteMachine) -> Iterator[Problem
             what=f"installs nothing that cuts GPUs, as mig of {machine.name} wants: the device plugin offers slices "
             "that are there, and NVIDIA's MIG manager comes with the operator alone",
             got=shown(stack),
-            allowed="operator, external",
-            fix="write operator, or external where the site cuts the GPUs itself",
+            allowed="external",
+            fix="write external where the site itself cuts GPUs and offers slices; else take mig out, and gpu_slice at "
+            "models",
         )
 
 

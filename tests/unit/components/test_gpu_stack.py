@@ -29,7 +29,7 @@ from stacks.plan.node_taints import gpu_node_taints
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.program.addons import ChartValuesError, charts_of, check_values, releases_of
 from tests.unit.pulumi_runtime import EchoingMocks, Recorder, in_own_runtime
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod, under_later_operator
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("C.01", "000.12")
@@ -65,7 +65,8 @@ def test_gpus_are_offered_whole_where_no_machine_has_them_cut(values: Any) -> No
 
 def test_the_operator_cuts_gpus_where_a_machine_names_a_layout() -> None:
     """Slices get resources of their own, and whole GPUs of other nodes keep theirs: strategy mixed."""
-    plan = plan_values(changed(prod(), {"cluster.machines.nodes.hgx-4.mig": "all-disabled"}), "site.yaml")
+    layout = {"cluster.gpu_stack": "external", "cluster.machines.nodes.hgx-4.mig": "all-disabled"}
+    plan = under_later_operator(plan_values(changed(prod(), layout), "site.yaml"))
     charts = charts_of(plan)
     check_values(plan, charts)
     values = releases_of(plan, charts)["gpu_operator"].values

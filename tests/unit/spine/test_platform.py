@@ -18,12 +18,12 @@ from components.addons.crd_bundle import CrdBundleError, read_bundle
 from components.machines.machine_commands import LIMITS, Limits
 from components.specs.monitoring import MonitoringSpec
 from stacks.facts import versions
-from stacks.facts.versions import CrdSource
+from stacks.facts.versions import CrdSource, Versions
 from stacks.plan.site_plan import plan_file, plan_site, plan_values
 from stacks.program.platform import declare_platform
 from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod, under_later_operator
 from tests.unit.stacks.test_wrong_bgp import site as bgp_site
 from tests.unit.stacks.wrong_sites import changed
 from tests.unit.talos import talos_examples as examples
@@ -70,14 +70,20 @@ class Recording(MockMonitor):
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 
-def declare(site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS) -> tuple[Recorder, dict[str, Any]]:
+def declare(
+    site: SiteConfig, tmp_path: Path, limits: Limits = LIMITS, pinned: Versions | None = None
+) -> tuple[Recorder, dict[str, Any]]:
     recorder = Recorder()
-    seen, _ = requested(site, tmp_path, recorder, limits)
+    seen, _ = requested(site, tmp_path, recorder, limits, pinned)
     return recorder, seen
 
 
 def requested(
-    site: SiteConfig, tmp_path: Path, recorder: Recorder, limits: Limits = LIMITS
+    site: SiteConfig,
+    tmp_path: Path,
+    recorder: Recorder,
+    limits: Limits = LIMITS,
+    pinned: Versions | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is seen of the platform, and what an engine gets for each resource."""
     bundle = tmp_path / "things.json"
@@ -101,7 +107,7 @@ def requested(
     seen: dict[str, Any] = {}
 
     async def program() -> None:
-        platform = declare_platform(plan_site(site, versions.load().model_copy(update=pins)), limits)
+        platform = declare_platform(plan_site(site, (pinned or versions.load()).model_copy(update=pins)), limits)
         seen["endpoint"] = await platform.endpoint.future()
         seen["keys"] = await platform.keys.future()
         seen["keys_secret"] = await platform.keys.is_secret()
@@ -214,8 +220,8 @@ def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool
 
 def test_replicas_on_slices_wait_until_the_node_that_is_cut_offers_them(tmp_path: Path) -> None:
     """The whole program on a site with both: one chart, one mark for each node, each of what it offers."""
-    plan = plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml")
-    recorder, _ = declare(plan.site, tmp_path)
+    plan = under_later_operator(plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml"))
+    recorder, _ = declare(plan.site, tmp_path, pinned=plan.versions)
     resources = recorder.resources
     waits = {
         name.rpartition("offered-")[2]: args.inputs["metadata"]["annotations"]["pulumi.com/waitFor"]

@@ -11,6 +11,7 @@ import yaml
 
 from stacks.facts import versions
 from stacks.plan.cluster import ClusterPlan, plan_cluster
+from stacks.plan.site_plan import SitePlan, plan_site
 from stacks.site.loader import KEY
 from stacks.site.machines import MachinesSpec
 from tests.unit.talos import talos_examples as examples
@@ -22,6 +23,15 @@ PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text()
 def prod() -> dict[str, Any]:
     """The annotated site, to be changed."""
     return copy.deepcopy(dict(PROD))
+
+
+def under_later_operator(plan: SitePlan) -> SitePlan:
+    """The same site with NVIDIA's operator, in a version that no row of the compatibility table refuses to cut GPUs."""
+    pins = versions.load()
+    operator = pins.charts.gpu_operator.model_copy(update={"version": "v99.0.0"})
+    pins = pins.model_copy(update={"charts": pins.charts.model_copy(update={"gpu_operator": operator})})
+    cluster = plan.site.cluster.model_copy(update={"gpu_stack": "operator"})
+    return plan_site(plan.site.model_copy(update={"cluster": cluster}), pins)
 
 
 def every_key() -> dict[str, Any]:

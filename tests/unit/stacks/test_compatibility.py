@@ -37,6 +37,7 @@ GOOD: dict[str, Fact] = {
     "envoy_gateway": "1.9.1",
     "ai_gateway": "1.0.0",
     "gpu_operator": "26.7.1",
+    "gpus": "whole",
     "cert_manager": "1.21.2",
     "cert_manager_crds": "1.21.2",
     "longhorn": "1.12.1",
@@ -80,6 +81,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
     ),
     "longhorn-kubernetes": ({"kubernetes": "1.24.9"}, {"kubernetes": "1.33.0"}),
     "gpu-operator-talos-driver": ({"gpu_operator": "25.10.1"}, {"gpu_operator": "26.3.1"}),
+    "gpu-operator-talos-mig": ({"gpus": "cut"}, {"gpus": "cut", "gpu_operator": "26.7.2"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, {"kubernetes": "1.33.0"}),
     "nvidia-production-fabric-manager": (
@@ -191,6 +193,7 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "vllm_flags",
         "cilium",
         "gpu_operator",
+        "gpus",
         "longhorn",
         "cert_manager",
         "cert_manager_crds",

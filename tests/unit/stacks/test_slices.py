@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from floor.problems import SiteError
-from stacks.facts import catalogue, mig
+from stacks.facts import catalogue, mig, versions
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
+from stacks.plan.conflicts import conflicts
 from stacks.plan.images import untagged_repositories
 from stacks.plan.placing import nodes_of
 from stacks.plan.promises import site_promise
@@ -21,7 +22,7 @@ from stacks.proof.fixes import nearest
 from stacks.proof.money import gpu_hourly
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod, under_later_operator
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("000.12", "001.08")
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.row("000.12", "001.08")
 KIND = "h200-sxm/1g.18gb"
 SLICE = "models.embed.server.gpu_slice"
 LAYOUT = f"{M}.nodes.hgx-4.mig"
+EXTERNAL = {"cluster.gpu_stack": "external"}
 SLICED: dict[str, Any] = {
+    **EXTERNAL,
     LAYOUT: "all-1g.18gb",
     "models.embed": {"catalogue": "qwen3-embedding-0.6b", "server": {"gpu_slice": "1g.18gb", "replicas": 3}},
 }
@@ -140,7 +143,8 @@ def test_the_block_of_a_model_on_slices_names_them() -> None:
 
 def test_a_site_without_slices_is_planned_as_before() -> None:
     """A layout of whole GPUs is no other kind of node."""
-    plan, stated = plan_values(prod(), "site.yaml"), plan_values(changed(prod(), {LAYOUT: "all-disabled"}), "site.yaml")
+    plan = plan_values(prod(), "site.yaml")
+    stated = plan_values(changed(prod(), EXTERNAL | {LAYOUT: "all-disabled"}), "site.yaml")
     assert nodes_of(plan.site) == nodes_of(stated.site)
     assert plan.placement_text == stated.placement_text
 
@@ -158,7 +162,7 @@ def test_a_machine_asks_for_its_layout_by_a_label() -> None:
 
 
 def test_a_layout_for_all_machines_cuts_those_with_gpus_alone() -> None:
-    values = changed(prod(), {f"{M}.mig": "all-disabled"})
+    values = changed(prod(), EXTERNAL | {f"{M}.mig": "all-disabled"})
     plan = plan_values(values, "site.yaml").machines
     assert plan
     asking = {
@@ -175,20 +179,29 @@ def test_alerts_hold_nodes_to_their_slices_and_count_a_slice_as_its_part() -> No
     assert site_promise(plan_values(prod(), "site.yaml"), 99.9, []).slices == {}
 
 
-def test_what_cuts_gpus_on_talos_is_warned_of_and_so_are_slices_that_nobody_has() -> None:
-    warnings = [
-        str(warning)
-        for warning in sliced(**{f"{M}.nodes.hgx-3.mig": "all-2g.35gb", "models.glm-5-1.server.replicas": 1}).warnings
-    ]
-    assert any("waits for systemd, and Talos has none" in warning for warning in warnings)
-    unused = [warning for warning in warnings if "no model has such a slice" in warning]
+def test_slices_that_no_model_has_are_warned_of() -> None:
+    plan = sliced(**{f"{M}.nodes.hgx-3.mig": "all-2g.35gb", "models.glm-5-1.server.replicas": 1})
+    unused = [str(warning) for warning in plan.warnings if "no model has such a slice" in str(warning)]
     assert len(unused) == 1 and "cuts the GPUs of hgx-3" in unused[0]
-    assert not any("systemd" in str(warning) for warning in sliced(**{"cluster.gpu_stack": "external"}).warnings)
+
+
+@pytest.mark.parametrize("layout", ["all-1g.18gb", "all-disabled"])
+def test_an_operator_that_cuts_no_gpu_on_talos_is_refused_and_each_way_of_the_fix_works(layout: str) -> None:
+    models = {"models.embed": SLICED["models.embed"]} if layout == "all-1g.18gb" else {}
+    change, whole = {LAYOUT: layout, **models}, {LAYOUT: None, **({SLICE: None} if models else {})}
+    refused_and_fixed(Wrong(change, "cluster.gpu_stack", "connects to systemd before it cuts a GPU", EXTERNAL))
+    refused_and_fixed(Wrong(change, "cluster.gpu_stack", "NVIDIA/mig-parted#356", whole))
+
+
+def test_a_later_operator_may_cut_gpus() -> None:
+    plan = under_later_operator(sliced())
+    assert [conflict.row.id for conflict in conflicts(versions.load(), plan.site)] == ["gpu-operator-talos-mig"]
+    assert conflicts(plan.versions, plan.site) == []
 
 
 def test_a_lock_has_the_image_of_what_cuts_gpus() -> None:
     manager = "nvcr.io/nvidia/cloud-native/k8s-mig-manager"
-    plan, whole = sliced(), plan_values(prod(), "site.yaml")
+    plan, whole = under_later_operator(sliced()), plan_values(prod(), "site.yaml")
     assert [release.chart for release in untagged_repositories(plan.site, plan.versions)[manager]] == ["gpu_operator"]
     assert manager not in untagged_repositories(whole.site, whole.versions)
 
@@ -201,7 +214,7 @@ WRONG = {
         SLICED | {SLICE: "3g.71gb"}, SLICE, "no machine of role hgx is cut into such slices", {SLICE: "1g.18gb"}
     ),
     "profile without a machine that is cut": Wrong(
-        {"models.embed": SLICED["models.embed"]},
+        EXTERNAL | {"models.embed": SLICED["models.embed"]},
         SLICE,
         "fix: write mig: all-1g.18gb at a machine of role hgx",
         {LAYOUT: "all-1g.18gb"},
@@ -219,7 +232,7 @@ WRONG = {
         {"models.embed.server.layout": {"tensor": 1}},
     ),
     "kind of GPU without known profiles": Wrong(
-        {"cluster.gpu": "b200", "models": {}, "tenants": {}, LAYOUT: "all-1g.18gb"},
+        EXTERNAL | {"cluster.gpu": "b200", "models": {}, "tenants": {}, LAYOUT: "all-1g.18gb"},
         LAYOUT,
         "MIG is not known of b200; it is of h100-sxm, h200-sxm",
         {"cluster.gpu": "h200-sxm"},
@@ -239,7 +252,7 @@ WRONG = {
         SLICED | {LAYOUT: "all-1g18gb"}, LAYOUT, "did you mean 'all-1g.18gb'", {LAYOUT: "all-1g.18gb"}
     ),
     "layout of all machines that is misspelt": Wrong(
-        {f"{M}.mig": "all-1g18gb"}, f"{M}.mig", "is no layout of h200-sxm", {f"{M}.mig": "all-disabled"}
+        EXTERNAL | {f"{M}.mig": "all-1g18gb"}, f"{M}.mig", "is no layout of h200-sxm", {f"{M}.mig": "all-disabled"}
     ),
     "layout that is a number": Wrong(SLICED | {LAYOUT: 7}, LAYOUT, "not text; got 7", {LAYOUT: "all-1g.18gb"}),
     "layout that mixes profiles": Wrong(
