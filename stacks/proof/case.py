@@ -11,6 +11,7 @@ from floor.counts import counted
 from stacks.proof.cache import BLOCK_TOKENS, Cache
 from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
 from stacks.proof.drafts import why_not_drafted_whole, why_undrafted
+from stacks.proof.front_end import MOST_BUSY_SERVER
 from stacks.proof.layouts import Layout, why_illegal
 from stacks.proof.memory import ENGINE_MAX_SEQS, MEMORY_UTILISATION, Reserve
 from stacks.proof.order import Order, why_not_loaded
@@ -280,8 +281,9 @@ class Case:
             rate, limit = self.order.load.requests_per_s, self.replica.step_limit_ms
             text = f"{rate:g} requests/s are more than {self.replicas} x {self.layout} can carry"
             if self.steady.computes:
-                passed = self.steady.passed_requests_per_s
-                text += f"; their front end, one API server a replica, passes {passed:,.3g}"
+                busy, most = 100 * self.steady.server.busy, 100 * MOST_BUSY_SERVER
+                text += f"; their front end, one API server a replica, would need {busy:.3g} % of its time, and has "
+                text += f"{most:.3g} %"
             elif limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
             return [Shortcoming(kind="overload", text=text)]

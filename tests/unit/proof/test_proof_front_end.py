@@ -73,10 +73,20 @@ def test_a_load_that_only_the_front_end_does_not_carry_is_refused_by_its_name() 
     assert not case.steady.stable
     (problem,) = case.load_problems
     assert problem.kind == "overload"
-    assert "their front end, one API server a replica, passes" in problem.text
+    assert "their front end, one API server a replica, would need 1" in problem.text
+    assert problem.text.endswith(" % of its time, and has 90 %")
     passed = case.steady.passed_requests_per_s
     assert passed == pytest.approx(MOST_BUSY_SERVER / FRONT_END.streamed_s(138, 4.4, 4.4), rel=0.02)
     assert "front end" not in Case(order("llama-3.3-70b-fp8", load=SHORT), ONE, 1).load_problems[0].text
+
+
+def test_a_refusal_names_no_rate_that_is_above_the_load() -> None:
+    """What steps give takes the rest of its time: without them it would pass this load."""
+    case = Case(replace(SMALL, load=replace(SHORT, requests_per_s=300.0)), ONE, 1)
+    assert case.steady.computes and case.steady.passed_requests_per_s > 300
+    (problem,) = case.load_problems
+    assert f"would need {100 * case.steady.server.busy:.3g} % of its time" in problem.text
+    assert "340" not in problem.text
 
 
 def test_a_front_end_a_replica_passes_it() -> None:
