@@ -21,9 +21,13 @@ from sitectl.errors import Exit, SitectlError, no_resources
 from sitectl.progress import Progress
 from sitectl.project_folder import PROJECT_FILE
 
+# By the folder's name, as PYTHONPATH has none with a colon; to the program, this package is all that is here.
+_RUN = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from sitectl.mocked_program import main; "
+    "del sys.path[0]; sys.exit(main(sys.argv[1:]))"
+)
 # -P: the checkout has rooms of the same names, which may be older.
-_PROGRAM = ("-P", "-m", "sitectl.mocked_program")
-_ROOMS = Path(__file__).parents[1]
+_PROGRAM = ("-P", "-c", _RUN, str(Path(__file__).parents[1]))
 # As the mocked program writes it, which is not imported: it needs the SDK.
 LATER = "[known after up]"
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
@@ -168,7 +172,6 @@ def _run_program(project: Path, folder: Path, parts: Sequence[Sequence[str]]) ->
             process = subprocess.Popen(
                 [sys.executable, *_PROGRAM, str(out), *stacks],
                 cwd=project,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOMS), *_python_path()])},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -178,10 +181,6 @@ def _run_program(project: Path, folder: Path, parts: Sequence[Sequence[str]]) ->
             process.wait()
             results |= _declared_by(project, out, process.returncode)
     return results
-
-
-def _python_path() -> list[str]:
-    return os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.environ.get("PYTHONPATH") else []
 
 
 def _declared_by(project: Path, out: Path, status: int) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Runs a checkout's program for some stacks without engine or cluster, and records what it declares.
 
-A program of its own, run as `python -m sitectl.mocked_program OUT NAME=FILE...` in the checkout's folder: of this
-package it imports `mocked_registration` alone, so that it runs the program of any revision. FILE is the stack file's
-content in JSON. The bundle's CRDs and pod network are left out, because they are pinned by digest in versions.yaml and
-not always on the machine.
+A program of its own, run by `checkout` in the checkout's folder with arguments OUT NAME=FILE...: of this package it
+imports `mocked_registration` alone, so that it runs the program of any revision. FILE is the stack file's content in
+JSON. The bundle's CRDs and pod network are left out, because they are pinned by digest in versions.yaml and not always
+on the machine.
 """
 
 from __future__ import annotations
@@ -241,7 +241,3 @@ def _failed(error: Exception) -> dict[str, Any]:
     # Of a file that is missing, its repr has no name.
     reason = str(error) if isinstance(error, OSError) else repr(error)
     return {"error": f"the program failed: {reason}", "trace": traceback.format_exc()}
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -101,6 +101,29 @@ def test_a_command_says_of_many_sites_what_it_says_of_one() -> None:
 
 
 @pytest.mark.processes
+def test_a_checkout_s_folder_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
+    """And another program finds nothing of this checkout but `sitectl`."""
+    (tmp_path / "of:mine").symlink_to(ROOT)
+    project, site = tmp_path / "another", tmp_path / "Pulumi.one.yaml"
+    project.mkdir()
+    (project / "__main__.py").write_text(
+        "import importlib.util\n1 / (importlib.util.find_spec('stacks') is not None)\n"
+    )
+    site.write_text("config: {}\n")
+    declare = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); from sitectl import checkout; "
+        "print(checkout.declare(Path(sys.argv[2]), {'one': Path(sys.argv[3])})['one'].error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", declare, str(tmp_path / "of:mine"), str(project), str(site)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ZeroDivisionError" in run.stdout, run.stderr
+
+
+@pytest.mark.processes
 def test_many_sites_are_declared_by_a_process_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {name: tmp_path / f"Pulumi.{name}.yaml" for name in SITES}
     for file in files.values():
