@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from floor.counts import counted
+from stacks.facts.hardware import GPUS, GpuSlice
 from stacks.proof.demand import PERCENTS
 from stacks.proof.figures import Figure, shown
 from stacks.whatif.outcome import (
@@ -100,7 +101,8 @@ def _figures_record(figures: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 def _model(model: ModelOutcome) -> Iterator[str]:
-    size = f"{model.replicas} x {model.layout} = {counted(model.gpus, 'GPU')}"
+    unit = "slice" if isinstance(GPUS[model.gpu], GpuSlice) else "GPU"
+    size = f"{model.replicas} x {model.layout} = {counted(model.gpus, unit)}"
     yield f"{model.model}: {_verdict(model)}. {size} of {model.gpu}"
     yield _row("", "as declared", "scenario" if model.scenario else "", "target")
     for place, tier in enumerate(model.declared.by_tier):

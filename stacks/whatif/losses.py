@@ -31,7 +31,9 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
     losses: dict[str, LostReplicas] = {}
     if scenario.lose_gpus is not None:
         for name, proof in plan.proofs.items():
-            count = min(proof.case.replicas, math.ceil(scenario.lose_gpus / proof.case.layout.gpus))
+            # A GPU that is cut takes all its slices with it.
+            lost = round(scenario.lose_gpus / proof.order.hardware.share)
+            count = min(proof.case.replicas, math.ceil(lost / proof.case.layout.gpus))
             losses[name] = LostReplicas(for_good=count)
     if scenario.lose_node is None:
         return scenario, losses

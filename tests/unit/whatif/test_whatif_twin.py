@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from sitectl import whatif
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from stacks.site.loader import KEY
 from stacks.whatif.deployment import served_of, tiers_of
+from stacks.whatif.losses import losses_of
 from stacks.whatif.outcome import ModelOutcome
 from stacks.whatif.refusal import NoScenarioError
 from stacks.whatif.scenario import WORST, Scenario
@@ -49,6 +51,15 @@ def as_served(plan: SitePlan, model: str) -> ServedModel:
 
 def value(outcome: ModelOutcome, key: str, tier: int = 0) -> float:
     return outcome.last.by_tier[tier].figures[key].value
+
+
+def test_a_lost_gpu_takes_all_its_slices() -> None:
+    """Seven replicas of a 1g.18gb at most; and a slice is no GPU in the report."""
+    plan = plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml")
+    _, losses = losses_of(plan, Scenario(lose_gpus=1))
+    assert {name: lost.for_good for name, lost in losses.items()} == {"chat": 1, "embed": 3, "rerank": 2}
+    report = whatif.text(outcome_of(plan, Scenario(), models=("embed",)))
+    assert "3 x TP1 = 3 slices of h200-sxm/1g.18gb" in report
 
 
 def test_a_served_model_is_what_the_plan_says(prod: SitePlan) -> None:
