@@ -26,6 +26,8 @@ MODEL = "qwen3-32b"
 # As the platform's own alert, but over four scrapes instead of a quarter of an hour, and at once.
 SLOW = replace(slow_model(SlowModelTimes(window="1m", minutes=0)), name="SlowInTheLab")
 TOKENS = 30
+# Alerts of parts that this site does not install.
+_OF_OTHER_PARTS = ("Gpu", "Volume", "Storage", "CertificateNot", "SecretNot")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ def ask(site: Site) -> None:
 
 
 def test_every_rule_is_computed(prometheus: Prometheus) -> None:
-    wanted = {name for name in promtool.listed() if not name.startswith(("Gpu", "Volume", "Storage", "CertificateNot"))}
+    wanted = {name for name in promtool.listed() if not name.startswith(_OF_OTHER_PARTS)}
     wanted |= {"GpusNotOffered", queries.PROMISED_ITL, queries.gpus_by_model()}
     wanted -= {"StorageNodeNearlyFull"}
     until(lambda: wanted <= set(rules_of(prometheus)), what="every rule loaded")
