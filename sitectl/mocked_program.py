@@ -220,13 +220,10 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
             }
         except pulumi.RunError as error:
             results[stack] = {"error": str(error)}
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
-                results[stack] = _failed(error)
-                continue
-            print(str(error) or "out of memory", file=sys.stderr)
-            return os.EX_OSERR
         except Exception as error:  # noqa: BLE001 - the program of another revision may fail in any way
+            if reason := _lack(error):
+                print(reason, file=sys.stderr)
+                return os.EX_OSERR
             results[stack] = _failed(error)
         print(f"{stack}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     try:
@@ -235,6 +232,18 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
         print(error.strerror, file=sys.stderr)
         return os.EX_IOERR
     return 0
+
+
+def _lack(error: Exception) -> str:
+    """What the system does not give any more; empty for a failure of the program itself.
+
+    Compiled modules state a lack of memory in their own ways, when they are loaded and later.
+    """
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return str(error)
+    by_module = isinstance(error, ImportError) and "failed to map segment" in str(error)
+    by_call = isinstance(error, SystemError) and "without exception set" in str(error)
+    return "out of memory" if isinstance(error, MemoryError) or by_module or by_call else ""
 
 
 def _failed(error: Exception) -> dict[str, Any]:
