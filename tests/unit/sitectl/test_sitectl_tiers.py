@@ -53,7 +53,7 @@ def test_another_tier_is_live_and_names_the_tenant(before: dict[str, str], after
     assert rows(of_policy("update", before, after)) == [(LIVE, what, ("acme",))]
     reported = report("a", [of_policy("update", before, after)], CALLERS)
     assert [row.tenants for row in reported.rows] == [("acme",)]
-    assert reported.tenants == [], "nobody's requests break off"
+    assert reported.tenants == [], "no requests break off"
 
 
 def test_the_first_tier_and_the_last_replace_the_listener() -> None:
