@@ -109,10 +109,18 @@ class Steady(Packing):
     @cached_property
     def front_end_s(self) -> float:
         """Mean time that an API server adds to a first token, beyond what an unloaded one takes of a short prompt."""
-        server = self.server
+        return self._tokenised_s(self._prompt_tokens) + self._shared_s
+
+    def _tokenised_s(self, tokens: float) -> float:
+        """What a prompt itself takes of it."""
+        return tokens * FRONT_END.prompt_token_s if self.engine.servers else 0.0
+
+    @property
+    def _shared_s(self) -> float:
+        """What others take of it, before a request and before its first piece."""
         # Of the pieces of a step, half are written before its own.
-        others = max(0.0, server.outputs_s - FRONT_END.outputs_s(1.0, 1.0)) / 2
-        return self._prompt_tokens * FRONT_END.prompt_token_s + server.wait_s + others if self.engine.servers else 0.0
+        others = max(0.0, self.server.outputs_s - FRONT_END.outputs_s(1.0, 1.0)) / 2
+        return self.server.wait_s + others if self.engine.servers else 0.0
 
     @property
     def passed_requests_per_s(self) -> float:
@@ -238,9 +246,10 @@ class Steady(Packing):
 
     @cached_property
     def sojourn(self) -> Sojourn:
-        """Time in the engine until the first token."""
+        """Time in the engine until the first token, with the tokenising of its own prompt."""
         ahead = [*self._ahead, (1 - sum(share for share, _ in self._ahead), 0.0)]
-        own = [(prompt.share, self._own_s(prompt)) for prompt in self.prompts]
+        lengths = zip(self.prompts, self._lengths, strict=True)
+        own = [(prompt.share, self._own_s(prompt) + self._tokenised_s(tokens)) for prompt, (_, tokens) in lengths]
         before = condensed([(a * b, x + y) for a, x in self._packed for b, y in ahead], _BEFORE)
         return Sojourn.of(own, self.slot_wait, before=before, borders=self.load.prompt_tokens.borders)
 
@@ -306,7 +315,7 @@ class Steady(Packing):
             return 1.0
         match metric:
             case "ttft":
-                return self.sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S - self.front_end_s)
+                return self.sojourn.beyond(seconds - PATH_S - REQUEST_OVERHEAD_S - self._shared_s)
             case "itl":
                 return self.itl_beyond(seconds) if self.gaps else 0.0
             case "tpot":
@@ -327,7 +336,7 @@ class Steady(Packing):
         if not self.stable:
             return math.inf
         if metric == "ttft":
-            return PATH_S + REQUEST_OVERHEAD_S + self.front_end_s + self.sojourn.quantile(share)
+            return PATH_S + REQUEST_OVERHEAD_S + self._shared_s + self.sojourn.quantile(share)
         if not self.gaps:
             return 0.0
         low = self.times.decode_s(1.0) / (self.engine.tokens_per_step if metric == "tpot" else 1.0)

@@ -39,20 +39,22 @@ def with_target(key: str, ms: float) -> Order:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_another_pace_is_another_unit_of_time(name: str) -> None:
-    """An engine of half the speed under half the load does all the same, in twice the time; only way, request handling
-    and front end take as long as before."""
+    """An engine of half the speed under half the load does all the same, in twice the time; only way and request
+    handling take as long as before, and an API server, which is left out."""
     case = prove(order(name, load=CHAT, replicas=2)).case
     pace, constant = 1.7, PATH_S + REQUEST_OVERHEAD_S
     slower = Case(replace(case.order, load=replace(CHAT, requests_per_s=CHAT.requests_per_s / pace)), case.layout, 2)
-    there = End(slower, pace).steady
+    here, there = (
+        replace(side, engine=replace(side.engine, servers=0.0)) for side in (case.steady, End(slower, pace).steady)
+    )
     for percent in PERCENTS:
         share = percent / 100
-        first = case.steady.ttft_quantile_s(share) - constant - case.steady.front_end_s
-        later = there.ttft_quantile_s(share) - constant - there.front_end_s
+        first = here.ttft_quantile_s(share) - constant
+        later = there.ttft_quantile_s(share) - constant
         assert later == pytest.approx(pace * first, rel=1e-3)
-        assert there.itl_quantile_s(share) == pytest.approx(pace * case.steady.itl_quantile_s(share), rel=1e-3)
+        assert there.itl_quantile_s(share) == pytest.approx(pace * here.itl_quantile_s(share), rel=1e-3)
     assert there.stable
-    assert there.running == pytest.approx(case.steady.running, rel=1e-3)
+    assert there.running == pytest.approx(here.running, rel=1e-3)
 
 
 DRAFTS = Speculation(method="mtp", tokens=1, acceptance=0.8)

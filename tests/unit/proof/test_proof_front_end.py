@@ -107,11 +107,13 @@ def test_a_limit_that_is_far_away_changes_no_more_than_the_first_token() -> None
     assert bare.front_end_s == 0
     assert steady.front_end_s > CHAT.prompt_tokens.mean * FRONT_END.prompt_token_s
     for share in (0.5, 0.95, 0.99):
-        assert steady.ttft_quantile_s(share) - bare.ttft_quantile_s(share) == pytest.approx(steady.front_end_s)
         assert steady.itl_quantile_s(share) == bare.itl_quantile_s(share)
+        assert steady.beyond("ttft", steady.ttft_quantile_s(share)) == pytest.approx(1 - share, rel=5e-3)
     assert steady.ttft.total - bare.ttft.total == pytest.approx(steady.front_end_s)
-    for seconds in (0.1, 0.3, 1.0):
-        assert steady.beyond("ttft", seconds + steady.front_end_s) == pytest.approx(bare.beyond("ttft", seconds))
+    # Half of the prompts are shorter than the mean, and take less to tokenise; the longest take most.
+    usual, longest = (steady.ttft_quantile_s(share) - bare.ttft_quantile_s(share) for share in (0.5, 0.99))
+    assert 0 < usual < steady.front_end_s < longest
+    assert longest - usual < CHAT.prompt_tokens.strata[-1].tokens * FRONT_END.prompt_token_s
     assert "the front end passes" not in block(Proof(case))
 
 

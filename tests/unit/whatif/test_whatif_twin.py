@@ -79,11 +79,11 @@ def test_a_served_model_is_what_the_plan_says(prod: SitePlan) -> None:
 
 @pytest.mark.parametrize(("model", "hit"), [(GLM, 0.5), (QWEN, 0.3)])
 def test_as_declared_it_agrees_with_the_proof(prod: SitePlan, model: str, hit: float) -> None:
-    """Two ways to one answer: the formulas with the declared hits, which tokenise a mean prompt, and a simulation."""
+    """Two ways to one answer: the proof's formulas with the declared hits, and simulated requests."""
     one_picker = plan_values(_with_pickers(1), "Pulumi.prod.yaml")
     outcome = simulated(one_picker, model)
     proven = prod.proofs[model].serving
-    for key, band in (("ttft_p50", 1.4), ("ttft_p95", 1.5), ("itl_p50", 1.1), ("itl_p95", 1.15)):
+    for key, band in (("ttft_p50", 1.35), ("ttft_p95", 1.5), ("itl_p50", 1.1), ("itl_p95", 1.15)):
         assert proven[key].value / band < value(outcome, key) < proven[key].value * band, key
     assert outcome.declared.kept
     assert value(outcome, "prefix_hit") == pytest.approx(100 * hit, abs=7)
