@@ -123,6 +123,12 @@ def test_every_token_is_a_piece_and_every_step_counts() -> None:
     outputs = 200 * tokens * (FRONT_END.token_s + FRONT_END.piece_s) + server.steps_per_s * FRONT_END.step_s
     assert server.steps_per_s * server.outputs_s == pytest.approx(outputs)
     assert server.steps_per_s == pytest.approx(steady.balance.per_s)
+    # What others take of a busy server is in the percentiles, and in the shares within a target.
+    others_s = steady.front_end_s - SHORT.prompt_tokens.mean * FRONT_END.prompt_token_s
+    bare = Steady(replace(steady.engine, servers=0.0), steady.load, steady.schedulers)
+    first = steady.ttft_quantile_s(0.5)
+    assert first - bare.ttft_quantile_s(0.5) > 0.9 * others_s > 0.05 * first
+    assert steady.beyond("ttft", first) == pytest.approx(0.5, rel=5e-3)
 
 
 def test_data_parallel_ranks_share_one() -> None:
