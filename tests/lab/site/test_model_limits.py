@@ -6,7 +6,9 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
+import httpx
 import pytest
 
 from lab.paths import CHECKOUT
@@ -64,6 +66,14 @@ async def _flood(site: Site, replicas: list[Replica]) -> tuple[list[Streamed], i
 
 def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluster: Cluster) -> None:
     """Beyond replicas x (running + waiting) a request is refused, not queued, in OpenAI's form; no other suffers."""
+
+    def serves() -> bool:
+        with site.http() as client, suppress(httpx.ConnectError):
+            return client.post("/chat/completions", json=chat(MODEL)).status_code == 200
+        return False
+
+    # An Envoy that is busy with other tests' streams can miss its readiness probe and be out of its Service.
+    until(serves, what="an answer before the flood")
     bound = int(settings(MODEL)["gateway_parallel_requests"].value)
     with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
         answers, held = asyncio.run(_flood(site, cluster.ready_replicas(MODEL)))
@@ -78,9 +88,5 @@ def test_the_gateway_refuses_what_the_replicas_could_not_hold(site: Site, cluste
         assert (error["code"], error["type"]) == ("model_overloaded", "server_error")
         assert MODEL in error["message"]
         assert int(answer.retry_after or 0) > 0
-
-    def serves() -> bool:
-        with site.http() as client:
-            return client.post("/chat/completions", json=chat(MODEL)).status_code == 200
 
     until(serves, what="an answer after all clients have left")
