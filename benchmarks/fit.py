@@ -28,7 +28,16 @@ _BAND_WEIGHT = 0.02
 _FAR = 0.6
 # Shares of a peak; more than this no kernel reaches.
 _MOST_OF_A_PEAK = 0.95
-_SHARES = ("compute", "expert_compute", "bandwidth", "cache_bandwidth", "attention_compute", "latent_compute", "link")
+_SHARES = (
+    "compute",
+    "expert_compute",
+    "bandwidth",
+    "cache_bandwidth",
+    "attention_compute",
+    "sink_compute",
+    "latent_compute",
+    "link",
+)
 # In no timing.
 _KEPT = {("compute", "int4"), ("compute", "mxfp4"), ("bandwidth", "int4"), ("expert_compute", "int4")}
 

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.packed_run import alike, mixed, run_s
 from stacks.facts import catalogue
-from stacks.facts.catalogue import CatalogueModel, Quantisation
+from stacks.facts.catalogue import CatalogueModel, FullAttention, Quantisation, SlidingAttention
 from stacks.facts.hardware import GPUS
 from stacks.proof.cache import KvDtype, cache_of
 from stacks.proof.front_end import FRONT_END
@@ -49,6 +49,8 @@ class Series:
     memory_share: float = MEMORY_UTILISATION
     by_http: bool = True
     """Whether requests came through a server, and were not handed to the engine in its own process."""
+    whole_caches: bool = False
+    """Whether the engine keeps the whole cache of layers that see a chunk of it alone."""
     later: bool = False
     """Whether it came after the constants were fitted."""
 
@@ -90,7 +92,8 @@ class Series:
 
         A run that was tuned to start allows no more sequences than leave room for themselves.
         """
-        cache = cache_of(self.catalogued, self.layout, self.cache)
+        cached = _without_windows(self.catalogued) if self.whole_caches else self.catalogued
+        cache = cache_of(cached, self.layout, self.cache)
         footprint = footprint_of(self.catalogued, self.layout, _ENGINE)
         offered = GPUS[self.gpu].memory_bytes * self.memory_share - weights_per_gpu(self.catalogued, self.layout)
         offered -= cache.shared_bytes(self.batched_tokens)
@@ -100,6 +103,17 @@ class Series:
             return sequences * cache.request_bytes(tokens) <= offered - reserve.total
 
         return max(1, bisect_left(range(1, self.seqs + 1), 1, key=lambda sequences: int(not fits(sequences))))
+
+
+def _without_windows(model: CatalogueModel) -> CatalogueModel:
+    """The model as if layers with a window kept the whole context."""
+    mixers = {
+        name: FullAttention(kind="full", **mixer.model_dump(exclude={"kind", "window"}))
+        if isinstance(mixer, SlidingAttention)
+        else mixer
+        for name, mixer in model.mixers.items()
+    }
+    return model.model_copy(update={"mixers": mixers})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,6 +234,8 @@ class CatalogueModel(Record):
     """What mixes tokens, by a freely chosen name: attention of one or several kinds, state-space layers."""
     feed_forward: dict[str, FeedForward]
     """Feed-forward layers, by a freely chosen name."""
+    attention_sinks: bool = False
+    """Whether every head has a learned sink, which few attention kernels take (gpt-oss)."""
     pattern: str = ""
     """The order of different layers, as text."""
     draft_layers: int = Field(default=0, ge=0)

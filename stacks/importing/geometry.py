@@ -184,6 +184,7 @@ def _gpt_oss(read: Reader) -> Section:
     return {
         "mixers": {"sliding": sliding, "full": _attention(read, counts["full"])},
         "feed_forward": {"experts": _routed(read, _layers(read))},
+        "attention_sinks": True,
         "pattern": _order(read, names),
     }
 

@@ -39,6 +39,8 @@ class Calibration:
     """Share of peak bandwidth when a decode step reads caches."""
     attention_compute: float
     """Share of peak bf16 operations of prefill attention."""
+    sink_compute: float
+    """The same of attention with sinks on GPUs older than Hopper, for which vLLM has a Triton kernel alone."""
     latent_compute: float
     """The same for latent attention in decode, whose heads share one vector."""
     link: float
@@ -85,6 +87,7 @@ CALIBRATION = Calibration(
     expert_bandwidth=1.03,
     cache_bandwidth=0.95,
     attention_compute=0.63,
+    sink_compute=0.14,
     latent_compute=0.892,
     link=0.691,
     layer_s=7.26e-6,
@@ -110,6 +113,8 @@ KERNELS = kernels_of(CALIBRATION)
 
 _NORMAL = NormalDist()
 _FP8_FORMATS = ("fp8", "fp8-block")
+# FlashAttention 2 takes no sinks (vLLM 0.32, docs/design/attention_backends.md); FlashAttention 3 needs Hopper.
+_WITHOUT_FAST_SINKS = ("ampere", "ada-lovelace")
 
 
 def pipelined_s(layers: float, head: float, *, count: int, stages: int) -> float:
@@ -179,7 +184,8 @@ class Roofline:
         self._prompt_token_s = sparse_layers * fit.sparse_token_s
         self._attention = Attention(model, tensor=layout.tensor, dtype=dtype)
         peak = gpu.flops_at("bf16")
-        self._scores_per_s = peak * fit.attention_compute
+        slow = model.attention_sinks and gpu.family in _WITHOUT_FAST_SINKS
+        self._scores_per_s = peak * (fit.sink_compute if slow else fit.attention_compute)
         self._latents_per_s = peak * fit.latent_compute
         self._caches_per_s = gpu.memory_bytes_per_s * fit.cache_bandwidth
         ranks = divided if layout.expert_parallel else 1

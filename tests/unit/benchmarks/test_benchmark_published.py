@@ -62,12 +62,20 @@ def test_the_proof_is_close_to_most_rows() -> None:
     rows = held_rows()
     apart = [held for held in rows if not held.fitted]
     assert 0.9 <= median(held.pace for held in rows) <= 1.1
-    assert close_share(rows) >= 0.88
+    assert close_share(rows) >= 0.9
     assert 0.85 <= median(held.pace for held in apart) <= 1.2
-    assert close_share(apart) >= 0.85
+    assert close_share(apart) >= 0.88
     # A figure that was copied wrongly by a digit would be farther away than any row is; front ends are far as well.
     assert max(held.off for held in rows if held.row.answer >= SHORTEST_ANSWER) < 5
     assert max(held.off for held in rows) < 8
+
+
+def test_an_engine_that_keeps_whole_caches_holds_fewer_requests() -> None:
+    """Llama 4 looks back 8,192 tokens in three of four layers; beyond that, vLLM's cache does not grow in them."""
+    kept = next(row.series for row in ROWS if row.series.whole_caches and row.series.gpu == "h200-sxm")
+    freed = replace(kept, whole_caches=False)
+    assert kept.slots(33_792) < 0.6 * freed.slots(33_792)
+    assert {row.series.model for row in ROWS if row.series.whole_caches} == {"llama-4-maverick"}
 
 
 def test_what_came_after_the_fit_is_held_out_whatever_its_name() -> None:

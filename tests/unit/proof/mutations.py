@@ -95,6 +95,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("collective_s=12.1e-6", "collective_s=0.0"),
         ("step_s=1.5e-3", "step_s=0.0"),
         ("engine=1.13", "engine=1.0"),
+        ("sink_compute=0.14", "sink_compute=0.63"),
+        ('("ampere", "ada-lovelace")', '("ampere",)'),
     ),
     *_of(
         "roofline",

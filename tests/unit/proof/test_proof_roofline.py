@@ -12,7 +12,7 @@ from benchmarks.recorded_steps import held_out_steps, recorded_steps
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.proof.layouts import Layout
-from stacks.proof.roofline import KERNELS, Calibration, Roofline
+from stacks.proof.roofline import CALIBRATION, KERNELS, Calibration, Roofline
 
 pytestmark = pytest.mark.row("opening 1", "001.04")
 
@@ -116,6 +116,22 @@ def test_a_window_and_an_indexer_bound_what_a_decode_step_reads() -> None:
 
     assert slowdown("deepseek-v3.2") < slowdown("deepseek-r1")
     assert slowdown("gpt-oss-120b") < slowdown("qwen3-30b-a3b-fp8")
+
+
+@pytest.mark.parametrize("gpu", ["a100-80gb", "l40s", "l4", "h100-sxm", "b200"])
+def test_sinks_slow_prompts_where_no_fast_kernel_takes_them(gpu: str) -> None:
+    """Of 32,000 tokens to a prompt of 32,000, half of all pairs; on Hopper and later FlashAttention 3 takes sinks."""
+    model, tokens = catalogue.load("gpt-oss-20b"), 32_000
+    plain = model.model_copy(update={"attention_sinks": False})
+    with_sinks, without = (
+        Roofline(kind, GPUS[gpu], Layout(), "bf16").step_s(prefill=tokens, reach=tokens / 2) for kind in (model, plain)
+    )
+    pairs = tokens * 12 * 4 * 64 * 64 * (tokens / 2 + 128) / GPUS[gpu].flops["bf16"]
+    slower = pairs * (1 / CALIBRATION.sink_compute - 1 / CALIBRATION.attention_compute) * CALIBRATION.engine
+    older = GPUS[gpu].family in ("ampere", "ada-lovelace")
+    assert with_sinks - without == pytest.approx(slower if older else 0.0, rel=1e-6)
+    # As far as the published runs of vLLM 0.11 on A100 were from what FlashAttention would have taken.
+    assert not older or with_sinks > 1.6 * without
 
 
 def test_newer_hardware_is_faster_and_fp8_units_count() -> None:
