@@ -168,8 +168,13 @@ def _replicas(proof: Proof) -> Iterator[str]:
     needed = proof.sizing.get("needed_replicas")
     if needed is None or needed.span is None:
         return
-    slow = "no number does at the slow end" if needed.span.slow is None else f"{needed.span} over the band"
-    text = f"{proof.case.replicas}; the load needs {shown(needed.value)} within the targets, {slow}"
+    if needed.span.slow is None:
+        over = "no number does at the slow end"
+    elif needed.span.slow == needed.span.fast:
+        over = "and over the whole band"
+    else:
+        over = f"{needed.span} over the band"
+    text = f"{proof.case.replicas}; the load needs {shown(needed.value)} within the targets, {over}"
     yield _line("replicas", text, proof.sizing)
 
 

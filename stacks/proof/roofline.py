@@ -113,7 +113,7 @@ KERNELS = kernels_of(CALIBRATION)
 
 _NORMAL = NormalDist()
 _FP8_FORMATS = ("fp8", "fp8-block")
-# FlashAttention 2 takes no sinks (vLLM 0.32, docs/design/attention_backends.md); FlashAttention 3 needs Hopper.
+# FlashAttention 2 takes no sinks, and 3 needs Hopper (vLLM 0.32, page "Attention Backend Feature Support").
 _WITHOUT_FAST_SINKS = ("ampere", "ada-lovelace")
 
 

@@ -51,7 +51,7 @@ def test_pcie_is_what_public_measurements_have() -> None:
 
 
 def test_gpus_with_links_of_their_own_are_known_from_cards() -> None:
-    assert {name for name, gpu in GPUS.items() if gpu.linked_by_pcie} == {"l4", "l40s"}
+    assert {name for name, gpu in GPUS.items() if gpu.linked_by_pcie} == {"h100-pcie", "l4", "l40s"}
 
 
 def test_a_card_pays_more_for_tensor_parallelism_than_the_same_gpu_with_nvlink() -> None:

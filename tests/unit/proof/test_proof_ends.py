@@ -85,8 +85,8 @@ def test_settings_stay_as_they_are_derived() -> None:
 
 
 def test_queues_grow_faster_than_steps() -> None:
-    """Else multiplying the figure would do."""
-    ends = ends_of(SETTLED)
+    """Else multiplying the figure would do; of a load that keeps the replicas busy."""
+    ends = ends_of(replace(SETTLED, load=replace(CHAT, requests_per_s=3.0)))
     figure = ends.case.steady.ttft_quantile_s(0.95)
     assert ends.slow.steady.ttft_quantile_s(0.95) > 1.2 * ends.band.high * figure
 

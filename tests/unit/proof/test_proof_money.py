@@ -67,7 +67,7 @@ def test_a_node_takes_at_most_some_twice_what_its_gpus_take(gpu: str) -> None:
     """Makers give 1.4 (a GB200 tray) to 2.0 times (a DGX A100); a card without a node's figure counts alone."""
     kind = GPUS[gpu]
     assert 1 <= kind.billed_power_w / kind.power_w <= 2.1
-    assert (kind.node_power_w is None) == (gpu in {"l4", "l40s", "mi300x"})
+    assert (kind.node_power_w is None) == (gpu in {"h100-pcie", "l4", "l40s", "mi300x"})
 
 
 def test_cost_at_capacity_is_below_cost_at_the_load() -> None:

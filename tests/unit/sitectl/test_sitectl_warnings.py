@@ -20,7 +20,7 @@ from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, print_recor
 KEY = "cluster.machines.nodes"
 UNCERTAIN = "models.glm-5-1.slo: holds by the computed figures, but not at the slow end of their band: ITL p95 is "
 # Within the band of glm-5-1's ITL p95, and below it.
-WITHIN_MS, BELOW_MS = 60, 15
+WITHIN_MS, BELOW_MS = 40, 15
 TWO_PLANES = "2 control planes (cp-1, cp-2) survive no more failures than 1: etcd needs more than half of them"
 
 

@@ -59,7 +59,7 @@ def test_without_a_change_there_is_one_column(checkout_folder: Path) -> None:
 def test_a_target_that_the_slow_end_of_the_band_misses_is_uncertain(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "own", sites=("prod",))
     file = folder / "Pulumi.prod.yaml"
-    file.write_text(file.read_text().replace("itl_p95_ms: 75}", "itl_p95_ms: 60}"))
+    file.write_text(file.read_text().replace("itl_p95_ms: 75}", "itl_p95_ms: 40}"))
     result = run(folder, "whatif", "prod", "--quiet", "--model", "glm-5-1")
     assert result.status == Exit.OK
     assert "glm-5-1: uncertain." in result.out

@@ -114,6 +114,7 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
 
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.0
     result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and may miss its targets" in result
     assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in result
