@@ -53,7 +53,7 @@ class Bucket(Hub):
             for name, value in signed_headers(request, self._keys, self._region, at).items():
                 request.add_unredirected_header(name, value)
 
-    def _authorize_redirected(self, request: urllib.request.Request) -> None:
+    def _authorize_redirected(self, request: urllib.request.Request, before: urllib.request.Request) -> None:  # noqa: ARG002 - signed alone
         # The secret signs, and a signature opens nothing elsewhere. A link that is signed takes no second one.
         if not urlsplit(request.full_url).query:
             self._authorize(request)

@@ -23,6 +23,9 @@ _RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 class Hub:
     """Answers of one server. A token goes to its own host alone, not to the stores that it redirects to."""
 
+    _OTHERS = "the store that it redirects to"
+    """Servers that are asked besides, for messages."""
+
     def __init__(
         self,
         endpoint: str,
@@ -40,10 +43,11 @@ class Hub:
         self._token = token
         self._token_from = token_from
         self._stall_s = stall_s
-        self._trust_from = trust_from
-        self._opener = urllib.request.build_opener(
-            _Redirects(self._authorize_redirected), urllib.request.HTTPSHandler(context=trust)
-        )
+        self._trust, self._trust_from = trust, trust_from
+        self._opener = self._opened_by(_Redirects(self._authorize_redirected))
+
+    def _opened_by(self, redirects: urllib.request.HTTPRedirectHandler) -> urllib.request.OpenerDirector:
+        return urllib.request.build_opener(redirects, urllib.request.HTTPSHandler(context=self._trust))
 
     def manifest(self, repository: str, revision: str) -> Manifest:
         """What the server states that the revision consists of, as far as the engine reads it."""
@@ -119,18 +123,32 @@ class Hub:
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
 
-    def _authorize_redirected(self, request: urllib.request.Request) -> None:
-        if urlsplit(request.full_url)[:2] == urlsplit(self.endpoint)[:2]:
+    def _authorize_redirected(self, request: urllib.request.Request, before: urllib.request.Request) -> None:  # noqa: ARG002 - other sources read it
+        """before: the request that was answered by a redirect."""
+        if self._is_own(request.full_url):
             self._authorize(request)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether an address is of this server, by scheme, host and port."""
+        return urlsplit(url)[:2] == urlsplit(self.endpoint)[:2]
 
     def _get(self, url: str, what: str, headers: dict[str, str] | None = None) -> Any:
         request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310 - the site's own address, of a checked form
         self._authorize(request)
+        return self._open(self._opener, request, lambda error: self._refused(error, what, url))
+
+    def _open(
+        self,
+        opener: urllib.request.OpenerDirector,
+        request: urllib.request.Request,
+        refused: Callable[[urllib.error.HTTPError], NoReturn],
+    ) -> Any:
+        """The answer to a request. Raises RetryableError, WeightsError, and what `refused` makes of a status."""
         try:
-            return self._opener.open(request, timeout=self._stall_s)
+            return opener.open(request, timeout=self._stall_s)
         except urllib.error.HTTPError as error:
             with error:
-                self._refused(error, what, url)
+                refused(error)
         except TimeoutError:
             raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
@@ -139,13 +157,13 @@ class Hub:
                 raise RetryableError(f"no answer for {self._stall_s:.0f} s") from None
             if isinstance(reason, ssl.SSLCertVerificationError):
                 raise self._not_trusted(reason.verify_message) from None
-            raise RetryableError(f"{urlsplit(url).netloc} cannot be reached: {reason}") from None
+            raise RetryableError(f"{urlsplit(request.full_url).netloc} cannot be reached: {reason}") from None
 
     def _not_trusted(self, reason: str) -> WeightsError:
         own = self._trust_from
         return WeightsError(
             Exit.UNREACHABLE,
-            f"the certificate of {self.endpoint}, or of the store that it redirects to, is not trusted: {reason}",
+            f"the certificate of {self.endpoint}, or of {self._OTHERS}, is not trusted: {reason}",
             allowed=f"one of an authority that {own + ' or ' if own else ''}the engine's image has",
             fix=f"put its authority into {own}, then call pulumi up again"
             if own
@@ -158,11 +176,8 @@ class Hub:
         if status == http.client.FORBIDDEN and _is_link(store, asked):
             # The link that the hub gave has run out, as one that something between has kept. Its next one is new.
             raise RetryableError(f"the store {store.netloc} refuses the link of {self.endpoint} with {status}")
-        if status in _RETRY_STATUSES:
-            after = error.headers.get("Retry-After", "")
-            busy = status == http.client.TOO_MANY_REQUESTS
-            after_s = float(after) if after.isdigit() else 0.0
-            raise RetryableError(f"{self.endpoint} answers {status}", after_s, busy=busy)
+        if is_later(error):
+            raise later(error, self.endpoint)
         if status in (401, 403):
             raise self._no_access(error, what)
         if status in (404, 410):
@@ -192,6 +207,18 @@ class Hub:
         return WeightsError(Exit.TOKEN, wrong, got=got, fix=fix)
 
 
+def is_later(error: urllib.error.HTTPError) -> bool:
+    """Whether the same request may be answered later."""
+    return error.code in _RETRY_STATUSES
+
+
+def later(error: urllib.error.HTTPError, server: str) -> RetryableError:
+    """How to wait for that, as far as the server states it."""
+    after = error.headers.get("Retry-After", "")
+    after_s = float(after) if after.isdigit() else 0.0
+    return RetryableError(f"{server} answers {error.code}", after_s, busy=error.code == http.client.TOO_MANY_REQUESTS)
+
+
 class RangeError(Exception):
     """The file has no such byte."""
 
@@ -219,11 +246,12 @@ def _is_link(answered: SplitResult, asked: str) -> bool:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, each with what its server may have of the caller's."""
 
-    def __init__(self, authorize: Callable[[urllib.request.Request], None]) -> None:
+    def __init__(self, authorize: Callable[[urllib.request.Request, urllib.request.Request], None]) -> None:
+        """authorize: given the next request, and the one before it."""
         self._authorize = authorize
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None:
-            self._authorize(request)
+            self._authorize(request, req)
         return request
