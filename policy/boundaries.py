@@ -119,8 +119,8 @@ def sovereign_egress(resources: Sequence[Resource], facts: SiteFacts) -> Iterato
                 yield Finding(
                     resource=resource.label,
                     problem=f"container {container.get('name')} may download weights from {called}",
-                    fix="set storage.weights.source: volume and put the weights there beforehand, or source: mirror "
-                    "or bucket with a server of the site's own, whose host is in the rules file under registries",
+                    fix="set storage.weights.source: volume and put the weights there beforehand, or source: mirror, "
+                    "bucket or oci with a server of the site's own, whose host is in the rules file under registries",
                 )
 
 
@@ -128,7 +128,8 @@ def _source_of_weights(container: Mapping[str, Any]) -> str | None:
     """Where a container may download weights from; None where it may not."""
     environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
     may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
-    return environment.get("WEIGHTS_BUCKET") or environment.get("HF_ENDPOINT", HUB if may else None)
+    named = environment.get("WEIGHTS_BUCKET") or environment.get("WEIGHTS_REGISTRY")
+    return named or environment.get("HF_ENDPOINT", HUB if may else None)
 
 
 def _outside(resource: Resource) -> list[str]:

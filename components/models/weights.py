@@ -13,7 +13,7 @@ from components.specs.weights import WeightsSpec
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
-from services.weights.order import WeightsOrder
+from services.weights.order import Source, WeightsOrder
 
 # Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
@@ -29,7 +29,17 @@ CA_KEY = "ca.crt"
 _CA_FOLDER = "/etc/weights-ca"
 TOKEN_KEY = "token"  # noqa: S105 - a name
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key"}
-BUCKET_VARIABLE = "WEIGHTS_BUCKET"
+LOGIN_KEYS = {"REGISTRY_USERNAME": "username", "REGISTRY_PASSWORD": "password"}
+SECRET_KEYS: Mapping[Source, Mapping[str, str]] = {
+    "hub": {"HF_TOKEN": TOKEN_KEY},
+    "mirror": {"HF_TOKEN": TOKEN_KEY},
+    "bucket": BUCKET_KEYS,
+    "oci": LOGIN_KEYS,
+    # Its Job gets none; the order names the Secret as it always did, so that it is not another order.
+    "volume": {"HF_TOKEN": TOKEN_KEY},
+}
+"""By source: the Job's variables with what opens it, and the key of the Secret that each of them is."""
+_ADDRESS_VARIABLES: Mapping[Source, str] = {"bucket": "WEIGHTS_BUCKET", "oci": "WEIGHTS_REGISTRY"}
 """The address, for rules and people; the program has it in its order."""
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
@@ -50,7 +60,7 @@ class WeightsPlan:
     budget_s: int
     """The Job fails after that."""
     token_secret: str
-    """Secret of the models' namespace with the hub's token, or with the keys of a bucket; empty for none."""
+    """Secret of the models' namespace with the hub's token, a bucket's keys or a registry's login; empty for none."""
     ca_config_map: str
     """ConfigMap of the models' namespace with the site's authorities; empty for none."""
     egress: Sequence[Rule] | None
@@ -76,12 +86,13 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
     """What the Job may reach for weights; None where its policy cannot express it.
 
     A NetworkPolicy knows no host names. The hub and the stores that it redirects to are anywhere, behind HTTPS. A
-    mirror redirects to whatever it likes, and the port of a Service is not that of its pods, as a bucket's may be.
+    mirror or registry redirects to whatever it likes, and the port of a Service is not that of its pods, as a bucket's
+    may be.
     """
     match spec.source:
         case "volume":
             return []
-        case "mirror" | "bucket":
+        case "mirror" | "bucket" | "oci":
             return None
     return [{"ports": [*_NAMES, {"protocol": "TCP", "port": 443}]}]
 
@@ -204,13 +215,12 @@ def _job(
 
 def _source_variables(plan: WeightsPlan) -> list[dict[str, Any]]:
     """Where the program downloads from, and what opens it. Where a Secret is missing the program states so."""
-    bucket = plan.order.source == "bucket"
-    secrets = BUCKET_KEYS if bucket else {"HF_TOKEN": TOKEN_KEY}
+    source = plan.order.source
     return [
-        {"name": BUCKET_VARIABLE if bucket else "HF_ENDPOINT", "value": plan.order.endpoint},
+        {"name": _ADDRESS_VARIABLES.get(source, "HF_ENDPOINT"), "value": plan.order.endpoint},
         *(
             {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.token_secret, "key": key, "optional": True}}}
-            for name, key in secrets.items()
+            for name, key in SECRET_KEYS[source].items()
             if plan.token_secret
         ),
     ]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from floor.images import is_repository
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
@@ -36,17 +37,50 @@ class BucketSpec(Spec):
         return self
 
 
+class WeightsRegistrySpec(Spec):
+    """An OCI registry of the site."""
+
+    address: str
+    """`https://HOST[:PORT][/PREFIX]`; a file is the blob of its sha256 in the repository `PREFIX/OWNER/NAME`, in
+    lower-case letters."""
+    login_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """Secret in the namespace inference-models with `username` and `password`; without it the repositories must be
+    readable without a login. The Job alone gets it."""
+
+    @model_validator(mode="after")
+    def _has_a_form(self) -> WeightsRegistrySpec:
+        example = "https://registry.site.example/models"
+        match = _ADDRESS.fullmatch(self.address)
+        if not match:
+            raise WrongValueError(
+                "address is no address of a registry without credentials", fix=f"write it like {example}"
+            )
+        path = (match["path"] or "").rstrip("/")
+        if path and not is_repository(path[1:]):
+            lower = "/".join(filter(None, path.lower().split("/")))
+            right = f"{self.address.removesuffix(match['path'])}/{lower}"
+            raise WrongValueError(
+                "address has a path that no repository's name begins with",
+                got=path,
+                allowed="lower-case letters and digits, with / between its parts and . _ or - within them",
+                fix=f"write {right}" if is_repository(lower) else f"write it like {example}",
+            )
+        return self
+
+
 class WeightsSpec(Spec):
     """Where the weights come from."""
 
-    source: Literal["hub", "mirror", "bucket", "volume"] = "hub"
+    source: Literal["hub", "mirror", "bucket", "oci", "volume"] = "hub"
     """`hub`: a Job downloads them from Hugging Face before the servers start. `mirror`: the same from a server of the
-    site, and `bucket` from an S3 bucket. `volume`: you fill the volume, and the Job compares what is there. No server
-    downloads anything."""
+    site, `bucket` from an S3 bucket, `oci` from an OCI registry. `volume`: you fill the volume, and the Job compares
+    what is there. No server downloads anything."""
     mirror: str | None = None
     """Address of a server with the hub's API; required for the source `mirror`."""
     bucket: BucketSpec | None = None
     """The bucket; required for the source `bucket`, which serves models with a lock alone."""
+    oci: WeightsRegistrySpec | None = None
+    """The registry; required for the source `oci`, which serves models with a lock alone."""
     download_bytes_per_s: float = Field(default=1.25e8, ge=1.0e5, le=1.0e11)
     """Most bytes per second that a model's Job downloads. It is a limit, and what preview expects;
     the Job fails after twice the time that follows from it, and the next run continues."""
@@ -56,7 +90,7 @@ class WeightsSpec(Spec):
     ca_config_map: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """ConfigMap in the namespace inference-models that holds authorities of the site in PEM, under its key `ca.crt`.
     The Job trusts them beside those that the engine's image has, at the source and at the stores that it redirects to;
-    a mirror or bucket with a certificate of the site needs one."""
+    a mirror, bucket or registry with a certificate of the site needs one."""
     revisions: int = Field(default=1, ge=1, le=16)
     """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
     with 1 there must be other room for it; with 2 there is. With 3, an earlier one stays to go back to, and so on.
@@ -80,10 +114,21 @@ class WeightsSpec(Spec):
                 got=f"source {self.source} and {'a' if self.bucket else 'no'} bucket",
                 fix="write source: bucket and a bucket with its address, or neither",
             )
+        if (self.source == "oci") != (self.oci is not None):
+            raise WrongValueError(
+                "source and oci do not go together",
+                got=f"source {self.source} and {'a' if self.oci else 'no'} registry",
+                fix="write source: oci and a registry with its address as oci, or neither",
+            )
         if self.bucket is not None and self.token_secret is not None:
             raise WrongValueError(
                 "token_secret is for a hub or mirror, and a bucket takes keys",
                 fix="name the Secret of the keys as bucket.keys_secret",
+            )
+        if self.oci is not None and self.token_secret is not None:
+            raise WrongValueError(
+                "token_secret is for a hub or mirror, and a registry takes a login",
+                fix="name the Secret of the login as oci.login_secret",
             )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
             raise WrongValueError(
@@ -96,6 +141,19 @@ class WeightsSpec(Spec):
                 fix="take ca_config_map out, or write the source that has the certificate",
             )
         return self
+
+    @property
+    def address(self) -> str | None:
+        """Of the server that the site names; None for the hub and for volumes."""
+        section = self.bucket or self.oci
+        return section.address if section else self.mirror
+
+    @property
+    def secret(self) -> str | None:
+        """Name of the Secret that opens the source; None where the site names none."""
+        if self.bucket:
+            return self.bucket.keys_secret
+        return self.oci.login_secret if self.oci else self.token_secret
 
     @property
     def downloaded(self) -> bool:

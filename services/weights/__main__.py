@@ -17,6 +17,7 @@ from services.weights.bringing import Bringing
 from services.weights.bucket import Bucket, BucketKeys
 from services.weights.failure import Exit, WeightsError
 from services.weights.hub import Hub
+from services.weights.registry import Login, Registry
 from services.weights.volume import Volume
 
 _HERE = Path(__file__).parent
@@ -85,6 +86,11 @@ def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: M
         secret = _secret(environment, "AWS_SECRET_ACCESS_KEY", there.token_from)
         keys = BucketKeys(key_id, secret) if key_id and secret else None
         return Bucket(there.endpoint, region=there.region, keys=keys, **how)
+    if there.source == "oci":
+        username = _secret(environment, "REGISTRY_USERNAME", there.token_from)
+        password = _secret(environment, "REGISTRY_PASSWORD", there.token_from)
+        login = Login(username, password) if username and password else None
+        return Registry(there.endpoint, login=login, **how)
     token = _secret(environment, "HF_TOKEN", there.token_from)
     return Hub(environment.get("HF_ENDPOINT") or there.endpoint, token=token, **how)
 

@@ -14,7 +14,7 @@ from services.weights.manifest import Manifest, file_name, parse
 FILE = "order.json"
 # Left out where they are empty, so that an order stays what it was.
 _OPTIONAL = frozenset({"ca_from", "region"})
-Source = Literal["hub", "mirror", "bucket", "volume"]
+Source = Literal["hub", "mirror", "bucket", "oci", "volume"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WeightsOrder:
     model: str
     source: Source
     endpoint: str
-    """Address of the hub, mirror or bucket."""
+    """Address of the hub, mirror, bucket or registry."""
     bytes_per_s: float
     """Most that is downloaded per second."""
     parallel: int
@@ -58,7 +58,8 @@ class WeightsOrder:
     keep: int
     """Revisions that stay when earlier ones are removed, the wanted ones among them."""
     token_from: str
-    """Where the hub's token or the bucket's keys are, for messages; empty where the site names no Secret."""
+    """Where the hub's token, the bucket's keys or the registry's login are, for messages; empty where the site names no
+    Secret."""
     wanted: tuple[Wanted, ...]
     ca_from: str = ""
     """Where the site's own authorities are, for messages; empty where it names no ConfigMap."""

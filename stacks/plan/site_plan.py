@@ -27,7 +27,7 @@ from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_mo
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
-from stacks.plan.weights import Locks, lacking_locks, read_locks, unlocked
+from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.model import SiteConfig
@@ -189,6 +189,7 @@ def plan_read(read: ReadSite, project: Path | None = None, *, without: Collectio
     plan, refused = _plan(valid, versions.load(), sources, read.values, read_locks(folder), images)
     if "weights" not in without:
         refused += lacking_locks(plan.stores)
+    refused += lacking_repositories(plan.stores)
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)

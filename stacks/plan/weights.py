@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from components.models.weights import BUCKET_KEYS, CA_KEY, HEADROOM, TOKEN_KEY, WeightsPlan, egress
+from components.models.weights import CA_KEY, HEADROOM, SECRET_KEYS, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
+from floor.images import is_repository
 from floor.model_hub import HUB
 from floor.problems import Problem
 from services.weights.failure import WeightsError
@@ -17,6 +18,8 @@ from stacks.facts import catalogue
 from stacks.plan.hub_revisions import served_revision
 from stacks.site.demand import OrderedModelSpec
 
+# What serves locked models alone: what it does not state.
+_LACKS = {"bucket": "a bucket lists no files of a commit", "oci": "a registry has files by their sha256 alone"}
 LOCKS = "weights"
 """Folder of a project's locks, beside its sites."""
 _LOCK = f"sitectl weights lock SITE, on a machine that reaches the hub; then commit the folder {LOCKS}"
@@ -64,8 +67,8 @@ def plan_weights(
     """None for a model without weights. file_bytes: of one revision by the catalogue."""
     if not brings(spec, source):
         return None
-    secret = source.bucket.keys_secret if source.bucket else source.token_secret
-    keys = f"keys {' and '.join(BUCKET_KEYS.values())}" if source.bucket else f"key {TOKEN_KEY}"
+    secret, keys = source.secret, SECRET_KEYS[source.source].values()
+    called = "keys" if len(keys) > 1 else "key"
     wanted = wanted_of(spec, locks)
     manifests = [entry.manifest() for entry in wanted]
     locked = sum(manifest.size for manifest in manifests if manifest)
@@ -75,11 +78,11 @@ def plan_weights(
         order=WeightsOrder(
             model=name,
             source=source.source,
-            endpoint=(source.bucket.address if source.bucket else source.mirror or HUB).rstrip("/"),
+            endpoint=(source.address or HUB).rstrip("/"),
             bytes_per_s=source.download_bytes_per_s,
             parallel=_PARALLEL,
             keep=max(source.revisions - 1, 1) * len(wanted),
-            token_from=f"Secret {namespace}/{secret}, {keys}" if secret else "",
+            token_from=f"Secret {namespace}/{secret}, {called} {' and '.join(keys)}" if secret else "",
             wanted=wanted,
             ca_from=f"ConfigMap {namespace}/{source.ca_config_map}, key {CA_KEY}" if source.ca_config_map else "",
             region=source.bucket.region if source.bucket else "",
@@ -106,17 +109,32 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
 
 
 def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
-    """Models whose files a bucket has: it does not state what a revision consists of."""
+    """Models whose files a bucket or registry has: it does not state what a revision consists of."""
     for name, plan in models.items():
-        lacking = [entry for entry in plan.order.wanted if not entry.lock] if plan.order.source == "bucket" else []
-        if lacking:
+        lacks = _LACKS.get(plan.order.source)
+        lacking = [entry for entry in plan.order.wanted if not entry.lock]
+        if lacks and lacking:
             # As the draft's alone may be missing. Of a whole commit, errors hide the digits.
             commits = " and ".join(f"{entry.repository} at {entry.revision[:8]}" for entry in lacking)
             yield Problem(
                 path=("models", name),
-                what=f"has no lock of {commits}, and a bucket lists no files of a commit",
+                what=f"has no lock of {commits}, and {lacks}",
                 fix=_LOCK,
             )
+
+
+def lacking_repositories(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
+    """Models whose files a registry should have, and whose repository can have no name there."""
+    for name, plan in models.items():
+        for entry in plan.order.wanted if plan.order.source == "oci" else ():
+            if not is_repository(entry.repository.lower()):
+                yield Problem(
+                    path=("models", name),
+                    what=f"has the repository {entry.repository}, and no registry can have that name in lower-case "
+                    "letters",
+                    allowed="letters, digits, and between them a dot, one or two underscores, or dashes",
+                    fix="take another source of weights, such as bucket or mirror, as storage.weights.source",
+                )
 
 
 def _is_locked(plan: WeightsPlan) -> bool:
@@ -125,7 +143,7 @@ def _is_locked(plan: WeightsPlan) -> bool:
 
 def unlocked(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
     """Models of a production site whose files are what the source states them to be."""
-    names = [name for name, plan in models.items() if plan.order.source != "bucket" and not _is_locked(plan)]
+    names = [name for name, plan in models.items() if plan.order.source not in _LACKS and not _is_locked(plan)]
     if names:
         yield Problem(
             path=("storage", "weights"),

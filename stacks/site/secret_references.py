@@ -90,6 +90,12 @@ _USES = (
         read=lambda values: at(values, "storage", "weights", "source") == "bucket",
     ),
     _Use(
+        pattern="storage.weights.oci.login_secret",
+        namespace=namespaces.MODELS,
+        keys=("username", "password"),
+        read=lambda values: at(values, "storage", "weights", "source") == "oci",
+    ),
+    _Use(
         pattern="storage.longhorn.backup_credential_secret",
         namespace=namespaces.STORAGE,
         keys=(),

@@ -16,7 +16,6 @@ from stacks.site.reading.raw import Address, Network, address, at, host_of, item
 # Registries of the images that a machine needs before there is a cluster (Talos 1.13: kubelet, control plane).
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
 _HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-_HUBS_OWN = "/api/models"
 _LAST_PORT = 65535
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
@@ -31,29 +30,35 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
-    weights = mapping(at(values, "storage", "weights"))
-    mirror, bucket = weights.get("mirror"), at(weights, "bucket", "address")
-    for path, server, example in (
-        (("mirror",), mirror, "https://hub.site.example"),
-        (("bucket", "address"), bucket, "https://s3.site.example/models"),
+    for path, added, example in (
+        (("mirror",), "/api/models", "https://hub.site.example"),
+        (("bucket", "address"), "", "https://s3.site.example/models"),
+        (("oci", "address"), "/v2", "https://registry.site.example/models"),
     ):
-        yield from _server_of_weights(values, ("storage", "weights", *path), server, example)
-    if isinstance(mirror, str) and mirror.rstrip("/").endswith(_HUBS_OWN):
+        key, server = ("storage", "weights", *path), at(values, "storage", "weights", *path)
+        yield from _server_of_weights(values, key, server, example)
+        if added and isinstance(server, str):
+            yield from _longer_than_meant(values, key, server.rstrip("/"), added)
+
+
+def _longer_than_meant(values: Mapping[str, Any], path: Path, server: str, added: str) -> Iterator[Problem]:
+    """added: what the source's clients add to its address."""
+    if server.endswith(added):
         yield Problem(
-            path=("storage", "weights", "mirror"),
-            what=f"ends in {_HUBS_OWN}, which the hub's client adds itself",
-            got=shown(mirror),
-            fix=f"write {mirror.rstrip('/').removesuffix(_HUBS_OWN)}",
+            path=path,
+            what=f"ends in {added}, which clients add themselves",
+            got=shown(server),
+            fix=f"write {server.removesuffix(added)}",
         )
     for name, model in mapping(values.get("models")).items():
         entry = mapping(model).get("catalogue")
         repository = catalogue.load(str(entry)).repository if entry in catalogue.names() else ""
-        if repository and isinstance(mirror, str) and mirror.rstrip("/").endswith(f"/{repository}"):
+        if repository and server.lower().endswith(f"/{repository.lower()}"):
             yield Problem(
-                path=("storage", "weights", "mirror"),
+                path=path,
                 what=f"is the address of one repository, {name}'s; it is put before the repository of each model",
-                got=shown(mirror),
-                fix=f"write {mirror.rstrip('/').removesuffix(f'/{repository}')}",
+                got=shown(server),
+                fix=f"write {server[: -len(repository) - 1]}",
             )
 
 

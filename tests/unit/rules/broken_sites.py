@@ -364,6 +364,13 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         says="may download weights from https://s3.example/models",
         facts=SOVEREIGN,
     ),
+    ("sovereign-egress", "foreign registry of weights"): Broken(
+        change=lambda objects: _container(objects)["env"].__setitem__(
+            1, {"name": "WEIGHTS_REGISTRY", "value": "https://registry.example/models"}
+        ),
+        says="may download weights from https://registry.example/models",
+        facts=SOVEREIGN,
+    ),
     ("sovereign-egress", "external name"): Broken(
         change=lambda objects: objects["service"].update(
             spec={"type": "ExternalName", "externalName": "api.example.org"}

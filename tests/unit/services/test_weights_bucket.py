@@ -30,7 +30,7 @@ from tests.unit.services.weights_rig import (
     write_order,
 )
 
-pytestmark = pytest.mark.row("003.09")
+pytestmark = pytest.mark.row("003.08")
 
 # Of AWS's documentation of signature version 4, which publishes a request and its signature.
 DOCUMENTED = BucketKeys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")

@@ -71,9 +71,12 @@ def test_all_models_of_a_site_are_locked_at_once(hub: Hub, project: Path) -> Non
     assert "storage.weights" not in run(project, "validate", "prod").out
 
 
-def test_a_site_of_a_bucket_gets_its_locks_before_its_images_are_locked(hub: Hub, project: Path) -> None:
-    bucket = {"source": "bucket", "bucket": {"address": "https://s3.site.example/models"}}
-    edit(project, "prod", images={"locked": True}, storage={"weights": bucket})
+@pytest.mark.parametrize("source", ["bucket", "oci"])
+def test_a_site_of_locked_models_alone_gets_their_locks_before_its_images_are_locked(
+    hub: Hub, project: Path, source: str
+) -> None:
+    weights = {"source": source, source: {"address": "https://files.site.example/models"}}
+    edit(project, "prod", images={"locked": True}, storage={"weights": weights})
     images = run(project, "bundle", "lock", "prod")
     assert "sitectl weights lock" in images.err and "is not locked" not in images.err
     assert len(run(project, "weights", "lock", "prod", "--json").data["written"]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from services.weights.manifest import Entry, Manifest, file_name
 from stacks.facts import catalogue
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_read, plan_values
+from stacks.plan.weights import lacking_repositories
 from stacks.site.loader import read_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
@@ -22,6 +25,8 @@ pytestmark = pytest.mark.row("000.19", "000.20", "000.22", "001.30", "003.12", "
 
 QWEN = catalogue.load("qwen3-32b-fp8")
 LOCK = Manifest(QWEN.repository, QWEN.revision, {"model.safetensors": Entry(50 * 2**30, "ab" * 32)})
+# A site whose every model has this lock.
+QWEN_ALONE = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
 
 
 def serving(project: Path, change: dict[str, Any] | None = None, lock: str = "") -> RevisionPlan:
@@ -72,8 +77,7 @@ BUCKET = {"source": "bucket", "bucket": {"address": "https://s3.site.example/mod
 
 
 def test_a_bucket_is_named_with_its_keys_and_never_holds_them(tmp_path: Path) -> None:
-    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
-    plan = store(tmp_path, {"storage.weights": BUCKET, **models}, lock=LOCK.text())
+    plan = store(tmp_path, {"storage.weights": BUCKET, **QWEN_ALONE}, lock=LOCK.text())
     assert (plan.order.endpoint, plan.order.region) == ("https://s3.site.example/models", "us-east-1")
     assert plan.order.token_from == ("Secret inference-models/weights-bucket, keys access_key_id and secret_access_key")
     (container,) = weights.job("q", "m", plan)["spec"]["template"]["spec"]["containers"]
@@ -101,6 +105,81 @@ def test_a_bucket_serves_locked_models_alone(tmp_path: Path) -> None:
     assert all("weights lock" in problem.fix for problem in refused.value.problems)
     plan = plan_read(read_values(values, str(file)), without={"weights"})
     assert set(plan.stores) == {"glm-5-1", "qwen3-32b"}, "the command that writes the locks reads it"
+
+
+REGISTRY = {"address": "https://registry.site.example/models/", "login_secret": "weights-login"}
+OCI = {"source": "oci", "oci": REGISTRY}
+
+
+def test_a_registry_is_named_with_its_login_and_never_holds_it(tmp_path: Path) -> None:
+    plan = store(tmp_path, {"storage.weights": OCI, **QWEN_ALONE}, lock=LOCK.text())
+    assert (plan.order.source, plan.order.endpoint) == ("oci", "https://registry.site.example/models")
+    assert plan.order.token_from == "Secret inference-models/weights-login, keys username and password"
+    (container,) = weights.job("q", "m", plan)["spec"]["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    assert variables["WEIGHTS_REGISTRY"]["value"] == "https://registry.site.example/models"
+    for variable, key in (("REGISTRY_USERNAME", "username"), ("REGISTRY_PASSWORD", "password")):
+        reference = {"name": "weights-login", "key": key, "optional": True}
+        assert variables[variable]["valueFrom"]["secretKeyRef"] == reference
+    assert not {"HF_ENDPOINT", "HF_TOKEN", "WEIGHTS_BUCKET"} & variables.keys()
+    assert plan.egress is None, "it redirects to stores"
+    assert "weights-login" not in str([weights.prune_job("q", "m", plan), *weights.check_containers(plan)])
+    assert "registry.py" in weights.program("q", "m", plan)["data"]
+    everyone = {"source": "oci", "oci": {"address": "https://registry.site.example"}}
+    plan = store(tmp_path, {"storage.weights": everyone, **QWEN_ALONE}, lock=LOCK.text())
+    assert plan.order.token_from == "" and "secretKeyRef" not in str(weights.job("q", "m", plan))
+
+
+def test_a_registry_serves_locked_models_alone(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    values = changed(prod(), {"storage.weights": OCI})
+    with pytest.raises(SiteError, match=r"has no lock of .*, and a registry has files by their sha256") as refused:
+        plan_values(values, str(file))
+    assert [problem.key for problem in refused.value.problems] == ["models.glm-5-1", "models.qwen3-32b"]
+    assert all("weights lock" in problem.fix for problem in refused.value.problems)
+    plan = plan_read(read_values(values, str(file)), without={"weights"})
+    assert set(plan.stores) == {"glm-5-1", "qwen3-32b"}, "the command that writes the locks reads it"
+
+
+@pytest.mark.parametrize(
+    ("address", "right"),
+    [
+        ("https://registry.site.example//Models/Prod/", "https://registry.site.example/models/prod"),
+        ("https://registry.site.example/models/v2", "https://registry.site.example/models"),
+        ("http://10.5.0.9:5000/v2/", "http://10.5.0.9:5000"),
+        ("https://registry.site.example/models/qwen/qwen3-32b-fp8", "https://registry.site.example/models"),
+        ("http://localhost:5000", "https://registry.site.example/models"),
+        ("registry.site.example", "https://registry.site.example/models"),
+        ("https://u:p@registry.site.example/models", "https://registry.site.example/models"),
+        ("https://registry.site.example/models/..", "https://registry.site.example/models"),
+    ],
+)
+def test_an_address_that_is_no_registrys_has_a_fix_that_is(tmp_path: Path, address: str, right: str) -> None:
+    change = {"storage.weights": OCI, "storage.weights.oci.address": address, **QWEN_ALONE}
+    with pytest.raises(SiteError) as refused:
+        store(tmp_path, change, lock=LOCK.text())
+    problems = refused.value.problems
+    assert all(problem.key.startswith("storage.weights.oci") for problem in problems)
+    assert any(problem.fix.endswith(f" {right}") for problem in problems)
+    assert "u:p" not in str(refused.value)
+    assert store(tmp_path, {**change, "storage.weights.oci.address": right}).order.endpoint == right
+
+
+@pytest.mark.parametrize(("repository", "fits"), [("Owner/Model-V1.5__b", True), ("owner/_model", False)])
+def test_a_repository_that_no_registry_can_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: str, fits: bool
+) -> None:
+    plan = store(tmp_path, {"storage.weights": OCI, **QWEN_ALONE}, lock=LOCK.text())
+    wanted = replace(plan.order.wanted[0], repository=repository)
+    other = replace(plan, order=replace(plan.order, wanted=(wanted,)))
+    problems = list(lacking_repositories({"q": other}))
+    assert [problem.path for problem in problems] == ([] if fits else [("models", "q")])
+    bucket = replace(other, order=replace(other.order, source="bucket"))
+    assert not list(lacking_repositories({"q": bucket}))
+    # No entry of the catalogue has such a repository.
+    monkeypatch.setattr("stacks.plan.weights.is_repository", lambda _: fits)
+    with nullcontext() if fits else pytest.raises(SiteError, match="has the repository Qwen/Qwen3-32B-FP8, and no"):
+        store(tmp_path, {"storage.weights": OCI, **QWEN_ALONE}, lock=LOCK.text())
 
 
 def test_the_job_trusts_the_authorities_that_a_site_names(tmp_path: Path) -> None:
@@ -204,8 +283,7 @@ def test_simulated_models_have_weights_only_where_a_trial_wants_them(tmp_path: P
 
 def test_a_draft_without_a_lock_is_named_where_its_model_has_one(tmp_path: Path) -> None:
     draft = {"method": "draft", "catalogue": "qwen3-0.6b", "tokens": 2, "acceptance": 0.7}
-    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
-    changes = {"storage.weights": BUCKET, "models.qwen3-32b.server.speculative": draft, **models}
+    changes = {"storage.weights": BUCKET, "models.qwen3-32b.server.speculative": draft, **QWEN_ALONE}
     with pytest.raises(SiteError, match=r"has no lock of Qwen/Qwen3-0\.6B at [0-9a-f]{8}, and") as refused:
         store(tmp_path, changes, lock=LOCK.text())
     assert [problem.key for problem in refused.value.problems] == ["models.qwen3-32b"]
@@ -214,6 +292,5 @@ def test_a_draft_without_a_lock_is_named_where_its_model_has_one(tmp_path: Path)
 @pytest.mark.parametrize("host", ["[fd00::9]:9000", "[fd00::9]", "10.5.0.9:9000"])
 def test_a_bucket_may_be_at_an_address(tmp_path: Path, host: str) -> None:
     address = f"http://{host}/models"
-    models = {"models.glm-5-1": None, "tenants": {"a": {"models": ["qwen3-32b"], "keys": {"laptop": {}}}}}
-    change = {"storage.weights": {"source": "bucket", "bucket": {"address": address}}, **models}
+    change = {"storage.weights": {"source": "bucket", "bucket": {"address": address}}, **QWEN_ALONE}
     assert store(tmp_path, change, lock=LOCK.text()).order.endpoint == address

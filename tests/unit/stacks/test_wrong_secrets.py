@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.models.weights import BUCKET_KEYS, TOKEN_KEY
+from components.models.weights import BUCKET_KEYS, LOGIN_KEYS, TOKEN_KEY
 from components.monitoring.alertmanager import alertmanager
 from components.monitoring.pods import Placing
 from floor.problems import Problem, SiteError
@@ -144,6 +144,11 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
     changed(values, {"storage.weights": {"source": "bucket", "bucket": bucket}})
     del wanted["hub-token"]
     wanted["weights-bucket"] = ("inference-models", tuple(BUCKET_KEYS.values()))
+    assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
+    registry = {"address": "https://registry.site.example/models", "login_secret": "weights-login"}
+    changed(values, {"storage.weights": {"source": "oci", "oci": registry}})
+    del wanted["weights-bucket"]
+    wanted["weights-login"] = ("inference-models", tuple(LOGIN_KEYS.values()))
     assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
     mounted = alertmanager(
         "space", image="a:1", secret="own", storage_class="b", placing=Placing(node_selector={}, tolerations=())

@@ -94,6 +94,42 @@ WRONG: dict[str, Wrong] = {
         "a bucket takes keys",
         {"storage.weights": {"token_secret": "hub-token"}},
     ),
+    "weights of a registry by its name alone": Wrong(
+        {"storage.weights": {"source": "oci", "oci": {"address": "oci://registry.site.example/models"}}},
+        "storage.weights.oci",
+        "is no address of a registry without credentials",
+        {"storage.weights": {"source": "hub"}},
+    ),
+    "weights of a registry below capital letters": Wrong(
+        {"storage.weights": {"source": "oci", "oci": {"address": "https://registry.site.example/Models/"}}},
+        "storage.weights.oci",
+        "has a path that no repository's name begins with; got /Models",
+        {"storage.weights": {"source": "hub"}},
+    ),
+    "weights of a registry that no source reads": Wrong(
+        {"storage.weights": {"oci": {"address": "https://registry.site.example"}}},
+        "storage.weights",
+        "source and oci do not go together; got source hub and a registry",
+        {"storage.weights": {}},
+    ),
+    "weights of a source without its registry": Wrong(
+        {"storage.weights": {"source": "oci"}},
+        "storage.weights",
+        "source and oci do not go together; got source oci and no registry",
+        {"storage.weights": {}},
+    ),
+    "weights of a registry by a token": Wrong(
+        {
+            "storage.weights": {
+                "source": "oci",
+                "oci": {"address": "https://registry.site.example"},
+                "token_secret": "hub-token",
+            }
+        },
+        "storage.weights",
+        "a registry takes a login",
+        {"storage.weights": {"token_secret": "hub-token"}},
+    ),
     "weights from the address of one repository": Wrong(
         {"storage.weights.mirror": "https://hub.site.example/zai-org/GLM-5.1-FP8"},
         "storage.weights.mirror",
