@@ -27,7 +27,7 @@ class KeyOfField:
     kind: str
     name: str
     path: str
-    """A pattern of the whole dotted path."""
+    """A pattern of the whole dotted path; its group `value` is compared if it has one, as of a resource's name."""
     key: str
     unit: str = ""
     """What the object writes behind the value."""
@@ -38,8 +38,14 @@ ROWS = (
     KeyOfField(
         kind="Deployment",
         name=_SERVER,
-        path=_CONTAINER + r"\.(requests|limits)\.nvidia\.com/gpu",
+        path=_CONTAINER + r"\.(requests|limits)\.nvidia\.com/(gpu|mig-.+)",
         key="models.{model}.server.gpus",
+    ),
+    KeyOfField(
+        kind="Deployment",
+        name=_SERVER,
+        path=_CONTAINER + r"\.(requests|limits)\.nvidia\.com/mig-(?P<value>.+)",
+        key="models.{model}.server.gpu_slice",
     ),
     KeyOfField(kind="Deployment", name=_PICKER, path=r"spec\.replicas", key="models.{model}.pool.pickers"),
     KeyOfField(kind="Deployment", name=_PICKER, path=_CONTAINER + r"\.requests\.cpu", key="models.{model}.pool.cpu"),
@@ -151,10 +157,11 @@ def keys_of(
     records = []
     for place, text in _leaves(path, value):
         for row in ROWS:
-            if row.kind != resource.kind or not re.fullmatch(row.path, place) or not _is_of(row, names):
+            match = re.fullmatch(row.path, place)
+            if row.kind != resource.kind or not match or not _is_of(row, names):
                 continue
             key = row.key.format(**names)
-            if key in plan.origins and f"{value_of(key)}{row.unit}" == text:
+            if key in plan.origins and f"{value_of(key)}{row.unit}" == match.groupdict().get("value", text):
                 records.append({"at": place, "key": key, "value": value_of(key), "origin": str(plan.origins[key])})
     return records
 

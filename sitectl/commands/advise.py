@@ -19,7 +19,7 @@ from sitectl.commands.catalogue import model_names
 from sitectl.errors import Exit, SitectlError
 from sitectl.planned import plan_of
 from stacks.facts import catalogue, versions
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, GpuSlice, other_kinds
 from stacks.plan import advice
 from stacks.plan.advice import Advice, PublicPrice, advise
 from stacks.plan.orders import order_of
@@ -35,7 +35,8 @@ MORE = """\
 It proves the model on every kind of GPU that has a price: the site's own by its `prices`, others by --offer; without
 any --offer on all kinds that the platform knows, without prices. Load and targets are those of the site's model of that
 name, or of the options. Each kind gets the fewest GPUs that carry the load within its targets by the computed figures;
-the verdict shows whether they do over the whole band of its speed.
+the verdict shows whether they do over the whole band of its speed. A model on a slice of a GPU (MIG) is also compared
+with the other slices of that GPU and with the whole one; a slice is named GPU/PROFILE and counts as a GPU.
 
 \b
   python -m sitectl advise --site prod qwen3-32b
@@ -62,7 +63,7 @@ _LOAD_OPTIONS = {
 @click.option("--answer", metavar="P50/P95", help="tokens of an answer, such as 400/2000")
 @click.option("--prefix-hit", type=float, metavar="SHARE", help="share of the prompt that is cached, 0 to 1")
 @click.option("--slo", "targets", multiple=True, metavar="KEY=MS", help="a target, as ttft_p95_ms=2000; repeatable")
-@click.option("--offer", "offers", multiple=True, metavar="GPU=PRICE", help="an hour of one GPU; repeatable")
+@click.option("--offer", "offers", multiple=True, metavar="GPU=PRICE", help="an hour of one whole GPU; repeatable")
 @click.option("--speculative", metavar="METHOD:K:ACCEPTANCE", help="drafts, as mtp:1:0.85 or draft=qwen3-0.6b:3:0.7")
 @click.option("--quantization", metavar="METHOD", help="quantise 16-bit weights on loading, as fp8_per_tensor")
 @click.option("--public", metavar="IN/OUT", help="a public API's prices per million tokens, in the site's currency")
@@ -79,7 +80,8 @@ def command(context: CommandContext, /, *, model: str, site: str | None, public:
         split = advice.split_of(advices)
     cost = advice.public_cost(order, price) if price else None
     assumed, last = inputs_line(order), [advice.split_line(split)] if split else []
-    lines = [*advice.table(advices), *([assumed] if assumed else []), advice.verdict(advices, cost), *last]
+    notes = [note for note in (advice.slices_line(advices), assumed) if note]
+    lines = [*advice.table(advices), *notes, advice.verdict(advices, cost), *last]
     record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
     context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
     return int(Exit.OK if any(kind.works for kind in advices) else Exit.REFUSED)
@@ -160,17 +162,22 @@ def _targets(words: Sequence[str]) -> dict[str, float]:
 
 
 def _offers(order: Order, words: Sequence[str]) -> dict[str, Prices | None]:
-    """Prices by kind: the site's own, and what the options offer; without any, all kinds without prices."""
-    offers: dict[str, Prices | None] = {order.gpu: order.prices}
+    """Prices by kind: the site's own, and what the options offer; without any, all kinds without prices.
+
+    For a model on a slice, the site's own are all slices of its GPU and the whole one, which share one price per hour.
+    """
+    here = [order.gpu, *other_kinds(order.gpu)] if isinstance(order.hardware, GpuSlice) else [order.gpu]
+    whole = here[-1]
+    offers: dict[str, Prices | None] = dict.fromkeys(here, order.prices)
     if not words:
-        return {gpu: offers.get(gpu) for gpu in GPUS}
+        return {**dict.fromkeys(GPUS), **offers}
     own = order.prices or Prices(gpu_hour=0.0)
     for gpu, hour in _assignments("--offer", words, "l40s=1.1").items():
         if gpu not in GPUS:
             near = nearest_product(gpu, GPUS)
             fix = f"write {near or 'one of these'}"
             raise _wrong("--offer", f"unknown GPU {gpu}", allowed=", ".join(GPUS), fix=fix)
-        offers[gpu] = replace(own, gpu_hour=hour)
+        offers |= dict.fromkeys(here if gpu == whole else [gpu], replace(own, gpu_hour=hour))
     return offers
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, GpuSlice
 from stacks.plan.orders import kv_dtype
 from stacks.proof import several_nodes
 from stacks.proof.demand import Prices
@@ -77,8 +77,8 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
     """One for each kind of GPU in `offers`, with what an hour of one costs there (None: not known).
 
     What works comes first, of that what holds by the computed figures, then the lower cost per hour, then the fewer
-    GPUs. `order` names the kind that the site has; its layout and replicas are left to the proof. Raises KeyError for a
-    kind that the hardware table does not have.
+    GPUs, of which a slice is its part. `order` names the kind that the site has; its layout and replicas are left to
+    the proof. Raises KeyError for a kind that the hardware table does not have.
     """
     advices = [
         Advice(
@@ -96,9 +96,9 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
     return sorted(advices, key=_rank)
 
 
-def _rank(advice: Advice) -> tuple[bool, bool, float, int]:
+def _rank(advice: Advice) -> tuple[bool, bool, float, float]:
     hour = math.inf if advice.hour is None else advice.hour
-    return not advice.works, not advice.proof.holds, hour, advice.proof.case.gpus
+    return not advice.works, not advice.proof.holds, hour, advice.proof.case.gpus * GPUS[advice.gpu].share
 
 
 def public_cost(order: Order, price: PublicPrice) -> float:
@@ -161,6 +161,19 @@ def _gpus_over_the_band(proof: Proof) -> str:
         return ""
     gpus = needed.span.mapped(lambda replicas: replicas * proof.case.layout.gpus)
     return f" ({gpus})" if gpus.slow is not None else " (no number at the slow end)"
+
+
+def slices_line(advices: Iterable[Advice]) -> str:
+    """What a slice among them counts as, and what it costs; empty where all are whole GPUs."""
+    kinds = [GPUS[gpu] for gpu in sorted(advice.gpu for advice in advices)]
+    slices = [kind for kind in kinds if isinstance(kind, GpuSlice)]
+    parts = ", ".join(f"1/{kind.of_a_gpu} for {kind.profile}" for kind in slices if kind.of_a_gpu > 1)
+    if not slices:
+        return ""
+    return (
+        f"a slice (MIG) counts as one GPU here, and costs its part of a whole one{parts and f', {parts}'}; a machine "
+        "is cut into one profile, and slices that no model has cost the same"
+    )
 
 
 def verdict(advices: list[Advice], public: float | None) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from sitectl.errors import Exit
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, slice_name
+from stacks.facts.mig import slices_of
 from stacks.plan.advice import PublicPrice, public_cost
 from stacks.proof.demand import Load, Spread
 from tests.unit.proof.proof_orders import order
-from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 
 pytestmark = pytest.mark.row("001.34", "003.07", "001.08")
 
@@ -187,3 +189,47 @@ def test_none_asks_without_what_the_site_has(checkout_folder: Path) -> None:
     asked = ("advise", "--site", "prod", "qwen3-32b")
     bare = run(checkout_folder, *asked, "--speculative", "none", "--quantization", "none").out
     assert bare == run(checkout_folder, *asked).out
+
+
+@pytest.fixture(scope="module")
+def sliced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the site `rack`, whose encoder is on slices of an H200."""
+    folder = make_checkout(tmp_path_factory.mktemp("sliced") / "own", sites=())
+    shutil.copy(ROOT / "tests/fixtures/sites/valid/slices.yaml", folder / "Pulumi.rack.yaml")
+    return folder
+
+
+@pytest.mark.row("000.12")
+def test_a_model_on_a_slice_is_compared_with_all_slices_of_its_gpu_and_the_whole_one(sliced_folder: Path) -> None:
+    own = [slice_name("h200-sxm", profile) for profile in slices_of("h200-sxm")]
+    reported = run(sliced_folder, "advise", "--site", "rack", "embed", "--json").data["kinds"]
+    assert {kind["gpu"] for kind in reported} == {*own, *GPUS}
+    assert [kind["gpu"] for kind in reported if kind["here"]] == ["h200-sxm/1g.18gb"]
+    hours = {kind["gpu"]: kind["per_hour"] for kind in reported if kind["per_hour"]}
+    assert hours.keys() == {*own, "h200-sxm"}
+    assert hours["h200-sxm/1g.18gb"] == pytest.approx(hours["h200-sxm"] / 7)
+
+
+@pytest.mark.row("000.12")
+def test_what_a_slice_counts_as_and_costs_is_stated_where_one_is_compared(sliced_folder: Path) -> None:
+    text = run(sliced_folder, "advise", "--site", "rack", "embed").out
+    assert "\na slice (MIG) counts as one GPU here, and costs its part of a whole one, 1/7 for 1g.18gb, 1/4 for" in text
+    assert "take 1 x h200-sxm/1g.18gb: the least cost per hour of 7 kinds with a price that work" in text
+    assert "slice" not in run(sliced_folder, "advise", "--site", "rack", "chat").out
+
+
+@pytest.mark.row("000.12")
+def test_an_offer_of_the_whole_gpu_is_the_price_of_its_slices_too(sliced_folder: Path) -> None:
+    asked = ("advise", "--site", "rack", "embed", "--offer", "l4=0.8", "--offer", "h200-sxm=70", "--json")
+    reported = run(sliced_folder, *asked).data["kinds"]
+    hours = {kind["gpu"]: kind["per_hour"] for kind in reported}
+    assert hours["h200-sxm/1g.18gb"] == pytest.approx(hours["h200-sxm"] / 7) and hours["h200-sxm"] > 70
+    assert reported[0]["gpu"] == "l4"
+
+
+@pytest.mark.row("000.12")
+def test_without_prices_a_slice_is_less_than_a_whole_gpu(tmp_path: Path, sliced_folder: Path) -> None:
+    free = make_checkout(tmp_path / "free", sites=())
+    lines = (sliced_folder / "Pulumi.rack.yaml").read_text().splitlines()
+    (free / "Pulumi.rack.yaml").write_text("\n".join(line for line in lines if "prices:" not in line))
+    assert "take 1 x h200-sxm/1g.18gb: the fewest GPUs" in run(free, "advise", "--site", "rack", "embed").out

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.row("opening 2")
 OWN = {
     "models.glm-5-1.server.replicas": 4,
     "models.glm-5-1.server.gpus": 8,
+    "models.embed.catalogue": "qwen3-embedding-0.6b",
+    "models.embed.server.gpu_slice": "1g.35gb",
     "models.glm-5-1.pool.pickers": 3,
     "models.glm-5-1.pool.cpu": "1700m",
     "models.glm-5-1.pool.memory": "1900Mi",
@@ -68,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         document = yaml.safe_load(text)
         document["config"][KEY]["name"] = site
         # An existing cluster, whose nodes take what its file asks for.
-        document["config"][KEY]["cluster"] = {"kubeconfig": f"kubeconfig.{site}"}
+        document["config"][KEY]["cluster"] = {"kubeconfig": f"kubeconfig.{site}", "gpu_stack": "external"}
         for key, value in {**OWN, **issuer}.items():
             *above, last = key.split(".")
             section = document["config"][KEY]
@@ -99,7 +101,7 @@ def test_a_changed_key_arrives_at_the_field_that_names_it(
     row: KeyOfField, plans: dict[str, SitePlan], resources: dict[str, list[Resource]]
 ) -> None:
     site = "acme" if row.key.startswith("certificates.acme") else "lab"
-    key = row.key.format(model="glm-5-1", tier="batch")
+    key = row.key.format(model="embed" if row.key.endswith(".gpu_slice") else "glm-5-1", tier="batch")
     entries = [
         (resource.kind, entry)
         for resource in resources[site]
@@ -122,6 +124,17 @@ def test_a_field_with_another_value_names_no_key(
         for entry in keys_of(resource, plans[site], "spec", resource.body.get("spec"), lambda _: "of another kind")
     ]
     assert keys == []
+
+
+@pytest.mark.row("000.12", "001.08")
+def test_the_name_of_a_slices_resource_holds_the_key(folder: Path) -> None:
+    container = "spec.template.spec.containers.0.resources"
+    asked = ("explain", "--site", "lab", "deployment/embed", container, "--json")
+    shown = [(entry["at"], entry["key"], entry["value"]) for entry in run(folder, *asked).data["keys"]]
+    places = [f"{container}.{part}.nvidia.com/mig-1g.35gb" for part in ("limits", "requests")]
+    assert [entry for entry in shown if entry[0] in places] == [
+        (place, "models.embed.server.gpu_slice", "1g.35gb") for place in places
+    ]
 
 
 def test_the_answer_has_key_file_and_line(folder: Path) -> None:
