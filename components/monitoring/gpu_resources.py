@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 WHOLE = 'resource="nvidia_com_gpu"'
 """Selects whole GPUs."""
+WHOLE_OR_SLICE = 'resource=~"nvidia_com_gpu|nvidia_com_mig_.+"'
+"""Selects whole GPUs and slices of every profile, for what does not know the site's."""
 
 
 def any_of(slices: Iterable[str]) -> str:

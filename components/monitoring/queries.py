@@ -229,7 +229,7 @@ def offered_gpus(slices: Iterable[str] = ()) -> str:
 
 
 def free_gpu_share() -> str:
-    """Share of all offered GPUs that no pod has, 0 to 1."""
+    """Share of all offered whole GPUs that no pod has, 0 to 1."""
     asked = total("kube_pod_container_resource_requests", _and(OBJECTS, _GPU, 'node!=""'))
     return f"1 - ({asked} or vector(0)) / {total('kube_node_status_allocatable', _and(OBJECTS, _GPU))}"
 

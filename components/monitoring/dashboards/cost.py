@@ -96,7 +96,7 @@ BOARD = Board(
             panels=(
                 Panel(
                     title="Share of GPUs that no pod has",
-                    good="What the site keeps free for a lost node, and no more.",
+                    good="What the site keeps free for a lost node, and no more; whole GPUs alone are counted.",
                     do="Add a replica where requests wait, or order fewer machines.",
                     unit=SHARE,
                     queries=lines(queries.free_gpu_share(), "free"),

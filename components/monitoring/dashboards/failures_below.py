@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import gpu_resources, queries
 from components.monitoring.dashboards import hardware, storage
 from components.monitoring.dashboards.board import Panel, PanelGroup, Shape
 from components.monitoring.dashboards.vocabulary import COUNT, SECONDS, WINDOW, lines
 
 _FAILED_GPUS, _SLOWED_GPUS, _ = hardware.BOARD.groups
 _, _VOLUMES = storage.BOARD.groups
+# Each counted as itself: the files of dashboards know no site, and so no part that a slice is of its GPU.
+_OFFERED = queries.total(
+    "kube_node_status_allocatable", f"{queries.OBJECTS}, {gpu_resources.WHOLE_OR_SLICE}", by=("node", "resource")
+)
 
 GROUPS = (
     PanelGroup(
@@ -17,10 +21,10 @@ GROUPS = (
         panels=(
             Panel(
                 title="GPUs that each node offers",
-                good="8 for each HGX machine.",
+                good="8 for each HGX machine; of one that is cut, its slices and no whole GPU.",
                 do="Follow the chain from the card to the scheduler.",
                 unit=COUNT,
-                queries=lines(queries.offered_gpus(), "{{node}}"),
+                queries=lines(_OFFERED, "{{node}} {{resource}}"),
                 shape=Shape.STACKED,
             ),
             Panel(

@@ -18,7 +18,9 @@ from components.monitoring.dashboards.boards import BOARDS
 from components.monitoring.dashboards.failures import NOT_SHOWN
 from components.monitoring.dashboards.grafana import text_of
 from components.monitoring.dashboards.readings import Window, filled_in
+from floor.gpu_nodes import resource_of
 from manifests import grafana
+from stacks.facts.mig import cut_kinds, slices_of
 from tests.unit import promql
 from tests.unit.platform_series import known_series
 
@@ -123,6 +125,19 @@ def test_models_and_tenants_to_choose_from_are_those_that_are_measured(board: Bo
         assert asked[2] == name
         reading = promql.read(asked[1], known_series())
         assert (reading.mistakes, name in reading.labels) == ([], True)
+
+
+@pytest.mark.row("000.12")
+def test_what_a_node_offers_is_shown_with_slices_of_every_profile() -> None:
+    (panel,) = [panel for _, panel in PANELS if panel.title == "GPUs that each node offers"]
+    (query,) = panel.queries
+    chosen = re.search(r'resource=~"(.+?)"', query.expression)
+    assert chosen and "by (node, resource)" in query.expression and "{{resource}}" in query.legend
+    profiles = ["", *(profile for gpu in cut_kinds() for profile in slices_of(gpu))]
+    resources = [re.sub(r"[^a-zA-Z0-9]", "_", resource_of(profile)) for profile in profiles]
+    assert len(resources) > 10
+    assert [name for name in resources if not re.fullmatch(chosen[1], name)] == []
+    assert not re.fullmatch(chosen[1], "nvidia_com_gpu_shared") and not re.fullmatch(chosen[1], "memory")
 
 
 @pytest.mark.row("002.07")
