@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from sitectl.command import PATH, Command, CommandContext, CommandGroup, pass_co
 from sitectl.errors import Exit, SitectlError
 from sitectl.planned import plan_of
 from stacks.plan.weights import LOCKS, wanted_of
+from stacks.site.demand import OrderedModelSpec
 
 MORE = """\
 A lock is a file per model and commit, in the folder weights of the project: each file with its size and sha256. Commit
@@ -31,6 +33,7 @@ _LOCK_MORE = """\
   sitectl weights lock berlin                 for all models of the site
   sitectl weights lock berlin chat            for one of them
   sitectl weights lock berlin chat --from ./GLM-5.1-FP8
+  sitectl weights lock berlin chat --from ./Llama-3.3-70B --draft-from ./Llama-3.2-1B
 
 Asks HF_ENDPOINT, else the site's mirror, else the hub, and reads no weights: the hub knows their sha256. Of weights in
 several forms, it lists the one that vLLM reads. A lock that is there is never overwritten.
@@ -49,8 +52,11 @@ def command() -> None:
 @click.argument("site", help="site whose models are locked")
 @click.argument("models", nargs=-1, metavar="[MODEL]...", help="some of its models (default: all that are brought)")
 @click.option("--from", "folder", type=PATH, metavar="FOLDER", help="folder with the files of the one model named")
+@click.option("--draft-from", "draft", type=PATH, metavar="FOLDER", help="the same of the model that drafts for it")
 @pass_context
-def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder: Path | None) -> int:
+def lock(
+    context: CommandContext, *, site: str, models: tuple[str, ...], folder: Path | None, draft: Path | None
+) -> int:
     """Write the lock of each model that has none."""
     plan = plan_of(context.project, site, without={"images", "weights"})
     known = {name: model.stable for name, model in plan.models.items() if model.stable.weights}
@@ -63,21 +69,29 @@ def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder:
                 fix="name a model of the site that is no simulator",
                 status=Exit.USAGE,
             )
-    if folder is not None and len(models) != 1:
-        raise SitectlError("--from is of one model", fix="name the model whose files are there", status=Exit.USAGE)
-    if folder is not None:
-        _require_folder(folder)
+    given = {option: path for option, path in (("--from", folder), ("--draft-from", draft)) if path is not None}
+    if given and len(models) != 1:
+        option = next(iter(given))
+        raise SitectlError(f"{option} is of one model", fix="name the model whose files are there", status=Exit.USAGE)
+    for path in given.values():
+        _require_folder(path)
     mirror = plan.site.storage.weights.mirror
     hub = HubMetadata(endpoint=os.environ.get("HF_ENDPOINT") or mirror or HUB, note=context.progress.note)
-    wanted = {
-        (entry.repository, entry.revision): None
-        for name in models or known
-        for entry in wanted_of(known[name].spec, {})[: 1 if folder else None]
-    }
-    lines, written = list[str](), list[str]()
-    for repository, revision in wanted:
+    wanted = _wanted({name: known[name].spec for name in models or known})
+    if draft is not None and "--draft-from" not in wanted.values():
+        raise SitectlError(
+            f"no model drafts for {models[0]}",
+            fix=f"leave --draft-from out, or set models.{models[0]}.server.speculative first",
+            status=Exit.USAGE,
+        )
+    lines, written, lacking = list[str](), list[str](), list[str]()
+    for (repository, revision), option in wanted.items():
+        source = given.get(option)
+        if given and source is None:
+            lacking += _lacking(context, repository, revision, [site, *models, option, "FOLDER"])
+            continue
         try:
-            manifest = folder_manifest(folder, repository, revision) if folder else hub.manifest(repository, revision)
+            manifest = folder_manifest(source, repository, revision) if source else hub.manifest(repository, revision)
         except BundleError as error:
             raise SitectlError.of(error.problem) from None
         file = context.project / LOCKS / file_name(repository, revision)
@@ -91,8 +105,8 @@ def lock(context: CommandContext, *, site: str, models: tuple[str, ...], folder:
         whole_files.write(file, manifest.text())
         written.append(named)
         lines.append(f"{named}: {content}")
-    lines.append(f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked")
-    context.say("\n".join(lines), {"written": written})
+    last = f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked"
+    context.say("\n".join([*lines, *(lacking or [last])]), {"written": written})
     return int(Exit.OK)
 
 
@@ -131,6 +145,23 @@ def verify(context: CommandContext, *, folder: Path, file: Path | None) -> int:
     content = f"{folder}: {counted(len(manifest.files), 'file')}, {size(manifest.size)}, as {file.name} lists them"
     context.say(content, {"files": len(manifest.files), "bytes": manifest.size, "lock": file.name})
     return int(Exit.OK)
+
+
+def _wanted(specs: Mapping[str, OrderedModelSpec]) -> dict[tuple[str, str], str]:
+    """Repositories and commits of these models and their drafts, each once, with the option that names its folder."""
+    return {
+        (entry.repository, entry.revision): option
+        for spec in specs.values()
+        for option, entry in zip(("--from", "--draft-from"), wanted_of(spec, {}), strict=False)
+    }
+
+
+def _lacking(context: CommandContext, repository: str, revision: str, arguments: list[str]) -> list[str]:
+    """What to call for the lock of a commit whose folder was not given; nothing where its lock is there."""
+    if (context.project / LOCKS / file_name(repository, revision)).exists():
+        return []
+    step = invocation.next_step("weights lock", arguments, context.named)
+    return [f"not locked yet: {repository} at {revision}; {step}"]
 
 
 def _require_folder(folder: Path) -> None:

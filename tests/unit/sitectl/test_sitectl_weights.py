@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from lab.hub.server import EmulatedHubServer, Hub
 from services.weights.manifest import file_name, parse
 from sitectl.errors import Exit
 from stacks.facts import catalogue
-from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
 pytestmark = pytest.mark.row("000.07", "000.40", "opening 10")
 
@@ -92,6 +93,59 @@ def test_a_folder_gives_the_same_lock_without_a_hub(hub: Hub, project: Path, fil
     assert (project / "weights" / NAME).read_text() == from_hub
     (files / "config.json").unlink()
     assert "it has no config.json" in run(project, "weights", "lock", "prod", MODEL, "--from", str(files)).err
+
+
+DRAFT = catalogue.load("llama-3.2-1b")
+DRAFTED = catalogue.load("llama-3.3-70b")
+
+
+@pytest.fixture
+def drafting(tmp_path: Path) -> Path:
+    """A project whose site has the model `llama`, for which another one drafts; and no hub."""
+    folder = make_checkout(tmp_path / "drafting", sites=())
+    shutil.copy(ROOT / "tests/fixtures/sites/valid/optimisations.yaml", folder / "Pulumi.optimisations.yaml")
+    for entry in (DRAFT, DRAFTED):
+        (folder / entry.revision).mkdir()
+        for path, data in made_up.files(entry.repository, entry.revision).items():
+            (folder / entry.revision / path).write_bytes(data)
+    return folder
+
+
+def test_a_model_and_its_draft_are_locked_from_two_folders(drafting: Path) -> None:
+    asked = ("weights", "lock", "optimisations", "llama")
+    own, draft = ("--from", str(drafting / DRAFTED.revision)), ("--draft-from", str(drafting / DRAFT.revision))
+    both = run(drafting, *asked, *own, *draft, "--json")
+    names = [f"weights/{file_name(entry.repository, entry.revision)}" for entry in (DRAFTED, DRAFT)]
+    assert both.data["written"] == names, both.err
+    for name, entry in zip(names, (DRAFTED, DRAFT), strict=True):
+        lock = parse((drafting / name).read_text(), Path(name).name)
+        assert (lock.repository, lock.revision) == (entry.repository, entry.revision)
+    assert "all locked" in run(drafting, *asked, *draft).out
+
+
+@pytest.mark.parametrize(
+    ("here", "lacking", "option"),
+    [(DRAFTED, DRAFT, "--draft-from"), (DRAFT, DRAFTED, "--from")],
+    ids=["draft", "model"],
+)
+def test_what_is_still_to_be_locked_is_named_with_what_to_call(
+    drafting: Path, here: catalogue.CatalogueModel, lacking: catalogue.CatalogueModel, option: str
+) -> None:
+    given = {"--draft-from": "--from", "--from": "--draft-from"}[option]
+    out = run(drafting, "weights", "lock", "optimisations", "llama", given, str(drafting / here.revision)).out
+    assert f"not locked yet: {lacking.repository} at {lacking.revision}" in out and "all locked" not in out
+    words = out[out.index("sitectl weights lock") :].split()[:7]
+    assert words == ["sitectl", "weights", "lock", "optimisations", "llama", option, "FOLDER"]
+    last = run(drafting, *words[1:-1], str(drafting / lacking.revision))
+    assert last.status == Exit.OK and "commit weights; next: python -m sitectl plan optimisations" in last.out, last.err
+
+
+def test_a_draft_of_a_model_that_has_none_is_refused(drafting: Path) -> None:
+    result = run(drafting, "weights", "lock", "optimisations", "qwen", "--draft-from", str(drafting / DRAFT.revision))
+    assert result.status == Exit.USAGE
+    assert "no model drafts for qwen" in result.err
+    several = run(drafting, "weights", "lock", "optimisations", "--draft-from", str(drafting / DRAFT.revision))
+    assert "--draft-from is of one model" in several.err
 
 
 def test_a_lock_is_not_overwritten_by_another_list(hub: Hub, project: Path, files: Path) -> None:
