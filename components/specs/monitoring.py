@@ -54,7 +54,7 @@ class MonitoringSpec(Spec):
     """How long Prometheus keeps what it measured; less where its volume is full before."""
     volume_gib: int = Field(default=50, ge=1, le=16_384)
     """Size of Prometheus's volume. `destroy` deletes it, whatever `storage.volumes` is. A claim that exists keeps its
-    size: increase the claim before this key."""
+    size, which `sitectl plan` shows: increase the claim before this key; it never shrinks."""
     storage_class: str | None = None
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
     volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
+from sitectl.verdicts.workloads import bytes_of, claim_size
 
 # What goes with each for good, and what pauses while it restarts.
 _SERVERS = {
@@ -21,7 +25,32 @@ def server(change: Change) -> list[Verdict]:
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "starts", "new")]
     paths = ", ".join(leaf.path for leaf in change.fields()[:3])
-    return [verdict(change, Severity.RESTARTS, f"may restart: {paths}", f"{pauses} meanwhile", restarts=1)]
+    restart = verdict(change, Severity.RESTARTS, f"may restart: {paths}", f"{pauses} meanwhile", restarts=1)
+    return [*_resized(change), restart]
+
+
+def _resized(change: Change) -> list[Verdict]:
+    """Another size of the volume, which the claim that exists does not take."""
+    old, new = (claim_size(_template(body)) for body in (change.before, change.after))
+    if bytes_of(new) == bytes_of(old) or not bytes_of(old):
+        return []
+    kept = str((change.after.get("spec") or {}).get("retentionSize", "?"))
+    if bytes_of(new) < bytes_of(old):
+        what = f"the claim keeps its {old} instead of {new}, and measurements beyond {kept} are deleted"
+        reason = (
+            "a claim never shrinks: keep monitoring.volume_gib, or delete claim and pod after `up`, and all "
+            "measurements with them (sitectl docs observability)"
+        )
+        return [verdict(change, Severity.IRREVERSIBLE, what, reason)]
+    what = f"the claim keeps its {old} instead of {new}, and Prometheus keeps up to {kept} of measurements"
+    reason = "its volume fills unless the claim is increased first, by kubectl patch pvc (sitectl docs observability)"
+    return [verdict(change, Severity.RESTARTS, what, reason)]
+
+
+def _template(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the claims that the operator makes for a server."""
+    template: Mapping[str, Any] = ((body.get("spec") or {}).get("storage") or {}).get("volumeClaimTemplate") or {}
+    return template
 
 
 def read_by_it(change: Change) -> list[Verdict]:

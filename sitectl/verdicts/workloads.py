@@ -208,34 +208,38 @@ def _picker(change: Change) -> list[Verdict]:
 def claim(change: Change) -> list[Verdict]:
     """A volume claim: with it go its data."""
     if change.op == "create":
-        return [verdict(change, Severity.LIVE, f"makes a volume of {_size(change.after)}", "new")]
+        return [verdict(change, Severity.LIVE, f"makes a volume of {claim_size(change.after)}", "new")]
     if change.op in ("delete", "replace") and not change.retained:
         cause = f" because {', '.join(change.replaced_by)} changes" if change.op == "replace" else ""
         return [
             verdict(
                 change,
                 Severity.IRREVERSIBLE,
-                f"deletes the volume of {_size(change.before)} and what is on it{cause}",
+                f"deletes the volume of {claim_size(change.before)} and what is on it{cause}",
                 "weights have to be fetched again, and whatever else was written to it is lost",
             )
         ]
     if change.op == "delete":
         return [verdict(change, Severity.LIVE, "leaves the volume to itself", "it is retained")]
-    old, new = _bytes(_size(change.before)), _bytes(_size(change.after))
+    old, new = bytes_of(claim_size(change.before)), bytes_of(claim_size(change.after))
     if new < old:
         reason = "a volume cannot shrink: the API server refuses this, and the whole change with it"
-        return [verdict(change, Severity.REPLACED, f"{_size(change.before)} -> {_size(change.after)}", reason)]
+        return [
+            verdict(change, Severity.REPLACED, f"{claim_size(change.before)} -> {claim_size(change.after)}", reason)
+        ]
     if new > old:
         reason = "grows in place where the storage class allows it, and not back"
-        return [verdict(change, Severity.LIVE, f"{_size(change.before)} -> {_size(change.after)}", reason)]
+        return [verdict(change, Severity.LIVE, f"{claim_size(change.before)} -> {claim_size(change.after)}", reason)]
     return [verdict(change, Severity.LIVE, "changed in place", "size and class stay")]
 
 
-def _size(body: Mapping[str, Any]) -> str:
+def claim_size(body: Mapping[str, Any]) -> str:
+    """What a claim, or a template of one, asks for, such as `50Gi`; `?` where it asks for nothing."""
     return str((((body.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage", "?"))
 
 
-def _bytes(size: str) -> float:
+def bytes_of(size: str) -> float:
+    """Bytes of a claim's size; 0 for what is none."""
     match = re.fullmatch(r"([\d.]+)(Ki|Mi|Gi|Ti|)", size)
     return float(match[1]) * _UNITS[match[2]] if match else 0.0
 
