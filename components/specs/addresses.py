@@ -20,7 +20,8 @@ class AddressesSpec(Spec):
     and announces them to the routers of `bgp`; `metallb_l2`: this program installs MetalLB, which answers ARP on
     another pod network; `external`: the cluster assigns them."""
     pool: tuple[str, ...] = Field(default=())
-    """Addresses that nothing else has, such as `10.5.0.100-10.5.0.109`, a subnet, or a single one."""
+    """Addresses that nothing else has and no DHCP server hands out, such as `10.5.0.100-10.5.0.109`, a subnet, or a
+    single one."""
     bgp: BgpSpec | None = None
     """Routers that learn the addresses; with `cilium_bgp`, and required there."""
 

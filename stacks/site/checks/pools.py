@@ -7,10 +7,11 @@ from typing import Any
 
 from components.specs.gateway import GatewaySpec
 from floor.address_ranges import AddressRange, read_range
-from floor.problems import Problem, shown
+from floor.counts import counted
+from floor.problems import Path, Problem, shown
 from stacks.site.checks.subnets import inner, is_no_sender, no_host, of_nodes, of_services
 from stacks.site.reading.levels import MACHINES, machines_of
-from stacks.site.reading.raw import Address, Network, address, at, host_of, items, mapping
+from stacks.site.reading.raw import Address, Network, address, at, host_of, interface, items, mapping
 
 _POOL = ("addresses", "pool")
 _BY = ("addresses", "announced_by")
@@ -50,18 +51,64 @@ def _range(text: Any) -> AddressRange | None:
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What works for some clients, and not for others."""
-    nodes = of_nodes(mapping(at(values, *MACHINES, "networks")))
-    for index, text in enumerate(items(at(values, *_POOL)) if at(values, *_BY) == "cilium_bgp" else ()):
+    """What works for some clients and not for others, or until another host has the address."""
+    machines = mapping(at(values, *MACHINES))
+    warn = _among_hosts if at(values, *_BY) == "cilium_bgp" else _by_dhcp
+    for index, text in enumerate(items(at(values, *_POOL))):
         block = _range(text)
-        inside = next((subnet for subnet in nodes if block and _whole(subnet).overlaps(block)), None)
-        if inside:
-            yield Problem(
-                path=(*_POOL, str(index)),
-                what=f"lies in networks.nodes ({inside}), whose hosts ask for it by ARP, and by BGP none answers them",
-                got=str(block),
-                fix="choose addresses outside of it, which routers alone know",
-            )
+        if block is not None:
+            yield from warn(machines, block, (*_POOL, str(index)))
+
+
+def _among_hosts(machines: Mapping[str, Any], block: AddressRange, path: Path) -> Iterator[Problem]:
+    """Hosts of a subnet ask each other by ARP, whatever routers know."""
+    named = [("networks.nodes", subnet) for subnet in of_nodes(mapping(machines.get("networks")))]
+    named += [(f"the subnet of {link} of {name}", subnet) for name, link, subnet, _ in _linked(machines)]
+    inside = next(((where, subnet) for where, subnet in named if _whole(subnet).overlaps(block)), None)
+    if inside:
+        where, subnet = inside
+        yield Problem(
+            path=path,
+            what=f"lies in {where} ({subnet}), whose hosts ask for it by ARP, and by BGP none answers them",
+            got=str(block),
+            fix="choose addresses outside of it, which routers alone know",
+        )
+
+
+def _by_dhcp(machines: Mapping[str, Any], block: AddressRange, path: Path) -> Iterator[Problem]:
+    """A subnet whose machines ask for addresses has a server that hands them out, to other hosts as well."""
+    asking = [(name, subnet) for name, _, subnet, dhcp in _linked(machines) if dhcp and _whole(subnet).overlaps(block)]
+    if asking:
+        (first, subnet), others = asking[0], len({name for name, _ in asking}) - 1
+        more = f" and {counted(others, 'other machine')}" if others else ""
+        yield Problem(
+            path=path,
+            what=f"lies in {subnet}, where {first}{more} get addresses by DHCP: another host may be given one of these",
+            got=str(block),
+            fix="keep them out of what that server hands out; a machine whose links are named without dhcp, one of "
+            "them with node_address, asks no server",
+        )
+
+
+def _linked(machines: Mapping[str, Any]) -> Iterator[tuple[str, str, Network, bool]]:
+    """Machine, link, a subnet that it is in, and whether it asks for an address by DHCP there.
+
+    Talos asks on all links of a machine whose links are not named.
+    """
+    nodes = of_nodes(mapping(machines.get("networks")))
+    for machine in machines_of(machines):
+        ip, links = address(machine.keys.get("address")), list(machine.links())
+        own = [subnet for subnet in nodes if ip is not None and ip in subnet]
+        carried = any(link.get("node_address") is True for *_, link in links)
+        for _, name, link in [] if machine.dead else links or [("", "a link", {"dhcp": True})]:
+            dhcp = link.get("dhcp") is True
+            reached = [interface(text) for text in items(link.get("addresses"))]
+            if link.get("node_address") is True or (dhcp and not carried):
+                reached += own
+            # Talos asks for IPv4 addresses alone.
+            for subnet in reached:
+                if subnet is not None:
+                    yield machine.name, name, subnet, dhcp and subnet.version == 4
 
 
 def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]], fix: str) -> Iterator[Problem]:

@@ -199,3 +199,10 @@ def test_a_pool_among_the_nodes_is_a_warning() -> None:
     texts = [f"{problem.key}: {problem.what}" for problem in warned]
     assert any(text.startswith("addresses.pool.0: lies in networks.nodes (10.5.0.0/24)") for text in texts)
     assert not any("addresses.pool" in problem.key for problem in site().warnings)
+
+
+def test_a_pool_among_the_hosts_of_another_link_is_a_warning() -> None:
+    warned = site({"addresses.pool": ["10.30.0.100-10.30.0.109"], "gateway.address": None}).warnings
+    texts = [f"{problem.key}: {problem.what}" for problem in warned]
+    begins = "addresses.pool.0: lies in the subnet of bond0.30 of hgx-1 (10.30.0.0/24), whose hosts ask for it by ARP"
+    assert any(text.startswith(begins) for text in texts)

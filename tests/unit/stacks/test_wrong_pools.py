@@ -10,7 +10,7 @@ from floor.address_ranges import read_range
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
 
@@ -103,6 +103,50 @@ def test_the_pool_of_metallb_is_compared_too() -> None:
     assert plan_values(changed(prod(), external | {"gateway.external_traffic_policy": "Local"}), "site.yaml")
     with pytest.raises(SiteError, match=r"addresses\.pool\.0: .*the VIP has 10\.5\.0\.10"):
         plan_values(changed(prod(), external | pool("10.5.0.10")), "site.yaml")
+
+
+def warned(change: dict[str, Any]) -> list[str]:
+    plan = plan_values(changed(prod(), change), "site.yaml")
+    return [problem.text("site.yaml") for problem in plan.warnings if problem.key.startswith(POOL)]
+
+
+def without_links() -> dict[str, Any]:
+    """The site, whose machines have links that are not named, as where Talos asks for addresses by itself."""
+    values = prod()
+    machines = values["cluster"]["machines"]
+    for level in (machines, *machines["roles"].values(), *machines["nodes"].values()):
+        for key in ("links", "bonds", "vlans", "ethernet", "link_aliases"):
+            level.pop(key, None)
+    return values
+
+
+@pytest.mark.parametrize("system", ["cilium_l2", "metallb_l2"])
+def test_a_pool_where_machines_get_addresses_by_dhcp_is_a_warning(system: str) -> None:
+    change: dict[str, Any] = {"addresses.announced_by": system}
+    change |= {"cluster.machines.cni": "external"} if system == "metallb_l2" else {}
+    plan = plan_values(changed(without_links(), change), "site.yaml")
+    (warning,) = [problem for problem in plan.warnings if problem.key.startswith(POOL)]
+    assert warning.key == f"{POOL}.0"
+    assert (
+        "lies in 10.5.0.0/24, where cp-1 and 8 other machines get addresses by DHCP: another host may be"
+        in warning.what
+    )
+    assert "keep them out of what that server hands out" in warning.fix
+    assert warned(change) == []
+
+
+def test_a_pool_beside_a_link_that_asks_for_an_address_is_a_warning() -> None:
+    storage = {f"{M}.nodes.hgx-2.vlans": {"bond0.30": {"addresses": ["10.30.0.22/24"], "dhcp": True}}}
+    (text,) = warned(storage | pool("10.5.0.100", "10.30.0.100-10.30.0.109"))
+    assert f"{POOL}.1: lies in 10.30.0.0/24, where hgx-2 get" in text
+    assert warned(storage | pool("10.5.0.100")) == []
+    assert warned(pool("10.5.0.100", "10.30.0.100-10.30.0.109")) == []
+
+
+def test_a_dead_machine_asks_no_server() -> None:
+    dead = {f"{M}.nodes.hgx-2.vlans": {"bond0.30": {"addresses": ["10.30.0.22/24"], "dhcp": True}}}
+    models = {f"{M}.nodes.hgx-2.dead": True, "models.glm-5-1.server.replicas": 1}
+    assert warned(dead | models | pool("10.5.0.100", "10.30.0.100-10.30.0.109")) == []
 
 
 def test_an_existing_cluster_announces_its_own() -> None:
