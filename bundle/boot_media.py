@@ -21,6 +21,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _INSTEAD = "leave boot media out: --boot-media none"
 # A factory builds an image when it is first asked for it, and sends nothing until then.
 _SILENCE_S = 600.0
+# What the name of a sum's file adds to that of its medium.
+_SUM = ".sha256"
 
 
 def folder_of(image: FactoryImage) -> str:
@@ -34,6 +36,7 @@ def bring_boot_media(
     """sha256 in hex of each file, by its path in the folder. Raises BundleError.
 
     The factory has no sums of them, so each gets a file `NAME.sha256` beside it; one that is as that file has it stays.
+    What an earlier call brought and nothing wants now is removed.
     """
     digests = dict[str, str]()
     for image in images:
@@ -45,7 +48,17 @@ def bring_boot_media(
             note(f"{folder.name}: {address}")
             _bring(address, folder / path)
         digests |= {path: _sum_of(folder / path) for path in wanted}
+    for beside in sorted(folder.rglob(f"*{_SUM}")):
+        file = beside.with_name(beside.name.removesuffix(_SUM))
+        if str(file.relative_to(folder)) not in digests:
+            file.unlink(missing_ok=True)
+            beside.unlink()
     return digests
+
+
+def with_sums(paths: Iterable[str]) -> set[str]:
+    """The files of boot media, and those beside them."""
+    return {name for path in paths for name in (path, f"{path}{_SUM}")}
 
 
 def _addresses(image: FactoryImage, kind: Kind) -> tuple[str, ...]:
@@ -86,7 +99,7 @@ def _download(address: str, file: Path) -> None:
 
 
 def _sum_file(file: Path) -> Path:
-    return file.with_name(f"{file.name}.sha256")
+    return file.with_name(f"{file.name}{_SUM}")
 
 
 def _sum_of(file: Path) -> str:

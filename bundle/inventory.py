@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bundle.boot_media import folder_of
+from bundle.boot_media import folder_of, with_sums
 from bundle.errors import BundleError
 from bundle.image_folder import ImageFolder
 from bundle.locked_weights import differences
@@ -171,6 +171,8 @@ def spoiled(
     yield from _unlisted(folder, PROGRAMS, programs)
     note(f"{BOOT}: {len(inventory.boot_media)}")
     yield from _differing(folder, BOOT, inventory.boot_media)
+    # A person or a web server takes them from there.
+    yield from _unlisted(folder, BOOT, with_sums(inventory.boot_media))
     # Also those of a lock that is another now, or is gone.
     known = [package for package in supplies.packages if inventory.packages.get(package.name) == package.version]
     yield from wheel_problems(known, folder / WHEELS)

@@ -28,6 +28,8 @@ class FactoryImage:
     """Whether machines of it have NVSwitches, which need the fabric manager."""
     installer: ImageReference
     """With the locked digest, if there is one."""
+    machines: tuple[str, ...] = ()
+    """That have it, sorted, as `berlin/hgx-1`."""
 
 
 def make_known(

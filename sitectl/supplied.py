@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -199,17 +199,23 @@ def _supplies(
         unlocked_weights=tuple(sorted(unlocked)),
         talos=pins.talos if nodes else None,
         extensions=tuple(sorted({name for node in nodes for name in node.schematic.extensions})),
-        factory_images=tuple(_factory_images(plans.values(), lock)),
+        factory_images=tuple(_factory_images(plans, lock)),
     )
 
 
-def _factory_images(plans: Iterable[SitePlan], lock: ImageLock) -> Iterator[FactoryImage]:
+def _factory_images(plans: Mapping[str, SitePlan], lock: ImageLock) -> Iterator[FactoryImage]:
     """Each once, of all machines that have it."""
-    machines = [plan.machines for plan in plans if plan.machines]
+    machines = {site: plan.machines for site, plan in plans.items() if plan.machines}
     nodes = {
-        (cluster.machines.image_factory, node.image): (cluster, node) for cluster in machines for node in cluster.nodes
+        (cluster.machines.image_factory, node.image): (cluster, node)
+        for cluster in machines.values()
+        for node in cluster.nodes
     }
-    with_switches = {node.image for cluster in machines for node in cluster.nodes if node.spec.role == "hgx"}
+    with_switches = {node.image for cluster in machines.values() for node in cluster.nodes if node.spec.role == "hgx"}
+    users = defaultdict[tuple[str, str], list[str]](list)
+    for site, cluster in machines.items():
+        for node in cluster.nodes:
+            users[cluster.machines.image_factory, node.image].append(f"{site}/{node.name}")
     for (factory, image), (cluster, node) in sorted(nodes.items(), key=lambda item: item[0]):
         yield FactoryImage(
             factory=factory,
@@ -217,6 +223,7 @@ def _factory_images(plans: Iterable[SitePlan], lock: ImageLock) -> Iterator[Fact
             talos=cluster.versions.talos,
             nvswitch=image in with_switches,
             installer=image_reference(lock.pinned(image) or image),
+            machines=tuple(sorted(users[factory, image])),
         )
 
 

@@ -25,6 +25,9 @@ Needs no network. What --for prints is commands for a shell, which ends at the f
 digest is not in images.lock yet: python -m sitectl bundle lock
 """
 
+# Of a schematic; --json has all.
+_MOST_MACHINES = 8
+
 
 @click.command(cls=Command, epilog=MORE)
 @sites_argument
@@ -68,8 +71,17 @@ def _lines(supplies: Supplies, digests: dict[str, str]) -> list[str]:
     lines.append(f"programs: {', '.join(COMMANDS)}; plugins of pulumi: {', '.join(plugins) or 'none'}")
     if supplies.talos:
         lines.append(f"Talos {supplies.talos}; in the installers: {', '.join(supplies.extensions) or 'no extension'}")
-    lines += [f"  schematic {image.schematic.id}   {image.factory}" for image in supplies.factory_images]
+    lines += [
+        f"  schematic {image.schematic.id}   {image.factory}   {_some(image.machines)}"
+        for image in supplies.factory_images
+    ]
     return lines
+
+
+def _some(machines: tuple[str, ...]) -> str:
+    """The first machines of a schematic: a site may have hundreds."""
+    more = len(machines) - _MOST_MACHINES
+    return ", ".join(machines[:_MOST_MACHINES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _record(supplies: Supplies) -> dict[str, object]:
@@ -98,5 +110,8 @@ def _record(supplies: Supplies) -> dict[str, object]:
         "packages": {package.name: package.version for package in supplies.packages},
         "talos": supplies.talos,
         "extensions": list(supplies.extensions),
-        "schematics": [{"id": image.schematic.id, "factory": image.factory} for image in supplies.factory_images],
+        "schematics": [
+            {"id": image.schematic.id, "factory": image.factory, "machines": list(image.machines)}
+            for image in supplies.factory_images
+        ],
     }

@@ -18,8 +18,9 @@ from sitectl.supplied import chart_digests, require_locked, supplied
 MORE = """\
 Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,
 requirements.lock and the locks of weights of this checkout; then whether the sites that it was packed for need more
-than it has. Weights and packages that no lock lists are refused. Programs and boot media are in no lock:
-bundle.json alone lists them, so compare its sha256 with the one that `pack` printed before you use them.
+than it has. Weights and packages that no lock lists are refused, and programs and files below boot/ that bundle.json
+does not list. Programs and boot media are in no lock: bundle.json alone lists them, so compare its sha256 with the one
+that `pack` printed before you use them.
 
 \b
   python -m sitectl bundle verify /media/disk/berlin
@@ -42,7 +43,7 @@ def command(context: CommandContext, *, folder: Path) -> int:
         raise SitectlError(
             "\n  ".join([f"{folder}: {counted(len(wrong), 'thing')} not as locked", *wrong]),
             fix=f"sitectl bundle pack {' '.join(inventory.sites)} --out {folder}, on a machine with a network: it "
-            "fetches these alone",
+            f"fetches these alone; remove by hand what {FILE} does not list",
             status=Exit.REFUSED,
         )
     digest = sha256_of(folder / FILE)

@@ -230,6 +230,20 @@ def test_programs_are_compared_and_no_other_file_is_among_them(
     assert compared(tmp_path, *bundle)[0] == "programs/bin/helm: missing"
 
 
+def test_no_file_that_the_inventory_does_not_list_is_among_boot_media(
+    tmp_path: Path, bundle: tuple[Inventory, Supplies]
+) -> None:
+    """But for the sum beside each, which `pack` writes."""
+    (tmp_path / BOOT / "a" / "v1" / "metal-amd64.iso.sha256").write_text("a sum")
+    assert compared(tmp_path, *bundle) == []
+    (tmp_path / BOOT / "a" / "v0").symlink_to("/usr/bin")
+    (tmp_path / BOOT / "b.iso").write_text("an image")
+    (tmp_path / BOOT / "b.iso.sha256").write_text("its sum")
+    assert compared(tmp_path, *bundle) == [
+        f"boot/{path}: no file that bundle.json lists" for path in ("a/v0", "b.iso", "b.iso.sha256")
+    ]
+
+
 def test_boot_media_are_compared(tmp_path: Path, bundle: tuple[Inventory, Supplies]) -> None:
     (tmp_path / BOOT / "a" / "v1" / "metal-amd64.iso").write_text("another")
     (wrong,) = compared(tmp_path, *bundle)

@@ -77,7 +77,14 @@ def test_the_list_has_what_machines_charts_and_pods_run(project: Path) -> None:
     assert f"longhorn-{PINS.charts.longhorn.version}.tgz" in [row["file"] for row in rows["charts"]]
     assert [row["bytes"] for row in rows["weights"]] == [None, None]
     assert "siderolabs/iscsi-tools" in rows["extensions"]
-    assert "   no digest   " in run(project, "bundle", "list", "prod").out
+    text = run(project, "bundle", "list", "prod").out
+    assert "   no digest   " in text
+    machines = {row["id"]: row["machines"] for row in rows["schematics"]}
+    assert sorted(name for names in machines.values() for name in names) == sorted(
+        f"prod/{name}" for name in ("cp-1", "cp-2", "cp-3", "hgx-1", "hgx-2", "hgx-3", "hgx-4", "infra-1", "infra-2")
+    )
+    hgx = next(key for key, names in machines.items() if "prod/hgx-1" in names)
+    assert f"  schematic {hgx}   https://factory.talos.dev   prod/hgx-1, prod/hgx-2, prod/hgx-3, prod/hgx-4\n" in text
 
 
 def test_the_pages_commands_list_what_a_site_takes(locked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
