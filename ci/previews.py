@@ -58,7 +58,7 @@ def command(
             place_kubeconfig(project, site, file, environment)
             preview = engine.preview(project, site, refresh=refresh)
             preview["proofs"] = texts_of_file(file)
-            preview["warnings"] = warned.of_file(file, project)
+            preview["warnings"] = warned.of_file(file, project, preview)
             preview["headroom"] = headroom.of_file(project, file, base)
             if refresh:
                 preview["foreign"] = live_objects.records(project, site, file, preview)

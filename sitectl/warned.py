@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from floor.problems import Problem, SiteError
-from sitectl import checkout
+from sitectl import checkout, weights_room
+from sitectl.changes import of_preview
 from stacks.plan.site_plan import SitePlan, plan_file
 
 
@@ -37,10 +38,13 @@ def records(problems: Iterable[Problem], origin: str, project: Path) -> list[dic
     ]
 
 
-def of_file(file: Path, project: Path) -> list[str]:
-    """Warnings of a stack file, one text each; none of one that is not valid, which the engine reports."""
+def of_file(file: Path, project: Path, preview: Mapping[str, Any]) -> list[str]:
+    """Warnings of a stack file and of what its preview changes, one text each; none of a file that is not valid, which
+    the engine reports."""
     try:
         plan = plan_file(file)
     except SiteError:
         return []
-    return [checkout.relative(warning.text(plan.file), project) for warning in plan.warnings]
+    changed = of_preview(preview) if "steps" in preview else []
+    warnings = [*plan.warnings, *weights_room.problems(plan, changed)]
+    return [checkout.relative(warning.text(plan.file), project) for warning in warnings]

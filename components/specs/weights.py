@@ -93,8 +93,9 @@ class WeightsSpec(Spec):
     a mirror, bucket or registry with a certificate of the site needs one."""
     revisions: int = Field(default=1, ge=1, le=16)
     """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
-    with 1 there must be other room for it; with 2 there is. With 3, an earlier one stays to go back to, and so on.
-    Earlier ones go when all servers run on the new one. Volumes grow by this, and never shrink."""
+    with 1 there must be other room for it, or the Job ends, which `sitectl plan` warns of; with 2 there is. With 3, an
+    earlier one stays to go back to, and so on. Earlier ones go when all servers run on the new one. Volumes grow by
+    this, and never shrink."""
     simulated: Literal["nothing", "bring"] = "nothing"
     """Whether the weights of simulated models are brought, checked and mounted as well, for a trial of the way they
     take. The simulator reads none of them."""

@@ -78,7 +78,7 @@ def command(
         with context.progress.layer(f"preview {site}"):
             preview = engine.preview(context.project, site, refresh=refresh, config_file=config_file)
         preview["proofs"] = proofs.texts_of_file(file)
-        preview["warnings"] = warned.of_file(file, context.project)
+        preview["warnings"] = warned.of_file(file, context.project, preview)
         preview["headroom"] = headroom.of_file(context.project, file, since)
         if refresh:
             preview["foreign"] = live_objects.records(context.project, site, file, preview)
