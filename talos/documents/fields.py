@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from floor.durations import is_duration
 from talos.documents import checks
 from talos.documents.cel import condition
 from talos.documents.checks import Check, Fault, expect
@@ -22,7 +23,6 @@ FILE = Path(__file__).parent / "fields.yaml"
 _PART = "part/"
 _ANY_NAME = "*"
 _IN_ANY_CASE = ("apiVersion", "kind")
-_DURATION = re.compile(r"\+?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|\+?0", re.ASCII)
 _MODES = 0o7777
 _WHOLE_DISK = 100
 # What go-humanize reads, in any case: a prefix with or without its i and B.
@@ -112,9 +112,7 @@ _KINDS: Mapping[str, Check] = {
         "file permissions as a decimal number, such as 420 for 0o644",
         "write 420 for 0o644, 384 for 0o600, 493 for 0o755",
     ),
-    "duration": _form(
-        lambda value: value == 0 or _DURATION.fullmatch(value) is not None, "a time with its unit, such as 30s or 1m30s"
-    ),
+    "duration": _form(lambda value: value == 0 or is_duration(value), "a time with its unit, such as 30s or 1m30s"),
     "subnet": _form(_is_subnet, "a subnet such as 10.5.0.0/24"),
     "address": _form(_is_address, "an address such as 10.5.0.11"),
     "address_port": _form(_is_address_port, "an address and a port such as 10.5.0.11:51820"),

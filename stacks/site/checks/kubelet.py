@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from floor.durations import is_duration, seconds_of
 from floor.problems import Path, Problem, nearest, shown
 from stacks.facts import kubelet_fields
 from stacks.facts.kubelet_fields import Kind
@@ -17,9 +18,6 @@ from stacks.site.reading.raw import at, mapping, matching, number
 _ENVELOPE = frozenset({"apiVersion", "kind"})
 _QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
-_DURATION = re.compile(r"[+-]?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0)")
-_STEP = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _RESERVED = ("cpu", "memory", "ephemeral-storage", "pid")
 _SIGNALS = (
     "memory.available",
@@ -48,7 +46,7 @@ def _is_switch(value: Any) -> bool:
 
 
 def _is_duration(value: Any) -> bool:
-    return isinstance(value, str) and _DURATION.fullmatch(value) is not None and not value.startswith("-")
+    return isinstance(value, str) and is_duration(value)
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -292,6 +290,4 @@ def _of_pairs(machine: SiteMachine, wrong: set[str]) -> Iterator[Problem]:
 
 def _amount(value: Any) -> float:
     """A number, or the seconds of a duration."""
-    if isinstance(value, str):
-        return sum(float(count) * _SECONDS[unit] for count, unit in _STEP.findall(value))
-    return float(value)
+    return seconds_of(value) if isinstance(value, str) else float(value)

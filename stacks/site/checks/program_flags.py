@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from floor.durations import DURATION
 from floor.problems import Path, Problem, nearest, shown
 from stacks.facts import feature_gates, program_flags
 from stacks.facts.program_flags import Kind, Program
@@ -20,17 +21,16 @@ _PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "proxy": (("cluster", "proxy"), "kube-proxy"),
     "etcd": (("cluster", "etcd"), "etcd"),
 }
-# As Go reads them: strconv.ParseBool, ParseInt with any base, ParseFloat and time.ParseDuration.
+# As Go reads them: strconv.ParseBool, ParseInt with any base, and ParseFloat.
 _ON = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _SWITCHES = _ON | {"0", "f", "F", "FALSE", "false", "False"}
 _INTEGER = re.compile(r"[+-]?[0-9][0-9A-Fa-fxXoObB_]*")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DURATION = re.compile(r"[+-]?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0)")
 _FORMS: Mapping[Kind, tuple[re.Pattern[str], str, str]] = {
     "switch": (re.compile("|".join(_SWITCHES)), "true or false", "true"),
     "integer": (_INTEGER, "a whole number", "1"),
     "number": (_NUMBER, "a number", "1"),
-    "duration": (_DURATION, "a time with its unit, such as 30s or 5m", "30s"),
+    "duration": (DURATION, "a time with its unit, such as 30s or 5m", "30s"),
 }
 _GATE = re.compile(r"(?:kube:)?([^=:]+)=(.*)")
 
