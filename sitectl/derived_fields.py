@@ -11,19 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components.specs.inference_pool import picked_model
 from policy.model import Resource
 from sitectl.proofs import setting_record
+from sitectl.verdicts.model import own_name, stated_model
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.site_plan import SitePlan
 
 
-def model_of(resource: Resource, plan: SitePlan) -> str:
-    """The model that an object belongs to; empty for what all of them share."""
-    meta: Mapping[str, Any] = resource.body.get("metadata") or {}
-    labels: Mapping[str, Any] = meta.get("labels") or {}
-    named = str(labels.get("app.kubernetes.io/instance") or picked_model(str(meta.get("name", ""))))
+def planned_model(resource: Resource, plan: SitePlan) -> str:
+    """The site's model that an object belongs to; empty for what all of them share."""
+    named = stated_model(resource.body) or own_name(resource.body)
     return named if named in plan.models else ""
 
 
@@ -45,7 +43,7 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
 
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.
     """
-    model = model_of(resource, plan)
+    model = planned_model(resource, plan)
     settings = plan.models[model].stable.settings if model else {}
     records = []
     for shown, keys, text in _leaves(path, value) if model else ():

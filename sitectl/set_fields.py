@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.model import Resource
-from sitectl.derived_fields import model_of
+from sitectl.derived_fields import planned_model
 from stacks.plan.site_plan import SitePlan
 
 _CONTAINER = r"spec\.template\.spec\.containers\.\d+\.resources"
@@ -172,7 +172,7 @@ def _names(resource: Resource, plan: SitePlan) -> dict[str, str]:
     tier, _, rest = own.partition(".")
     if tier in plan.site.tiers and rest in plan.models:
         return {"own": own, "tier": tier, "model": rest}
-    return {"own": own, "tier": "", "model": model_of(resource, plan)}
+    return {"own": own, "tier": "", "model": planned_model(resource, plan)}
 
 
 def _is_of(row: KeyOfField, names: Mapping[str, str]) -> bool:

@@ -76,11 +76,17 @@ _OF_A_MODEL = ("AIGatewayRoute", "InferencePool")
 
 def model_of(change: Change) -> str:
     """The model that a resource belongs to; empty for what all of them share."""
-    meta: Mapping[str, Any] = change.body.get("metadata") or {}
-    own = str(meta.get("name", ""))
-    instance = str((meta.get("labels") or {}).get("app.kubernetes.io/instance", ""))
-    if instance:
-        return instance
-    if (picked := picked_model(own)) != own:
-        return picked
-    return own if change.kind in _OF_A_MODEL else ""
+    return stated_model(change.body) or (own_name(change.body) if change.kind in _OF_A_MODEL else "")
+
+
+def stated_model(body: Mapping[str, Any]) -> str:
+    """The model that an object names by its label, or as its picker's; empty where it names none."""
+    labels = (body.get("metadata") or {}).get("labels") or {}
+    own = own_name(body)
+    picked = picked_model(own)
+    return str(labels.get("app.kubernetes.io/instance") or (picked if picked != own else ""))
+
+
+def own_name(body: Mapping[str, Any]) -> str:
+    """Of an object; empty where it has none."""
+    return str((body.get("metadata") or {}).get("name", ""))
