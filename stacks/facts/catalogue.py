@@ -189,6 +189,23 @@ class Quantisation(Record):
     """Parts of the model with this storage."""
 
 
+class VisionTower(Record):
+    """What sees pictures; when the engine starts, it runs as many of the largest ones as a step has room for."""
+
+    patches: int = Field(gt=0)
+    """Patches of the largest picture."""
+    tokens: int = Field(gt=0)
+    """Vectors that the text model gets of it."""
+    pixels: int = Field(gt=0)
+    """Values of a patch: its pixels, times colours and frames."""
+    hidden: int = Field(gt=0)
+    """Elements of a patch's vector (hidden_size of vision_config)."""
+    width: int = Field(gt=0)
+    """Elements of a patch in the inner layer (intermediate_size of vision_config)."""
+    matrices: int = Field(default=2, ge=2, le=3)
+    """3 with a gate (SwiGLU), 2 without."""
+
+
 class Published(Record):
     """The maker's figures, to compare the derived figures with."""
 
@@ -242,6 +259,8 @@ class CatalogueModel(Record):
     """Layers for speculative decoding that are in the files and not loaded by default (num_nextn_predict_layers)."""
     vision_parameters: float = Field(default=0, ge=0)
     """Parameters of a vision tower and of what joins it to the model, from its vision_config; stored as bfloat16."""
+    vision_tower: VisionTower | None = None
+    """Size of the vision tower and of its largest picture; without it, what pictures take at a start is not counted."""
     quantisation: Quantisation = Field(default_factory=Quantisation)
     """How the published weights are stored."""
     max_context_tokens: int = Field(gt=0)

@@ -14,7 +14,7 @@ from floor.reading.files import UnreadableError, text_of
 from stacks.facts.catalogue import CatalogueModel
 from stacks.importing.geometry import NotUnderstoodError, Section, geometry
 from stacks.importing.quantising import quantisation
-from stacks.importing.vision import vision_parameters
+from stacks.importing.vision import vision_parameters, vision_tower
 from stacks.proof.weights import parameters
 
 # Derived and published parameters may differ by norms, biases and a vision tower; by more, something was misread.
@@ -36,6 +36,7 @@ def catalogue_file(config: Mapping[str, Any], meta: Section, nvidia: Mapping[str
     shape = geometry(config, ignored=ignored)
     if tower := vision_parameters(config, ignored=ignored):
         shape["vision_parameters"] = tower
+        shape["vision_tower"] = vision_tower(config, ignored=ignored)
     content = {
         **more,
         **shape,

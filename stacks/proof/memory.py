@@ -70,7 +70,7 @@ class Reserve(NamedTuple):
     context: float
     """CUDA context and the collectives' buffers."""
     step: float
-    """Activations of the largest step, or the logits of the largest batch and what sampling makes of them."""
+    """Activations of the largest step, the logits of the largest batch and what sampling makes of them, or pictures."""
     workspace: float
     """Buffers that kernels keep: of routed experts, of sparse attention."""
     graphs: float
@@ -104,13 +104,21 @@ class Footprint:
     """What the engine takes for graphs besides, for each token of a step."""
     width: int = 1
     """Tokens of a sequence in a step; each of them gives logits."""
+    picture: float = 0.0
+    """The largest picture in a vision tower."""
+    picture_tokens: int = 0
+    """What a step gets of it; 0 for models that see no pictures, and where the catalogue has no tower."""
 
     def reserve(self, *, sequences: int, batched_tokens: int) -> Reserve:
         """For so many sequences of a scheduler and so many tokens of a step."""
         sampled = sequences * self.width
+        pictures = max(1, batched_tokens // self.picture_tokens) if self.picture_tokens else 0
+        # Their vectors stay while the step runs.
+        seen = pictures * self.picture_tokens * self.output
+        text = max(batched_tokens * self.layer, batched_tokens * self.output + sampled * self.logits)
         return Reserve(
             context=self.context,
-            step=max(batched_tokens * self.layer, batched_tokens * self.output + sampled * self.logits),
+            step=max(pictures * self.picture, seen + text),
             workspace=max(batched_tokens * self.routed, self.sparse) + self.scores,
             graphs=graph_sizes(min(2 * sampled, batched_tokens)) * self.graph + batched_tokens * self.transient,
         )
@@ -143,7 +151,18 @@ def footprint_of(
         graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
         transient=_graph_values(model, layout) if engine is None or engine >= _GRAPH_VALUES_SINCE else 0.0,
         width=speculation.width if speculation else 1,
+        picture=_picture_bytes(model.vision_tower) if model.vision_tower else 0.0,
+        picture_tokens=model.vision_tower.tokens if model.vision_tower else 0,
     )
+
+
+def _picture_bytes(tower: catalogue.VisionTower) -> float:
+    """The largest picture in the widest place of a vision tower: the activation function of a feed-forward block.
+
+    There are then its pixels, positions, vectors, their norms, and the inner vectors before and after; whole on each
+    rank, as the weights are. Source: vLLM 0.32 models/qwen3_vl.py, worker/gpu_model_runner.py (profile_run).
+    """
+    return 2.0 * tower.patches * (tower.pixels + 3 * tower.hidden + tower.matrices * tower.width)
 
 
 def _graph_values(model: CatalogueModel, layout: Layout) -> float:

@@ -153,5 +153,6 @@ def drafter(model: CatalogueModel, speculation: Speculation | None, layers: int 
             "feed_forward": {"draft": feed_forward.model_copy(update=count)},
             "draft_layers": 0,
             "vision_parameters": 0.0,
+            "vision_tower": None,
         }
     )

@@ -58,6 +58,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("output=2.0 * model.hidden", "output=0.0"),
         ("routed=2 * layout.data * ", "routed=2 * "),
         ("batched_tokens * self.routed, self.sparse) + self.scores", "batched_tokens * self.routed, self.sparse)"),
+        ("max(pictures * self.picture, seen + text)", "seen + text"),
+        ("self.picture, seen + text", "self.picture, text"),
+        ("max(1, batched_tokens // self.picture_tokens)", "1"),
+        ("3 * tower.hidden + tower.matrices * tower.width", "3 * tower.hidden"),
         ("return room - _ROOM_MARGIN", "return room + _ROOM_MARGIN"),
     ),
     *_of(

@@ -43,6 +43,7 @@ def test_every_fact_was_looked_up_somewhere_or_says_that_it_was_not(name: str) -
     for key in ("revision", "engine_version"):
         assert bool(getattr(model, key)) != model.sources[key].startswith("not looked up: "), key
     assert not model.vision_parameters or "stacks/importing/vision.py" in model.sources["vision_parameters"]
+    assert bool(model.vision_parameters) == bool(model.vision_tower) == bool(model.sources.get("vision_tower"))
     assert model.published.source
     # What looked up says is an address, a repository at a commit, or where the text was searched for.
     assert "general knowledge" not in model.sources["licence"] or "not looked up" in model.sources["licence"]

@@ -69,6 +69,34 @@ def test_a_published_log_of_gpt_oss() -> None:
     assert counted == 36_864 * (131_072 + 127 + 1024 + 1 + BLOCK_TOKENS)
 
 
+def test_the_largest_picture_is_in_what_a_start_measures() -> None:
+    """Of two public starts with this tower (0.17), 4 and 8 sequences: 2.0 GiB, 0.1 to 0.5 of it context."""
+    for sequences, tokens in ((4, 4096), (8, 6144)):
+        reserve = reserve_of(
+            catalogue.load("qwen3.5-122b-a10b"), ONE, sequences=sequences, batched_tokens=tokens, engine=(0, 17)
+        )
+        assert 1.5 <= reserve.step / GIB <= 1.9
+
+
+def test_as_many_pictures_are_seen_at_once_as_a_step_has_room_for() -> None:
+    """16 of Gemma 3 in 4,096 tokens; of a picture with more vectors than a step has tokens, one."""
+    for name, tokens, times in (("gemma-3-27b", 4096, 2), ("mistral-small-3.2-24b", 4096, 2), ("kimi-k2.5", 2048, 1)):
+        fewer, more = (
+            reserve_of(catalogue.load(name), Layout(tensor=8), sequences=1, batched_tokens=size).step
+            for size in (tokens, 2 * tokens)
+        )
+        assert more == pytest.approx(times * fewer)
+
+
+def test_vectors_of_pictures_stay_while_a_step_runs() -> None:
+    seeing = catalogue.load("gemma-3-27b")
+    blind = seeing.model_copy(update={"vision_tower": None})
+    with_pictures, without = (
+        reserve_of(model, ONE, sequences=1024, batched_tokens=8192).step for model in (seeing, blind)
+    )
+    assert with_pictures - without == 2 * 8192 * 5376
+
+
 def test_a_published_log_of_qwen_next() -> None:
     """Qwen3.5-122B-A10B with an fp8 cache: 21.43 GiB hold 11.79 requests of 131,072 tokens, in blocks of 4,176."""
     cache = cache_of(catalogue.load("qwen3.5-122b-a10b"), ONE, "fp8")
