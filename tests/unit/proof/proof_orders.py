@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.records import read_facts
 from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout
@@ -24,8 +26,15 @@ GENERATING = [
 ]
 
 
+def published_model(name: str) -> CatalogueModel:
+    """Of the catalogue; or one that is in no catalogue, but in published logs."""
+    if name in catalogue.names():
+        return catalogue.load(name)
+    return read_facts(Path(__file__).parent / "published_models" / f"{name}.yaml", CatalogueModel)
+
+
 def order(name: str, gpu: str = "h200-sxm", **more: Any) -> Order:
-    return Order(name=name, model=catalogue.load(name), gpu=gpu, **more)
+    return Order(name=name, model=published_model(name), gpu=gpu, **more)
 
 
 def fixed(prompt: float, answer: float, rate: float = 1.0, hit: float = 0.0) -> Load:
