@@ -13,7 +13,7 @@ from stacks.proof.demand import GAPS, LatencyTarget, Metric, Slo
 from stacks.proof.drafts import why_not_drafted_whole, why_undrafted
 from stacks.proof.front_end import MOST_BUSY_SERVER
 from stacks.proof.layouts import Layout, why_illegal
-from stacks.proof.memory import ENGINE_MAX_SEQS, MEMORY_UTILISATION, Reserve
+from stacks.proof.memory import ENGINE_MAX_SEQS, MEMORY_UTILISATION, Reserve, why_beside
 from stacks.proof.order import Order, why_not_loaded
 from stacks.proof.replica import OneReplica, one_replica
 from stacks.proof.roofline import Roofline
@@ -211,6 +211,8 @@ class Case:
             most = order.hardware.gpus_per_node
             text = f"{layout} is {layout.gpus} GPUs, and a node with {order.gpu} has {most}; a replica is on one node"
             return [Shortcoming(kind="illegal", text=text)]
+        if beside := why_beside(order.hardware, layout):
+            return [Shortcoming(kind="illegal", text=f"{layout} on {order.gpu}: {beside}")]
         if "fp8" not in order.hardware.flops and (order.kv_dtype == "fp8" or order.stored):
             what = "the cache is" if order.kv_dtype == "fp8" else "the weights are"
             return [Shortcoming(kind="precision", text=f"{order.gpu} has no FP8 units, and {what} to be fp8")]

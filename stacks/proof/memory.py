@@ -38,6 +38,9 @@ _COLLECTIVE_BYTES = 1.2 * 2**30
 # The same in logs of 0.18 to 0.20, in which more than the weights, the step and the graphs is missing: 1.9 GiB.
 _LARGER_COLLECTIVE_BYTES = 1.9 * 2**30
 _LARGER_COLLECTIVES = ((0, 18), (0, 21))
+# What a rank of a data-parallel replica has beside the engine's budget, as it is there before the engine counts: its
+# context, and NCCL's buffers of three groups. 2.35 GiB in a study of four L4 (0.29).
+_BESIDE_BYTES = 2.4 * 2**30
 # Of one logit while a batch is sampled: 16-bit and 32-bit logits, probabilities; and, in engines that sort, sorted
 # values and their places, sums and masks. Read off start-up logs of 0.17 to 0.31, and of 0.10 to 0.16.
 _SAMPLER_BYTES = 15
@@ -206,6 +209,20 @@ def graph_sizes(largest: int) -> int:
 def cache_room(gpu: Gpu, weights: float, reserve: Reserve) -> float:
     """Bytes that a GPU with so many bytes of weights has left for caches; negative where the rest is too much."""
     return gpu.memory_bytes * MEMORY_UTILISATION - weights - reserve.total
+
+
+def why_beside(gpu: Gpu, layout: Layout) -> str:
+    """Why a rank finds no room for what it has beside the engine's budget, or nothing.
+
+    Source: vLLM 0.32 v1/worker/gpu_worker.py (init_device), v1/worker/utils.py (request_memory).
+    """
+    left = gpu.memory_bytes * (1 - MEMORY_UTILISATION)
+    if layout.data == 1 or left >= _BESIDE_BYTES:
+        return ""
+    return (
+        f"vLLM may use {MEMORY_UTILISATION:g} of a GPU's memory, and the {left / 1e9:,.1f} GB beside it are fewer than "
+        f"the {_BESIDE_BYTES / 1e9:,.1f} GB that a data-parallel rank's context and collectives take there"
+    )
 
 
 def certain_room(room: float, weights: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MEMORY = ("test_published_memory.py", "test_proof_memory.py")
+_MEMORY = ("test_published_memory.py", "test_published_starts.py", "test_proof_memory.py")
 _LATENCY = ("test_proof_simulated.py", "test_proof_targets.py", "test_proof_serving.py")
 _SEARCH = ("test_proof_searched.py", "test_proof_fit.py", "test_proof_layouts.py", "test_sizing.py")
 _SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
@@ -62,6 +62,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("self.picture, seen + text", "self.picture, text"),
         ("max(1, batched_tokens // self.picture_tokens)", "1"),
         ("3 * tower.hidden + tower.matrices * tower.width", "3 * tower.hidden"),
+        ("_BESIDE_BYTES = 2.4", "_BESIDE_BYTES = 1.6"),
+        ("layout.data == 1 or left", "left"),
         ("return room - _ROOM_MARGIN", "return room + _ROOM_MARGIN"),
     ),
     *_of(

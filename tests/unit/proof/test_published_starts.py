@@ -95,6 +95,22 @@ def test_what_was_refused_does_not_hold(name: str, gpu: str, layout: Layout, set
         assert Case(replace(refused, engine=engine), layout, 1).fit_problems
 
 
+def test_data_parallel_ranks_start_on_no_gpu_that_has_little_beside_the_budget() -> None:
+    """A study of Qwen3-30B-A3B on four L4 (0.29) with 768 sequences at 0.88: out of memory with two data-parallel
+    ranks of two; with four of one 21.74 of 22.03 GiB were in use, 2.35 more than the budget, and 0.92 is 0.88 more.
+    """
+    budget, used, total = 0.88 * 22.03, 22_261 / 1024, 22.03
+    assert used - budget + 0.92 * total > total
+    asked = order("qwen3-30b-a3b-fp8", "l4", max_num_seqs=16, max_num_batched_tokens=2048)
+    for layout in (Layout(tensor=2, data=2, expert_parallel=True), Layout(data=4, expert_parallel=True)):
+        (problem,) = Case(asked, layout, 1).problems
+        assert problem.kind == "illegal"
+        assert "1.9 GB beside it are fewer than the 2.6 GB" in problem.text
+        assert not Case(replace(asked, gpu="l40s"), layout, 1).problems
+    # Four tensor-parallel ranks started.
+    assert not Case(asked, Layout(tensor=4, expert_parallel=True), 1).problems
+
+
 def test_a_pool_has_the_blocks_of_states_that_were_printed() -> None:
     """`max_num_seqs (256) exceeds available Mamba cache blocks (184)`, with 8.82 GiB; a request here holds more."""
     cache = cache_of(published_model("qwen3.8-27b-fp8"), ONE, "bf16")
