@@ -119,8 +119,11 @@ def token_bytes(mixer: Mixer, *, ranks: int, dtype: KvDtype) -> float:
             return 0.0
 
 
-def state_bytes(mixer: Mixer, *, ranks: int) -> float:
-    """Bytes that one layer keeps of a request of any length: float32 state and the 16-bit tail of its convolution."""
+def state_bytes(mixer: Mixer, *, ranks: int, drafted: int = 0) -> float:
+    """Bytes that one layer keeps of a request of any length: float32 state and the 16-bit tail of its convolution.
+
+    The tail is longer by the tokens that are drafted. Source: vLLM 0.32 layers/mamba/mamba_utils.py (num_spec).
+    """
     match mixer:
         case catalogue.DeltaNet():
             state = mixer.value_heads * mixer.key_size * mixer.value_size
@@ -130,7 +133,7 @@ def state_bytes(mixer: Mixer, *, ranks: int) -> float:
             channels = mixer.heads * mixer.head_size + 2 * mixer.groups * mixer.state
         case _:
             return 0.0
-    return (4 * state + 2 * channels * (mixer.convolution - 1)) / ranks
+    return (4 * state + 2 * channels * (mixer.convolution - 1 + drafted)) / ranks
 
 
 def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype, speculation: Speculation | None = None) -> Cache:
@@ -153,11 +156,12 @@ def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype, speculation:
         return Cache(
             block_bytes=math.ceil(block * BLOCK_TOKENS), groups=groups, in_flight_batches=batches, lookahead=lookahead
         )
-    page = _page_bytes(layers, layout, dtype)
+    drafted = speculation.tokens if speculation else 0
+    page = _page_bytes(layers, layout, dtype, drafted)
     size = _group_size([count for _, count in _alike(layers)])
     return Cache(
         block_bytes=math.ceil(size * page),
-        groups=tuple(_groups(layers, size, page, layout, dtype, speculation.tokens if speculation else 0)),
+        groups=tuple(_groups(layers, size, page, layout, dtype, drafted)),
         in_flight_batches=batches,
         lookahead=lookahead,
     )
@@ -175,13 +179,13 @@ def _keeps_all(mixer: Mixer) -> bool:
     return not isinstance(mixer, (catalogue.SlidingAttention, *_STATES))
 
 
-def _page_bytes(layers: list[tuple[Mixer, int]], layout: Layout, dtype: KvDtype) -> float:
+def _page_bytes(layers: list[tuple[Mixer, int]], layout: Layout, dtype: KvDtype, drafted: int) -> float:
     """Bytes of one layer in a block: the largest of all kinds.
 
     A state is one page, and attention's blocks have as many tokens as make theirs at least as large.
     """
     tokens = max((token_bytes(mixer, ranks=layout.tensor, dtype=dtype) for mixer, _ in layers), default=0.0)
-    state = max(state_bytes(mixer, ranks=layout.tensor) for mixer, _ in layers)
+    state = max(state_bytes(mixer, ranks=layout.tensor, drafted=drafted) for mixer, _ in layers)
     if not tokens:
         return state
     return tokens * BLOCK_TOKENS * max(1, math.ceil(state / (tokens * BLOCK_TOKENS)))

@@ -73,6 +73,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("SPARSE_FP8_BYTES = 656", "SPARSE_FP8_BYTES = 576"),
         ("INDEXER_SCALE_BYTES = 4", "INDEXER_SCALE_BYTES = 0"),
         ("_STATE_BLOCKS = 2", "_STATE_BLOCKS = 1"),
+        ("convolution - 1 + drafted", "convolution - 1"),
         ("_UNEVEN = 1.5", "_UNEVEN = 9.0"),
         ("self.window - 1 + in_flight", "self.window"),
         ("/ self.block_tokens) + 1)", "/ self.block_tokens))"),

@@ -11,7 +11,7 @@ import pytest
 from stacks.proof.cache import Cache, KvDtype, cache_of
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout
-from tests.unit.proof.proof_orders import order, published_model
+from tests.unit.proof.proof_orders import drafting, order, published_model
 
 pytestmark = pytest.mark.row("opening 1", "001.18")
 
@@ -50,6 +50,18 @@ def test_a_hybrid_s_pool_holds_the_requests_that_were_printed(
     assert pool / request_blocks(cache, context, states) == pytest.approx(
         held, abs=0.005 + held * (0.005 / room + 1 / pool)
     )
+
+
+def test_a_hybrid_s_pool_holds_the_requests_of_drafted_tokens_that_were_printed() -> None:
+    """Qwen3.6-35B-A3B with 3 tokens of its draft layer (0.22): blocks of 1,072 tokens, 15.66 requests of 200,000 in
+    71.15 GiB. Without drafts a block has 1,056.
+    """
+    model = published_model("qwen3.6-35b-a3b")
+    cache = cache_of(model, ONE, "bf16", drafting("mtp", 3))
+    assert {group.block_tokens for group in cache.groups if not group.blocks} == {1072}
+    assert {group.block_tokens for group in cache_of(model, ONE, "bf16").groups if not group.blocks} == {1056}
+    pool = 71.15 * GIB // cache.block_bytes
+    assert pool / request_blocks(cache, 200_000, 2 + 3) == pytest.approx(15.66, abs=0.01)
 
 
 @pytest.mark.parametrize(
