@@ -29,8 +29,9 @@ MEMORY_UTILISATION = 0.92
 DEFAULT_BATCHED_TOKENS = 8192
 # vLLM's default for --max-num-seqs of a server on large GPUs (engine/arg_utils.py).
 ENGINE_MAX_SEQS = 1024
-# Largest batch of a CUDA graph (config/vllm.py; twice that on Blackwell).
+# Largest batch of a CUDA graph (config/vllm.py). On Blackwell twice that: not yet in 0.26, and in 0.29.
 _LARGEST_GRAPH = 512
+_LARGER_GRAPHS_SINCE = (0, 27)
 # CUDA context, kernels and allocator slack of one rank: 0.07 to 0.46 GiB in start-up logs.
 _CONTEXT_BYTES = 0.5 * 2**30
 # NCCL's and custom collectives' buffers from two GPUs on: 0.3 to 0.7 GiB in logs of 0.11 and of 0.24 and later.
@@ -107,6 +108,8 @@ class Footprint:
     """What the engine takes for graphs besides, for each token of a step."""
     width: int = 1
     """Tokens of a sequence in a step; each of them gives logits."""
+    largest_graph: int = _LARGEST_GRAPH
+    """Largest batch that is captured."""
     picture: float = 0.0
     """The largest picture in a vision tower."""
     picture_tokens: int = 0
@@ -123,7 +126,8 @@ class Footprint:
             context=self.context,
             step=max(pictures * self.picture, seen + text),
             workspace=max(batched_tokens * self.routed, self.sparse) + self.scores,
-            graphs=graph_sizes(min(2 * sampled, batched_tokens)) * self.graph + batched_tokens * self.transient,
+            graphs=graph_sizes(min(2 * sampled, batched_tokens, self.largest_graph)) * self.graph
+            + batched_tokens * self.transient,
         )
 
 
@@ -132,10 +136,12 @@ def footprint_of(
     layout: Layout,
     engine: EngineVersion | None = None,
     speculation: Speculation | None = None,
+    *,
+    family: str = "",
 ) -> Footprint:
     """Of a model on one layout, and of what drafts for it.
 
-    engine: None for any, of which the one that keeps most counts.
+    engine: None for any, of which the one that keeps most counts. family: of the GPU.
     """
     together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())
@@ -154,6 +160,7 @@ def footprint_of(
         graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
         transient=_graph_values(model, layout) if engine is None or engine >= _GRAPH_VALUES_SINCE else 0.0,
         width=speculation.width if speculation else 1,
+        largest_graph=_largest_graph(engine, family),
         picture=_picture_bytes(model.vision_tower) if model.vision_tower else 0.0,
         picture_tokens=model.vision_tower.tokens if model.vision_tower else 0,
     )
@@ -174,6 +181,11 @@ def _graph_values(model: CatalogueModel, layout: Layout) -> float:
         mixer.value_heads * mixer.value_size for mixer in model.mixers.values() if isinstance(mixer, catalogue.DeltaNet)
     ]
     return 2.0 * _GRAPH_VALUES * max(widths, default=0) / layout.tensor
+
+
+def _largest_graph(engine: EngineVersion | None, family: str) -> int:
+    larger = family == "blackwell" and (engine is None or engine >= _LARGER_GRAPHS_SINCE)
+    return 2 * _LARGEST_GRAPH if larger else _LARGEST_GRAPH
 
 
 def _collective_bytes(engine: EngineVersion | None) -> float:
@@ -201,7 +213,6 @@ def _latents(model: CatalogueModel) -> list[catalogue.LatentAttention]:
 @cache
 def graph_sizes(largest: int) -> int:
     """Batch sizes that the engine captures up to `largest`: 1, 2, 4, every 8th to 256, every 16th beyond."""
-    largest = min(largest, _LARGEST_GRAPH)
     small = sum(size <= largest for size in (1, 2, 4))
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
 

@@ -103,7 +103,8 @@ class OneReplica:
 
     @cached_property
     def _footprint(self) -> Footprint:
-        return footprint_of(self.order.model, self.layout, self.order.engine, self.order.speculation)
+        order = self.order
+        return footprint_of(order.model, self.layout, order.engine, order.speculation, family=order.hardware.family)
 
     @cached_property
     def roofline(self) -> Roofline:

@@ -62,6 +62,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("self.picture, seen + text", "self.picture, text"),
         ("max(1, batched_tokens // self.picture_tokens)", "1"),
         ("3 * tower.hidden + tower.matrices * tower.width", "3 * tower.hidden"),
+        ("return 2 * _LARGEST_GRAPH if larger", "return _LARGEST_GRAPH if larger"),
         ("_BESIDE_BYTES = 2.4", "_BESIDE_BYTES = 1.6"),
         ("layout.data == 1 or left", "left"),
         ("return room - _ROOM_MARGIN", "return room + _ROOM_MARGIN"),

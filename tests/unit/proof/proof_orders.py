@@ -7,6 +7,7 @@ from typing import Any
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.hardware import GPUS
 from stacks.facts.records import read_facts
 from stacks.proof.case import Case
 from stacks.proof.demand import Load, Slo, Spread
@@ -54,9 +55,12 @@ def reserve_of(
     sequences: int,
     batched_tokens: int,
     engine: EngineVersion | None = None,
+    gpu: str = "h200-sxm",
 ) -> Reserve:
     """What an engine keeps free with those settings."""
-    return footprint_of(model, layout, engine).reserve(sequences=sequences, batched_tokens=batched_tokens)
+    return footprint_of(model, layout, engine, family=GPUS[gpu].family).reserve(
+        sequences=sequences, batched_tokens=batched_tokens
+    )
 
 
 def drafting(method: Method = "ngram", tokens: int = 3, acceptance: float = 0.6) -> Speculation:

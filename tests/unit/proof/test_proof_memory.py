@@ -11,7 +11,7 @@ from stacks.facts.hardware import GPUS
 from stacks.proof.cache import BLOCK_TOKENS, BlockTables, KvDtype, cache_of, state_bytes, token_bytes
 from stacks.proof.case import Case
 from stacks.proof.layouts import Layout, candidates
-from stacks.proof.memory import graph_sizes, longest_request
+from stacks.proof.memory import EngineVersion, graph_sizes, longest_request
 from tests.unit.proof.proof_orders import order, reserve_of
 
 pytestmark = pytest.mark.row("opening 1", "001.18")
@@ -193,10 +193,30 @@ def test_the_longest_request_fits_and_one_block_more_does_not() -> None:
 @pytest.mark.parametrize(
     ("largest", "sizes"),
     # 51 and 35 are the engine's own counts for its defaults; 5 are 1, 2, 4, 8, 16.
-    [(1024, 51), (512, 51), (256, 35), (16, 5), (1, 1)],
+    [(1024, 83), (512, 51), (256, 35), (16, 5), (1, 1)],
 )
 def test_captured_batch_sizes(largest: int, sizes: int) -> None:
     assert graph_sizes(largest) == sizes
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "sizes"),
+    [
+        ("h200-sxm", None, 51),
+        ("h200-sxm", (0, 29), 51),
+        ("b200", (0, 26), 51),
+        ("b200", (0, 29), 83),
+        ("gb200", None, 83),
+    ],
+)
+def test_blackwell_captures_larger_batches(gpu: str, engine: EngineVersion | None, sizes: int) -> None:
+    """vLLM 0.29 config/vllm.py (_set_cudagraph_sizes): up to 1,024 with compute capability 10; 0.26 has 512 alone."""
+    model = catalogue.load("llama-3.1-8b")
+    single, many = (
+        reserve_of(model, ONE, sequences=sequences, batched_tokens=tokens, engine=engine, gpu=gpu).graphs
+        for sequences, tokens in ((1, 1), (1024, 8192))
+    )
+    assert many / single == pytest.approx(sizes)
 
 
 def test_what_a_site_allows_takes_from_the_cache() -> None:

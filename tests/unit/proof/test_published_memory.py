@@ -1,7 +1,7 @@
 """Weights and room for the cache against published start-up logs of vLLM (`published-memory.csv`, sources in it).
 
 Models of the logs that the catalogue does not have are in `published_models`. `stored` names the format of the weights
-where it is not the model's, and the parts that have it; `eager` is 1 where no graphs were captured.
+where it is not the model's, and the parts that have it; `eager` is 1 where no graphs were captured, or none counted.
 
 The constants of `stacks.proof.memory` were read off logs of models that the catalogue does not have (Code Llama,
 Granite, Phi, Qwen2.5, Qwen1.5-MoE, Mixtral-8x7B, DeepSeek-V2-Lite; vLLM 0.19), and the sorting sampler's off 0.10 and
@@ -47,7 +47,7 @@ class Log:
     sequences: int
     batched_tokens: int
     eager: bool
-    """Whether it captured no graphs."""
+    """Whether it captured no graphs, or counted none."""
     weights: float | None
     step: float | None
     graphs: float | None
@@ -75,6 +75,7 @@ class Log:
             sequences=self.sequences,
             batched_tokens=self.batched_tokens,
             engine=self.engine,
+            gpu=self.gpu,
         )
         return reserve._replace(graphs=0.0) if self.eager else reserve
 
@@ -122,12 +123,12 @@ LOGS = _read()
 
 
 def test_there_are_enough_logs_of_several_kinds() -> None:
-    assert len(LOGS) >= 71
+    assert len(LOGS) >= 72
     assert len({log.model for log in LOGS}) >= 25
     assert {log.gpu for log in LOGS} == {"a100-80gb", "h100-sxm", "h200-sxm", "b200", "l4", "l40s", "mi300x"}
-    assert {log.stored.partition(":")[0] for log in LOGS} == {"", "none", "int4"}
-    assert {log.layout.data for log in LOGS} == {1, 8}
-    assert sum(log.eager for log in LOGS) >= 2
+    assert {log.stored.partition(":")[0] for log in LOGS} == {"", "none", "int4", "nvfp4"}
+    assert {log.layout.data for log in LOGS} == {1, 2, 8}
+    assert sum(log.eager for log in LOGS) >= 3
     assert sum(log.loaded.vision_tower is not None for log in LOGS) >= 14
 
 
