@@ -10,6 +10,7 @@ GATEWAY = "inference-gateway"
 ENVOY_GATEWAY = "envoy-gateway-system"
 AI_GATEWAY = "envoy-ai-gateway-system"
 GPU_STACK = "gpu-operator"
+NETWORK = "nvidia-network-operator"
 STORAGE = "longhorn-system"
 ADDRESSES = "metallb-system"
 # Passwords of BGP sessions; Cilium's agents read no other Secrets for them.
@@ -18,5 +19,5 @@ MONITORING = "inference-monitoring"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
 
-PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, STORAGE, ADDRESSES)
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

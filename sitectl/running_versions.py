@@ -30,6 +30,7 @@ CHART_NAMESPACES: Mapping[str, str] = {
     "gpu_operator": namespaces.GPU_STACK,
     "device_plugin": namespaces.GPU_STACK,
     "dcgm_exporter": namespaces.GPU_STACK,
+    "network_operator": namespaces.NETWORK,
     "longhorn": namespaces.STORAGE,
     "metallb": namespaces.ADDRESSES,
     "cert_manager": namespaces.CERTIFICATES,
@@ -39,6 +40,7 @@ CHART_NAMESPACES: Mapping[str, str] = {
 # engine is in the same container whichever it is. The picker is known by its container, as its image has moved before.
 IMAGES: Mapping[str, tuple[str, str, str]] = {
     "vllm": (namespaces.MODELS, "engine", "vllm"),
+    "rdma_device_plugin": (namespaces.NETWORK, "rdma-shared-dp", "rdma_device_plugin"),
     "prometheus_operator": (namespaces.MONITORING, "prometheus-operator", "prometheus_operator"),
     "config_reloader": (namespaces.MONITORING, "config-reloader", "config_reloader"),
     "prometheus": (namespaces.MONITORING, "prometheus", "prometheus"),
@@ -53,11 +55,12 @@ _DEFINITIONS: Mapping[str, str] = {
     "inference_extension_crds": "inference.networking.k8s.io/bundle-version",
     "prometheus_operator_crds": "operator.prometheus.io/version",
 }
-# Definitions that state none: published next to this chart in its version.
+# What states none, definitions and an image by its digest alone: published with this chart in its version.
 _NEXT_TO: Mapping[str, str] = {
     "envoy_gateway_crds": "envoy_gateway",
     "ai_gateway_crds": "ai_gateway",
     "cert_manager_crds": "cert_manager",
+    "rdma_device_plugin": "network_operator",
 }
 _TALOS = re.compile(r"Talos \((v[0-9.]+)\)")
 _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
@@ -113,7 +116,7 @@ def running(objects: ClusterObjects, site: SiteConfig, pins: Versions) -> Runnin
             places = by_fact.setdefault(fact, {}).setdefault(version, [])
             if place not in places:
                 places.append(place)
-    taken = {fact: chart for fact, chart in _NEXT_TO.items() if chart in by_fact}
+    taken = {fact: chart for fact, chart in _NEXT_TO.items() if chart in by_fact and fact not in by_fact}
     for fact, chart in taken.items():
         by_fact[fact] = by_fact[chart]
     return RunningVersions(places=by_fact, taken_from=taken, releases=list(ours.values()))

@@ -37,6 +37,7 @@ def installed_charts(site: SiteConfig) -> list[str]:
     """Their names in versions.yaml, in its order."""
     names = ["envoy_gateway", "ai_gateway"] if site.gateway.controllers == "chart" else []
     names += _GPU_STACKS[site.cluster.gpu_stack]
+    names += ["network_operator"] if site.cluster.rdma_devices.system == "network_operator" else []
     names += ["cert_manager"] if site.certificates.system == "cert_manager" else []
     names += ["external_secrets"] if site.secrets.system == "external_secrets" else []
     names += ["longhorn"] if site.storage.system == "longhorn" else []

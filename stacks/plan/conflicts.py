@@ -30,6 +30,8 @@ KEYS: Mapping[str, str] = {
     "longhorn": "versions.charts.longhorn.version",
     "gpu_operator": "versions.charts.gpu_operator.version",
     "gpus": "cluster.gpu_stack",
+    "network_operator": "versions.charts.network_operator.version",
+    "rdma_device_plugin": "versions.images.rdma_device_plugin",
     "cert_manager": "versions.charts.cert_manager.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
@@ -82,6 +84,10 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     if site.cluster.gpu_stack == "operator":
         known["gpu_operator"] = pins.charts.gpu_operator.version
         known["gpus"] = "cut" if cuts_gpus(site) else "whole"
+    if site.cluster.rdma_devices.system == "network_operator":
+        known["network_operator"] = pins.charts.network_operator.version
+        tag = versions.parts(pins.images.rdma_device_plugin)[1]
+        known["rdma_device_plugin"] = tag.removeprefix("network-operator-")
     if site.certificates.system == "cert_manager":
         known["cert_manager"] = pins.charts.cert_manager.version
     if site.storage.system == "longhorn":

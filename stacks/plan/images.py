@@ -51,6 +51,8 @@ def site_images(
             users[image].add(f"chart {chart}")
     if site.gateway.controllers == "chart":
         users[images.envoy].add("proxies of the gateway")
+    if site.cluster.rdma_devices.system == "network_operator":
+        users[images.rdma_device_plugin].add("RDMA devices")
     for node in machines.nodes if machines else ():
         users[node.image].add("installers of machines")
     for image in _of_machines(site, machines):

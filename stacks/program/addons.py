@@ -15,6 +15,7 @@ from components.addons.gpu_stack import GpuStack, GpuStackArgs, Offer, gpu_relea
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
+from components.addons.rdma_devices import RdmaDevices, RdmaDevicesArgs, network_operator_release
 from components.monitoring.monitoring import scrapers
 from floor import namespaces
 from floor.address_ranges import AddressRange, read_range
@@ -67,6 +68,8 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
     site, releases = plan.site, list[AddonRelease]()
     if site.cluster.gpu_stack != "external":
         releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site), cuts=cuts_gpus(site))
+    if site.cluster.rdma_devices.system == "network_operator":
+        releases.append(network_operator_release(charts["network_operator"]))
     if site.storage.system == "longhorn":
         releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
     if site.certificates.system == "cert_manager":
@@ -77,6 +80,20 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
         releases.append(metallb_release(_metallb(site, charts["metallb"])))
     names = {chart.chart: name for name, chart in charts.items()}
     return {names[release.chart.chart]: release for release in releases}
+
+
+def _rdma_devices(plan: SitePlan, chart: Chart, gpus: Sequence[pulumi.Resource]) -> RdmaDevicesArgs:
+    site = plan.site
+    rdma = site.cluster.machines.hgx.rdma if site.cluster.machines else "none"
+    return RdmaDevicesArgs(
+        spec=site.cluster.rdma_devices,
+        chart=chart,
+        image=plan.versions.images.rdma_device_plugin,
+        link=None if rdma == "none" else rdma,
+        taints=gpu_node_taints(site),
+        nodes=[node.name for node in nodes_of(site) or ()],
+        needs=[*gpus],
+    )
 
 
 def _longhorn(site: SiteConfig, chart: Chart) -> LonghornArgs:
@@ -128,6 +145,9 @@ def declare_addons(
             cuts=cuts_gpus(site),
         )
         hardware += GpuStack("gpu-stack", args, opts).handle.ready
+    if site.cluster.rdma_devices.system == "network_operator":
+        # No model waits for them.
+        RdmaDevices("rdma-devices", _rdma_devices(plan, charts["network_operator"], hardware), opts)
     if site.storage.system == "longhorn":
         hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
     certificates: list[pulumi.Resource] = []

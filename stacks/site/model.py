@@ -18,6 +18,7 @@ from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
+from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import SecretsSpec
 from components.specs.tiers import TierSpec
 from components.specs.weights import WeightsSpec
@@ -43,6 +44,8 @@ class ClusterSpec(Spec):
     """What makes Kubernetes offer the GPUs. `operator`: this program installs NVIDIA's GPU operator; `device_plugin`:
     device plugin, GPU feature discovery and DCGM exporter instead, without a validator; `external`: the cluster has
     what it needs."""
+    rdma_devices: RdmaDevicesSpec = Field(default_factory=RdmaDevicesSpec)
+    """RDMA devices that nodes offer to pods."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ClusterSpec:

@@ -7,6 +7,7 @@ import pytest
 from components.addons.bgp import bgp_node
 from components.addons.load_balancer_addresses import address_pool as cilium_pool
 from components.addons.metallb import address_pool, advertisement
+from components.addons.rdma_devices import resource_name
 from components.gateway.certificate import acme_issuer, certificate
 from floor import namespaces
 from floor.address_ranges import read_range
@@ -15,6 +16,7 @@ from sitectl.running_versions import CHART_NAMESPACES, platform_releases
 from stacks.facts.versions import Charts
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
+from stacks.plan.placing import nodes_of
 from stacks.plan.remote_secrets import remote_secrets
 from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
@@ -101,6 +103,25 @@ def test_longhorn_can_store_on_its_nodes(site: RunningSite, seen: Seen) -> None:
             if conditions.get("Ready") != "True" or conditions.get("Schedulable") != "True":
                 wrong.append(f"{name}: disk {disk} takes no volume: {conditions}")
     assert disks, "Longhorn has no disk"
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("C.01")
+def test_each_node_with_gpus_offers_its_rdma_devices(site: RunningSite, seen: Seen) -> None:
+    _need(site, "network_operator")
+    spec = site.plan.site.cluster.rdma_devices
+    offers = {
+        node["metadata"]["name"]: int(node["status"]["allocatable"].get(resource_name(spec), 0))
+        for node in site.items("/api/v1/nodes")
+    }
+    listed = nodes_of(site.plan.site)
+    names = [node.name for node in listed] if listed is not None else [name for name, count in offers.items() if count]
+    wrong = []
+    for name in names:
+        seen(f"{name}: {offers.get(name, 0)} of {spec.pods_per_node} pods may have {resource_name(spec)}")
+        if offers.get(name) != spec.pods_per_node:
+            wrong.append(f"{name} offers {offers.get(name, 0)} of {spec.pods_per_node} {resource_name(spec)}")
+    assert names, f"no node offers {resource_name(spec)}"
     assert not wrong, "; ".join(wrong)
 
 

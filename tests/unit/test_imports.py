@@ -128,6 +128,7 @@ PARTS = {
     "longhorn": {"addon", "charts"},
     "load_balancer_addresses": {"bgp"},
     "metallb": {"addon", "charts"},
+    "rdma_devices": {"addon", "charts"},
     "front_door": {"gateway_errors"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},
     "traces": {"request_log"},

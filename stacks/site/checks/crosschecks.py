@@ -27,6 +27,7 @@ from stacks.site.checks import (
     patch_fields,
     patches,
     pools,
+    rdma_devices,
     revisions,
     routes,
     secrets,
@@ -83,6 +84,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         kernel.problems(values),
         models.problems(values),
         slices.problems(values),
+        rdma_devices.problems(values),
         certificates.problems(values),
         secrets.problems(values),
         monitoring.problems(values),
@@ -108,6 +110,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *servers.warnings(values),
         *models.warnings(values),
         *slices.warnings(values),
+        *rdma_devices.warnings(values),
         *revisions.warnings(values),
         *secrets.warnings(values),
     ]

@@ -25,6 +25,10 @@ _PATH = re.compile(r"\s*(?!\S+://)\S.*")
 _EXTENSION = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 _KERNEL_ARGUMENT = re.compile(r"-?[A-Za-z0-9_][^\s\"]*(\"[^\"]*\")?")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# By the device plugin, and by Kubernetes for names of resources.
+_RDMA_RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
+# By the kernel: 15 characters.
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 _REGISTRY = re.compile(r"\*|[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 # Memory below which an endpoint picker does not start: the lab's takes 45 MiB without a request.
 _LEAST_MEMORY = 64 * 1024**2
@@ -185,6 +189,12 @@ _FORMS: Mapping[str, _Form] = {
     ),
     "models.<name>.pool.cpu": _Form(_is_cpu, "a Kubernetes quantity of CPU above 0 and up to 64 cores", "500m"),
     "models.<name>.pool.memory": _Form(_is_memory, "a Kubernetes quantity of memory from 64Mi to 512Gi", "8Gi"),
+    "cluster.rdma_devices.resource": _Form(
+        _RDMA_RESOURCE.fullmatch, "a name of 1 to 63 letters, digits and inner underscores, without rdma/", "hca_shared"
+    ),
+    "cluster.rdma_devices.interfaces.<name>": _Form(
+        _INTERFACE.fullmatch, "the name of a network interface, at most 15 characters", "enp26s0f0np0"
+    ),
     "cluster.machines.time_servers.<name>": _Form(
         lambda text: is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
     ),

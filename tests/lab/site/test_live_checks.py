@@ -50,16 +50,25 @@ _NO_CHART = (
     "gpu operator",
     "device plugin",
     "dcgm exporter",
+    "network operator",
     "longhorn",
     "metallb",
     "cert manager",
     "external secrets",
 )
-_NO_SPACE = ("gpu-operator", "longhorn-system", "metallb-system", "cert-manager", "external-secrets")
+_NO_SPACE = (
+    "gpu-operator",
+    "nvidia-network-operator",
+    "longhorn-system",
+    "metallb-system",
+    "cert-manager",
+    "external-secrets",
+)
 OF_STORAGE_AND_ADDRESSES = {
     "longhorn s volumes have all their copies",
     "longhorn can store on its nodes",
     "metallb has the site s pool and announces it",
+    "each node with gpus offers its rdma devices",
 }
 OF_MONITORING = {
     "what measures is ready with the pinned images",

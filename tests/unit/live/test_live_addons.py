@@ -14,11 +14,12 @@ from components.gateway.certificate import acme_issuer, certificate, private_iss
 from components.specs.acme import AcmeSpec, Rfc2136Spec
 from components.specs.bgp import BgpPeerSpec, BgpSpec
 from components.specs.certificates import CertificatesSpec
+from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import RemoteSpec, SecretsSpec, StoreSpec
 from floor import namespaces
 from sitectl.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import SitePlan, plan_file
 from tests.live import test_live_addons as addons
 from tests.live import test_live_isolation as isolation
 from tests.live.running import Object, RunningSite
@@ -123,6 +124,41 @@ def test_a_disk_that_takes_no_volume_is_found() -> None:
         check(recorded(nodes=[disk(Ready="True", Schedulable="False")]), unseen)
     with pytest.raises(AssertionError, match="Longhorn has no disk"):
         check(recorded(nodes=[]), unseen)
+
+
+def node(name: str, **offers: str) -> Object:
+    allocatable = {f"rdma/{resource}": count for resource, count in offers.items()}
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "200", **allocatable}}}
+
+
+def test_a_node_that_offers_no_rdma_device_is_found() -> None:
+    check = addons.test_each_node_with_gpus_offers_its_rdma_devices
+    names = [f"hgx-{number}" for number in range(1, 5)]
+    good = [node("cp-1"), *(node(name, hca_shared="63") for name in names)]
+    check(with_devices(PLAN, nodes=good), unseen)
+    for broken, offers in ((node("hgx-4"), 0), (node("hgx-4", hca_shared="0"), 0), (node("hgx-4", fabric="63"), 0)):
+        with pytest.raises(AssertionError, match=f"^hgx-4 offers {offers} of 63 rdma/hca_shared"):
+            check(with_devices(PLAN, nodes=[*good[:-1], broken]), unseen)
+    with pytest.raises(AssertionError, match="hgx-4 offers 0"):
+        check(with_devices(PLAN, nodes=good[:-1]), unseen)
+    with pytest.raises(pytest.skip.Exception, match="does not let the program install network_operator"):
+        check(recorded(nodes=good), unseen)
+
+
+def test_on_a_cluster_whose_nodes_are_not_listed_one_must_offer_rdma_devices() -> None:
+    check = addons.test_each_node_with_gpus_offers_its_rdma_devices
+    cluster = PROD.site.cluster.model_copy(update={"machines": None, "kubeconfig": Path("kubeconfig")})
+    plan = replace(PROD, site=PROD.site.model_copy(update={"cluster": cluster}))
+    check(with_devices(plan, nodes=[node("a"), node("b", hca_shared="63")]), unseen)
+    with pytest.raises(AssertionError, match="no node offers rdma/hca_shared"):
+        check(with_devices(plan, nodes=[node("a"), node("b", hca_shared="0")]), unseen)
+
+
+def with_devices(plan: SitePlan, **lists: list[Object]) -> Recorded:
+    offered = RdmaDevicesSpec(system="network_operator")
+    cluster = plan.site.cluster.model_copy(update={"rdma_devices": offered})
+    own = replace(plan, site=plan.site.model_copy(update={"cluster": cluster}))
+    return replace(recorded(**lists), plan=own)
 
 
 POOL: list[Object] = [{"metadata": {"name": "inference-platform"}, "spec": {"addresses": ["10.5.0.100-10.5.0.109"]}}]

@@ -123,6 +123,23 @@ def test_parts_that_the_lab_does_not_run_are_known_by_their_releases_and_contain
     assert path(read(objects, PROD), PROD) == ["vLLM"]
 
 
+def test_a_device_plugin_by_its_digest_alone_is_of_its_operators_version() -> None:
+    """As the operator joins a locked image; by a tag it states its own."""
+    offered = PROD.cluster.rdma_devices.model_copy(update={"system": "network_operator"})
+    site = PROD.model_copy(update={"cluster": PROD.cluster.model_copy(update={"rdma_devices": offered})})
+    objects, image = recorded(), PINS.images.rdma_device_plugin
+    space, chart = "nvidia-network-operator", PINS.charts.network_operator
+    objects["secrets"].append(helm_secret("network-operator", space, chart.chart, chart.version, 1, "deployed"))
+    for running_image, stated in (
+        (image, chart.version),
+        (image.replace(chart.version, "26.1.2"), "26.1.2"),
+        (f"{image.rpartition(':')[0]}@sha256:{'0' * 64}", chart.version),
+    ):
+        objects["pods"].append(pod(space, "rdma-shared-dp", running_image))
+        assert list(read(objects, site).places["rdma_device_plugin"]) == [stated], running_image
+        objects["pods"].pop()
+
+
 def test_of_several_versions_the_oldest_that_is_not_wanted_counts() -> None:
     """A roll that stopped half-way."""
     objects = recorded()
@@ -328,4 +345,5 @@ def test_the_containers_are_those_that_the_program_declares() -> None:
     }
     ours = {(namespace, container) for namespace, container, _ in IMAGES.values()} | {("inference-models", PICKER)}
     of_operator = {("inference-monitoring", name) for name in ("prometheus", "alertmanager", "config-reloader")}
+    of_operator.add(("nvidia-network-operator", "rdma-shared-dp"))
     assert ours - of_operator <= names

@@ -38,6 +38,8 @@ GOOD: dict[str, Fact] = {
     "ai_gateway": "1.0.0",
     "gpu_operator": "26.7.1",
     "gpus": "whole",
+    "network_operator": "26.4.1",
+    "rdma_device_plugin": "26.4.1",
     "cert_manager": "1.21.2",
     "cert_manager_crds": "1.21.2",
     "longhorn": "1.12.1",
@@ -82,6 +84,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
     "longhorn-kubernetes": ({"kubernetes": "1.24.9"}, {"kubernetes": "1.33.0"}),
     "gpu-operator-talos-driver": ({"gpu_operator": "25.10.1"}, {"gpu_operator": "26.3.1"}),
     "gpu-operator-talos-mig": ({"gpus": "cut"}, {"gpus": "cut", "gpu_operator": "26.7.2"}),
+    "network-operator-device-plugin": ({"rdma_device_plugin": "26.1.2"}, {}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, {"kubernetes": "1.33.0"}),
     "nvidia-production-fabric-manager": (
@@ -135,7 +138,10 @@ def speaking(changes: dict[str, Fact]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def prod() -> SiteConfig:
-    return plan_file(ROOT / "Pulumi.prod.yaml").site
+    """The reference site, with RDMA devices too."""
+    site = plan_file(ROOT / "Pulumi.prod.yaml").site
+    offered = site.cluster.rdma_devices.model_copy(update={"system": "network_operator"})
+    return site.model_copy(update={"cluster": site.cluster.model_copy(update={"rdma_devices": offered})})
 
 
 def test_every_row_has_a_case() -> None:
@@ -194,6 +200,8 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "cilium",
         "gpu_operator",
         "gpus",
+        "network_operator",
+        "rdma_device_plugin",
         "longhorn",
         "cert_manager",
         "cert_manager_crds",

@@ -106,7 +106,8 @@ def test_missing_section() -> None:
     del site["cluster"]
     with pytest.raises(
         SiteError,
-        match=r"site\.yaml:cluster: missing; allowed: a section with gpu, gpu_stack, kubeconfig, machines\n"
+        match=r"site\.yaml:cluster: missing; allowed: a section with gpu, gpu_stack, kubeconfig, machines, "
+        r"rdma_devices\n"
         r"    fix: add cluster",
     ):
         plan_values(site, "site.yaml")

@@ -1,0 +1,174 @@
+"""What makes Kubernetes offer RDMA devices: NVIDIA's network operator with its RDMA shared device plugin alone.
+
+Talos's own kernel modules drive the cards, so nothing here installs a driver, and no card is configured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
+from components.addons.charts import Chart
+from components.specs.rdma_devices import LinkKind, RdmaDevicesSpec
+from floor import namespaces
+from floor.taints import Taint, tolerations
+
+NAMESPACE = namespaces.NETWORK
+RELEASE = "network-operator"
+# The operator takes no policy of another name.
+POLICY = "nic-cluster-policy"
+_PREFIX = "rdma"
+_VENDOR = "15b3"
+_LINK_TYPES = {"roce": "ether", "infiniband": "infiniband"}
+# By feature discovery: a GPU is on the PCI bus. Other nodes load no module for RDMA.
+_GPU_LABEL = "feature.node.kubernetes.io/pci-10de.present"
+# By the operator's manifest of the plugin.
+_CONTAINER = "rdma-shared-dp"
+_SMALL = {"cpu": "20m", "memory": "64Mi"}
+# Two images for each node, and the labels of feature discovery before them.
+_PATIENCE_S = 900
+_OFFERED = "inference-platform/rdma-devices"
+
+
+def network_operator_values() -> dict[str, Any]:
+    """Values of the network operator on nodes whose modules come with Talos: the operator and its definitions."""
+    return {
+        # The charts of the GPUs bring feature discovery, and it labels network cards too.
+        "nfd": {"enabled": False, "deployNodeFeatureRules": False},
+        "upgradeCRDs": True,
+        "sriovNetworkOperator": {"enabled": False},
+        "maintenanceOperator": {"enabled": False},
+        "operator": {
+            "admissionController": {"enabled": False},
+            # Of the driver's container, which no policy here asks for.
+            "ofedDriver": {"initContainer": {"enable": False}},
+        },
+    }
+
+
+def resource_name(spec: RdmaDevicesSpec) -> str:
+    """What a pod asks for, in full."""
+    return f"{_PREFIX}/{spec.resource}"
+
+
+def plugin_config(spec: RdmaDevicesSpec, link: LinkKind | None) -> str:
+    """The plugin's configuration as JSON. link: of the cards; None for any, where the program does not know it."""
+    selectors: dict[str, list[str]] = {"vendors": [_VENDOR]}
+    if link is not None:
+        selectors["linkTypes"] = [_LINK_TYPES[link]]
+    if spec.interfaces:
+        selectors["ifNames"] = list(spec.interfaces)
+    offer = {
+        "resourceName": spec.resource,
+        "resourcePrefix": _PREFIX,
+        "rdmaHcaMax": spec.pods_per_node,
+        "selectors": selectors,
+    }
+    return json.dumps({"configList": [offer]})
+
+
+def nic_cluster_policy(
+    spec: RdmaDevicesSpec, link: LinkKind | None, taints: Iterable[Taint], image: str, *, waits: bool
+) -> dict[str, Any]:
+    """The operator's one policy: the device plugin on nodes with GPUs.
+
+    image: the plugin's, by tag or with its digest. waits: until the operator reports that the plugin runs on each node.
+    """
+    name, _, digest = image.partition("@")
+    path, _, tag = name.rpartition(":")
+    repository, _, called = path.rpartition("/")
+    annotations = {"annotations": {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}} if waits else {}
+    is_gpu_node = {"key": _GPU_LABEL, "operator": "In", "values": ["true"]}
+    return {
+        "apiVersion": "mellanox.com/v1alpha1",
+        "kind": "NicClusterPolicy",
+        "metadata": {"name": POLICY, **annotations},
+        "spec": {
+            "tolerations": tolerations(taints),
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [is_gpu_node]}]
+                }
+            },
+            "rdmaSharedDevicePlugin": {
+                "repository": repository,
+                "image": called,
+                # The operator joins a digest by @, and a tag by a colon.
+                "version": digest or tag,
+                "config": plugin_config(spec, link),
+                "containerResources": [{"name": _CONTAINER, "requests": _SMALL}],
+            },
+        },
+    }
+
+
+def offered(node: str, spec: RdmaDevicesSpec, installed: str) -> dict[str, Any]:
+    """A mark on the node, written when it offers its devices. installed: what must have been installed by then."""
+    wait = f"jsonpath={{.status.allocatable['{resource_name(spec)}']}}={spec.pods_per_node}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "annotations": {_OFFERED: installed, "pulumi.com/waitFor": wait}},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RdmaDevicesArgs:
+    """What the site sets, chart and image, and the nodes that it is for."""
+
+    spec: RdmaDevicesSpec
+    chart: Chart
+    image: str
+    """Of the device plugin."""
+    link: LinkKind | None
+    """Of the machines' cards; None where the site does not list its machines."""
+    taints: Sequence[Taint]
+    """Of the nodes with GPUs."""
+    nodes: Sequence[str]
+    """Those that take replicas, by name; empty where the site does not list them."""
+    needs: Sequence[pulumi.Resource] = ()
+    """The stack of the GPUs, whose feature discovery labels the nodes."""
+
+
+def network_operator_release(chart: Chart) -> AddonRelease:
+    """The chart with its values."""
+    return AddonRelease(name=RELEASE, chart=chart, values=network_operator_values(), hooks_upgrade_definitions=True)
+
+
+class RdmaDevices(Addon):
+    """Ready when every node offers its devices; where the nodes are not listed, when the operator reports so.
+
+    The policy goes before the operator, which then takes the plugin away. Its definitions stay, as Helm leaves them.
+    """
+
+    def __init__(self, name: str, args: RdmaDevicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        release = network_operator_release(args.chart)
+        addon = AddonArgs(
+            namespace=NAMESPACE,
+            # The plugin registers with the kubelet from the host's network, and reads /dev.
+            pod_security="privileged",
+            releases=[release],
+            needs=args.needs,
+        )
+        super().__init__(name, addon, opts)
+        body = nic_cluster_policy(args.spec, args.link, args.taints, args.image, waits=not args.nodes)
+        policy = self.child("policy", body, depends_on=self.installed, patience_s=_PATIENCE_S)
+        # Another version is waited for again.
+        installed = f"{release.name}-{release.chart.version}"
+        marks = [
+            self.child(
+                f"offered-{node}",
+                offered(node, args.spec, installed),
+                depends_on=[policy],
+                patience_s=_PATIENCE_S,
+                is_patch=True,
+            )
+            for node in sorted(args.nodes)
+        ]
+        self.handle = AddonHandle(ready=[*self.installed, policy, *marks])
+        self.finish(namespace=NAMESPACE)
