@@ -26,6 +26,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "CustomResourceDefinition": ground.definition,
     "NetworkPolicy": ground.network_policy,
     "ExternalSecret": ground.filled_secret,
+    "NicClusterPolicy": ground.rdma_policy,
     **dict.fromkeys(("CiliumBGPClusterConfig", "CiliumBGPPeerConfig", "CiliumBGPAdvertisement"), ground.announcement),
     "Prometheus": measuring.server,
     "Alertmanager": measuring.server,

@@ -60,6 +60,10 @@ _GPU_STACK = (
 _RELEASES = {
     "gpu-operator": _GPU_STACK,
     "nvidia-device-plugin": _GPU_STACK,
+    "network-operator": (
+        "nodes offer no RDMA device any more; pods that have them keep them until they end",
+        "its pods restart; pods that have RDMA devices keep them, and `up` waits until each node offers them again",
+    ),
     "longhorn": (
         "every volume of the cluster goes with it",
         "its managers restart; volumes that are attached stay so, and their engines are upgraded later",
@@ -129,6 +133,18 @@ def announcement(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.REPLACED, "deleted", gone)]
     paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
     return [verdict(change, Severity.RESTARTS, f"changes {paths}", again)]
+
+
+def rdma_policy(change: Change) -> list[Verdict]:
+    """What offers RDMA devices."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "made", "nodes offer RDMA devices once the plugin runs there")]
+    if change.op in ("delete", "replace"):
+        reason = "nodes offer no RDMA device any more; pods that have them keep them until they end"
+        return [verdict(change, Severity.REPLACED, "deleted", reason)]
+    paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
+    reason = "the plugin restarts on each node; pods that have RDMA devices keep them"
+    return [verdict(change, Severity.RESTARTS, f"changes {paths}", reason)]
 
 
 def filled_secret(change: Change) -> list[Verdict]:
