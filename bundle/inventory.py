@@ -76,6 +76,13 @@ class Inventory(BaseModel):
         return {path: digest for program in programs for path, digest in program.files.items()}
 
     @property
+    def options(self) -> list[str]:
+        """Of the call of `pack` that keeps what this bundle has of programs and boot media."""
+        without = ["--without-programs"] if self.programs is None else []
+        kind = "iso" if any(path.endswith(".iso") for path in self.boot_media) else "pxe"
+        return [*without, *(("--boot-media", kind) if self.boot_media else ())]
+
+    @property
     def references(self) -> list[ImageReference]:
         """The images."""
         return [image_reference(image) for image in self.images]

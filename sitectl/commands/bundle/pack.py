@@ -40,9 +40,9 @@ The folder then has
   bundle.json written last: with it the folder is whole
 
 What is there and whole is not fetched again, but for charts, which are small: after a failure, or for a new version,
-call this again. Images, packages and weights are compared with their locks, so images.lock and the locks of weights
-must be there first; charts with charts.sha256 where it lists them; definitions and Cilium with their pins, as helm
-renders them out of the folder.
+call this again, with the same options: programs and boot media that a call leaves out are removed. Images, packages and
+weights are compared with their locks, so images.lock and the locks of weights must be there first; charts with
+charts.sha256 where it lists them; definitions and Cilium with their pins, as helm renders them out of the folder.
 
 Images come from their registries, installers of machines from the image factory, which is made to know their schematics
 first; with --from both come from that registry. Weights come from HF_ENDPOINT or the hub (HF_TOKEN

@@ -42,8 +42,8 @@ def command(context: CommandContext, *, folder: Path) -> int:
     if wrong:
         raise SitectlError(
             "\n  ".join([f"{folder}: {counted(len(wrong), 'thing')} not as locked", *wrong]),
-            fix=f"sitectl bundle pack {' '.join(inventory.sites)} --out {folder}, on a machine with a network: it "
-            f"fetches these alone; remove by hand what {FILE} does not list",
+            fix=f"sitectl bundle pack {' '.join([*inventory.sites, '--out', str(folder), *inventory.options])}, on a "
+            f"machine with a network: it fetches these alone; remove by hand what {FILE} does not list",
             status=Exit.REFUSED,
         )
     digest = sha256_of(folder / FILE)

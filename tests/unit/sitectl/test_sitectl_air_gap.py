@@ -318,6 +318,11 @@ def test_a_bundle_that_lacks_what_the_site_needs_now_is_reported(packed: Path, b
     result = run(behind, "bundle", "verify", str(packed))
     assert result.status == Exit.REFUSED
     assert f"{gone}: needed by " in result.err
+    media = {"a/v1/metal-amd64.iso": "0" * 64}
+    (packed / INVENTORY).write_text(json.dumps({**inventory, "programs": None, "boot_media": media}))
+    # Another call would remove the one, and copy the others.
+    fix = f"fix: sitectl bundle pack prod --out {packed} --without-programs --boot-media iso, on a machine"
+    assert fix in run(behind, "bundle", "verify", str(packed)).err
 
 
 def test_programs_are_copied_or_left_out_on_request(
