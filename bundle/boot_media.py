@@ -48,7 +48,8 @@ def bring_boot_media(
             note(f"{folder.name}: {address}")
             _bring(address, folder / path)
         digests |= {path: _sum_of(folder / path) for path in wanted}
-    for beside in sorted(folder.rglob(f"*{_SUM}")):
+    # As deep as `folder_of` puts them: what is elsewhere is an operator's.
+    for beside in sorted(folder.glob(f"*/*/*{_SUM}")):
         file = beside.with_name(beside.name.removesuffix(_SUM))
         if str(file.relative_to(folder)) not in digests:
             file.unlink(missing_ok=True)

@@ -84,13 +84,15 @@ def test_what_is_whole_is_not_fetched_again_and_what_is_not_is(factory: ImageFac
 
 def test_media_of_an_earlier_call_are_removed_and_no_other_file(factory: ImageFactoryServer, tmp_path: Path) -> None:
     """So that a bundle packed again has nothing that its inventory does not list."""
-    (tmp_path / "boot.ipxe").write_text("an operator's script")
+    own = {"rescue.iso", "rescue.iso.sha256"}
+    for name in own:
+        (tmp_path / name).write_text("an operator's")
     bring(factory, "iso", tmp_path)
     digests, _ = bring(factory, "pxe", tmp_path)
     there = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
-    assert there == {"boot.ipxe"} | {name for path in digests for name in (path, f"{path}.sha256")}
+    assert there == own | {name for path in digests for name in (path, f"{path}.sha256")}
     assert bring(factory, "none", tmp_path) == ({}, [])
-    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["boot.ipxe"]
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == own
 
 
 def test_what_the_factory_cannot_build_is_an_error_and_no_file(
