@@ -26,11 +26,11 @@ def server(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, "starts", "new")]
     paths = ", ".join(leaf.path for leaf in change.fields()[:3])
     restart = verdict(change, Severity.RESTARTS, f"may restart: {paths}", f"{pauses} meanwhile", restarts=1)
-    return [*_resized(change), restart]
+    return [*(_resized(change) if change.kind == "Prometheus" else ()), restart]
 
 
 def _resized(change: Change) -> list[Verdict]:
-    """Another size of the volume, which the claim that exists does not take."""
+    """Another size of Prometheus's volume, which the claim that exists does not take."""
     old, new = (claim_size(_template(body)) for body in (change.before, change.after))
     if bytes_of(new) == bytes_of(old) or not bytes_of(old):
         return []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
+from components.monitoring.alertmanager import alertmanager
 from components.monitoring.pods import Placing
 from components.monitoring.prometheus import prometheus
 from components.specs.monitoring import MonitoringSpec
@@ -23,9 +25,9 @@ def declared(gib: int, days: int = 15) -> dict[str, Any]:
     return prometheus("space", spec, site="own", image="p:v3.0", storage_class="scratch", placing=anywhere)
 
 
-def verdicts(before: dict[str, Any], after: dict[str, Any]) -> list[Verdict]:
-    kind = "kubernetes:monitoring.coreos.com/v1:Prometheus"
-    return classify(Change(op="update", type=kind, name="own", before=before, after=after))
+def verdicts(before: dict[str, Any], after: dict[str, Any], kind: str = "Prometheus") -> list[Verdict]:
+    type_ = f"kubernetes:monitoring.coreos.com/v1:{kind}"
+    return classify(Change(op="update", type=type_, name="own", before=before, after=after))
 
 
 def test_a_smaller_volume_keeps_its_claim_and_loses_measurements_and_the_fix_is_named() -> None:
@@ -40,6 +42,16 @@ def test_a_larger_volume_keeps_its_claim_which_is_increased_first() -> None:
     assert (first.severity, second.severity) == (Severity.RESTARTS, Severity.RESTARTS)
     assert first.what.startswith("the claim keeps its 1000Gi instead of 2048Gi")
     assert "unless the claim is increased first" in first.reason
+
+
+def test_the_volume_of_silences_is_no_measurements_and_has_no_key() -> None:
+    """An upgrade of the program alone changes its size."""
+    anywhere = Placing(node_selector={}, tolerations=())
+    after = alertmanager("space", image="p:v0.30", secret=None, storage_class="scratch", placing=anywhere)
+    before = copy.deepcopy(after)
+    before["spec"]["storage"]["volumeClaimTemplate"]["spec"]["resources"]["requests"]["storage"] = "50Gi"
+    (only,) = verdicts(before, after, kind="Alertmanager")
+    assert only.what.startswith("may restart: ")
 
 
 def test_the_same_size_is_no_matter_of_the_claim() -> None:
