@@ -13,6 +13,7 @@ from tests.unit.services.emulated_registry import (
     PASSWORD,
     USER,
     Answer,
+    Asked,
     EmulatedRegistry,
     basic,
     digest,
@@ -68,18 +69,27 @@ def test_a_registry_without_ranges_sends_the_blob_from_its_begin(tmp_path: Path)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("signature", ["?signature=1", ""])
-def test_a_link_that_ran_out_is_asked_for_again(tmp_path: Path, status: int, signature: str) -> None:
+@pytest.mark.parametrize(
+    ("signature", "is_own"),
+    [("?signature=1", False), ("", False), ("?signature=1", True)],
+    ids=["signed", "bare", "own"],
+)
+def test_a_link_that_ran_out_is_asked_for_again(tmp_path: Path, status: int, signature: str, is_own: bool) -> None:
+    """Also one of the registry's own, which no login opens either."""
     registry, store = pushed(guard="token"), EmulatedRegistry()
     files = {f"/store/{digest(data)}": data for data in FILES.values()}
     refusals = [Answer(status)]
     store.instead = lambda asked: refusals.pop() if refusals else Answer(200, files[asked.path.partition("?")[0]])
     with serving(registry) as address, serving(store) as elsewhere:
-        registry.instead = lambda asked: (
-            Answer(307, headers={"Location": f"{elsewhere}/store/{asked.path.rpartition('/')[2]}{signature}"})
-            if asked.authorization.startswith("Bearer")
-            else None
-        )
+        links = address if is_own else elsewhere
+
+        def sends_on(asked: Asked) -> Answer | None:
+            if asked.path.startswith("/store/"):
+                return store.instead(asked)
+            link = f"{links}/store/{asked.path.rpartition('/')[2]}{signature}"
+            return Answer(307, headers={"Location": link}) if asked.authorization.startswith("Bearer") else None
+
+        registry.instead = sends_on
         bringing = program(tmp_path, address, LOGIN)
         bringing.run()
     assert is_whole(bringing)
