@@ -80,10 +80,10 @@ def _by_dhcp(machines: Mapping[str, Any], block: AddressRange, path: Path) -> It
     asking = [(name, subnet) for name, _, subnet, dhcp in _linked(machines) if dhcp and _whole(subnet).overlaps(block)]
     if asking:
         (first, subnet), others = asking[0], len({name for name, _ in asking}) - 1
-        more = f" and {counted(others, 'other machine')}" if others else ""
+        who = f"{first} and {counted(others, 'other machine')} get" if others else f"{first} gets"
         yield Problem(
             path=path,
-            what=f"lies in {subnet}, where {first}{more} get addresses by DHCP: another host may be given one of these",
+            what=f"lies in {subnet}, where {who} addresses by DHCP: another host may be given one of these",
             got=str(block),
             fix="keep them out of what that server hands out; a machine whose links are named without dhcp, one of "
             "them with node_address, asks no server",

@@ -9,6 +9,7 @@ import pytest
 from floor.address_ranges import read_range
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
+from stacks.site.checks.pools import warnings
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
@@ -138,9 +139,19 @@ def test_a_pool_where_machines_get_addresses_by_dhcp_is_a_warning(system: str) -
 def test_a_pool_beside_a_link_that_asks_for_an_address_is_a_warning() -> None:
     storage = {f"{M}.nodes.hgx-2.vlans": {"bond0.30": {"addresses": ["10.30.0.22/24"], "dhcp": True}}}
     (text,) = warned(storage | pool("10.5.0.100", "10.30.0.100-10.30.0.109"))
-    assert f"{POOL}.1: lies in 10.30.0.0/24, where hgx-2 get" in text
+    assert f"{POOL}.1: lies in 10.30.0.0/24, where hgx-2 gets addresses by DHCP" in text
     assert warned(storage | pool("10.5.0.100")) == []
     assert warned(pool("10.5.0.100", "10.30.0.100-10.30.0.109")) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "own", "address", "count"),
+    [("10.7.0.0/24", "10.7.0.11", "10.7.0.9", 1), ("fd00:7::/64", "fd00:7::11", "fd00:7::9", 0)],
+)
+def test_talos_asks_for_ipv4_addresses_alone(nodes: str, own: str, address: str, count: int) -> None:
+    machines = {"networks": {"nodes": [nodes]}, "nodes": {"cp-1": {"role": "controlplane", "address": own}}}
+    addresses = {"announced_by": "cilium_l2", "pool": [address]}
+    assert len([*warnings({"addresses": addresses, "cluster": {"machines": machines}})]) == count
 
 
 def test_a_dead_machine_asks_no_server() -> None:
