@@ -69,5 +69,12 @@ def test_the_same_commit_and_a_new_model_need_no_other_room(project: Path) -> No
     assert warned.of_file(file, project, {}) == warned.of_file(file, project, {"steps": []})
 
 
+def test_a_server_that_read_no_weights_before_leaves_room(project: Path) -> None:
+    """As a simulator does, whose volume is empty."""
+    file, changed = file_of(project, revisions=1), preview(project)
+    del changed["steps"][0]["oldState"]["inputs"]["spec"]["template"]["spec"]["initContainers"]
+    assert not [text for text in warned.of_file(file, project, changed) if "storage.weights.revisions" in text]
+
+
 def test_a_volume_that_a_person_fills_is_theirs(project: Path) -> None:
     assert warnings(project, file_of(project, revisions=1, source="volume")) == []
