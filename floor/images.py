@@ -10,12 +10,13 @@ _DEFAULT_REGISTRY = "docker.io"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Of OCI's distribution specification, in "Pulling manifests".
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
+REPOSITORY = rf"{_PART}(?:/{_PART})*"
+"""A pattern of the whole name of a repository, or of what it begins with before a slash."""
 
 
 def is_repository(name: str) -> bool:
     """Whether a repository of a registry may have this name."""
-    return _REPOSITORY.fullmatch(name) is not None
+    return re.fullmatch(REPOSITORY, name) is not None
 
 
 @dataclass(frozen=True, order=True)

@@ -6,14 +6,14 @@ import re
 
 import click
 
+from floor.images import REPOSITORY
 from sitectl.errors import Exit, SitectlError
 
 FORM = "HOST[:PORT][/PREFIX]"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 # A first part without dot and port is a path of Docker Hub to every tool, but for localhost.
 _HOST = rf"(?:{_LABEL}(?:\.{_LABEL})+(?::[0-9]+)?|{_LABEL}:[0-9]+|localhost|\[[0-9A-Fa-f:]+\](?::[0-9]+)?)"
-_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-_ADDRESS = re.compile(rf"{_HOST}(?:/{_PART})*")
+_ADDRESS = re.compile(rf"{_HOST}(?:/{REPOSITORY})?")
 
 
 class RegistryAddress(click.ParamType[str]):

@@ -32,6 +32,7 @@ def test_a_registry_with_or_without_a_prefix_is_taken_as_it_is(address: str) -> 
         "",
         "a.example/All",
         "a.b//c",
+        "a.b/c._d",
     ],
 )
 def test_anything_else_is_refused_with_the_form(address: str) -> None:
