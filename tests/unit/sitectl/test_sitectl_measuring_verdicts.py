@@ -54,6 +54,13 @@ def test_the_volume_of_silences_is_no_measurements_and_has_no_key() -> None:
     assert only.what.startswith("may restart: ")
 
 
+def test_a_first_volume_has_no_claim_that_keeps_its_size() -> None:
+    before = declared(50)
+    del before["spec"]["storage"]
+    (only,) = verdicts(before, declared(50))
+    assert only.what.startswith("may restart: ")
+
+
 def test_the_same_size_is_no_matter_of_the_claim() -> None:
     (only,) = verdicts(declared(50), declared(50, days=9))
     assert only.what.startswith("may restart: ")
