@@ -61,10 +61,10 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     if (at(values, "cluster", "gpu_stack") or _STACK) == "external":
         yield Problem(
             path=path,
-            what="needs the label feature.node.kubernetes.io/pci-15b3.present, which no chart of this program sets "
-            "where gpu_stack is external",
-            fix="have the cluster's own node feature discovery label network cards (class 02) by vendor, or set "
-            "gpu_stack to operator or device_plugin",
+            what="needs the labels pci-15b3.present and pci-10de.present of feature.node.kubernetes.io, which no chart "
+            "of this program sets where gpu_stack is external",
+            fix="have the cluster's own node feature discovery label network cards (class 02) and GPUs (class 03) by "
+            "vendor alone, or set gpu_stack to operator or device_plugin",
         )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from components.addons.rdma_devices import nic_cluster_policy
+from components.specs.rdma_devices import RdmaDevicesSpec
 from floor.problems import Problem
 from stacks.plan.site_plan import plan_file, plan_values
 from tests.unit.stacks.site_examples import prod
@@ -70,7 +72,12 @@ def test_a_rack_that_brings_modules_and_labels_has_no_warning() -> None:
 
 def test_labels_of_a_stack_of_the_sites_own_are_warned_of() -> None:
     (warning,) = warned(plan_values(changed(prod(), ON | {"cluster.gpu_stack": "external"}), "site.yaml").warnings)
-    assert "pci-15b3.present" in warning.what
+    image = "nvcr.io/nvidia/mellanox/k8s-rdma-shared-dev-plugin:network-operator-v26.4.1"
+    policy = nic_cluster_policy(RdmaDevicesSpec(), None, (), image, waits=False)
+    (term,) = policy["spec"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    # The operator adds the first itself.
+    wanted = ["pci-15b3.present", *(rule["key"].rpartition("/")[2] for rule in term["matchExpressions"])]
+    assert [label for label in wanted if label not in warning.what] == []
 
 
 def test_modules_of_an_existing_cluster_are_warned_of(tmp_path: Path) -> None:
