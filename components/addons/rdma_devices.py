@@ -32,7 +32,6 @@ _CONTAINER = "rdma-shared-dp"
 _SMALL = {"cpu": "20m", "memory": "64Mi"}
 # Two images for each node, and the labels of feature discovery before them.
 _PATIENCE_S = 900
-_OFFERED = "inference-platform/rdma-devices"
 
 
 def network_operator_values() -> dict[str, Any]:
@@ -107,16 +106,6 @@ def nic_cluster_policy(
     }
 
 
-def offered(node: str, spec: RdmaDevicesSpec, installed: str) -> dict[str, Any]:
-    """A mark on the node, written when it offers its devices. installed: what must have been installed by then."""
-    wait = f"jsonpath={{.status.allocatable['{resource_name(spec)}']}}={spec.pods_per_node}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node, "annotations": {_OFFERED: installed, "pulumi.com/waitFor": wait}},
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class RdmaDevicesArgs:
     """What the site sets, chart and image, and the nodes that it is for."""
@@ -129,8 +118,8 @@ class RdmaDevicesArgs:
     """Of the machines' cards; None where the site does not list its machines."""
     taints: Sequence[Taint]
     """Of the nodes with GPUs."""
-    nodes: Sequence[str]
-    """Those that take replicas, by name; empty where the site does not list them."""
+    waits: bool
+    """Whether `up` waits for the plugin on each node: on one that is dead it never runs."""
     needs: Sequence[pulumi.Resource] = ()
     """The stack of the GPUs, whose feature discovery labels the nodes."""
 
@@ -141,7 +130,10 @@ def network_operator_release(chart: Chart) -> AddonRelease:
 
 
 class RdmaDevices(Addon):
-    """Ready when every node offers its devices; where the nodes are not listed, when the operator reports so.
+    """Ready when the operator reports that the plugin runs on each node.
+
+    A mark on the node, as the GPUs' stack writes one, would be a second patch of the same object by the same field
+    manager, and each of the two would take the other back.
 
     The policy goes before the operator, which then takes the plugin away. Its definitions stay, as Helm leaves them.
     """
@@ -156,19 +148,7 @@ class RdmaDevices(Addon):
             needs=args.needs,
         )
         super().__init__(name, addon, opts)
-        body = nic_cluster_policy(args.spec, args.link, args.taints, args.image, waits=not args.nodes)
+        body = nic_cluster_policy(args.spec, args.link, args.taints, args.image, waits=args.waits)
         policy = self.child("policy", body, depends_on=self.installed, patience_s=_PATIENCE_S)
-        # Another version is waited for again.
-        installed = f"{release.name}-{release.chart.version}"
-        marks = [
-            self.child(
-                f"offered-{node}",
-                offered(node, args.spec, installed),
-                depends_on=[policy],
-                patience_s=_PATIENCE_S,
-                is_patch=True,
-            )
-            for node in sorted(args.nodes)
-        ]
-        self.handle = AddonHandle(ready=[*self.installed, policy, *marks])
+        self.handle = AddonHandle(ready=[*self.installed, policy])
         self.finish(namespace=NAMESPACE)

@@ -62,7 +62,7 @@ _RELEASES = {
     "nvidia-device-plugin": _GPU_STACK,
     "network-operator": (
         "nodes offer no RDMA device any more; pods that have them keep them until they end",
-        "its pods restart; pods that have RDMA devices keep them, and `up` waits until each node offers them again",
+        "its pods restart; pods that have RDMA devices keep them, and `up` waits until the plugin runs again",
     ),
     "longhorn": (
         "every volume of the cluster goes with it",

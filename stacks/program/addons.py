@@ -91,7 +91,7 @@ def _rdma_devices(plan: SitePlan, chart: Chart, gpus: Sequence[pulumi.Resource])
         image=plan.versions.images.rdma_device_plugin,
         link=None if rdma == "none" else rdma,
         taints=gpu_node_taints(site),
-        nodes=[node.name for node in nodes_of(site) or ()],
+        waits=nodes_of(site) == nodes_of(site, dead=True),
         needs=[*gpus],
     )
 

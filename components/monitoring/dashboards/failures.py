@@ -27,7 +27,7 @@ NOT_SHOWN = {
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",
     "plugins": "on the machine that runs `up`",
-    "rdma-not-offered": "few sites offer devices, and no request needs one; `up` and a live check name the node",
+    "rdma-not-offered": "few sites offer devices, and no request needs one; a live check names the node",
     "recover-etcd": "without etcd there is no API server, and Prometheus finds no targets",
     "replace-node": "planned work; its nodes are in the group of nodes that do not offer GPUs",
     "secret-not-ready": "few sites have a store; the alert names the Secret, and its ExternalSecret the reason",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,18 +177,18 @@ def test_a_site_that_offers_none_has_neither_chart_nor_image() -> None:
     assert site_images(some.site, some.versions.images, some.models, some.machines)[IMAGE] == ["RDMA devices"]
 
 
-def requests(nodes: Sequence[str], version: str = "1.0.0", spec: RdmaDevicesSpec = SPEC) -> tuple[dict[str, Any], Any]:
+def requests(*, waits: bool = True) -> tuple[dict[str, Any], Any]:
     """What the engine gets, and what the handle waits for."""
     recorder, ready = Recorder(), set[str]()
 
     async def run() -> None:
         args = RdmaDevicesArgs(
-            spec=spec,
-            chart=Chart(chart="c", version=version, repository="https://charts.site.example"),
+            spec=SPEC,
+            chart=Chart(chart="c", version="1.0.0", repository="https://charts.site.example"),
             image=IMAGE,
-            link="roce" if nodes else None,
+            link="roce",
             taints=[GPU_TAINT],
-            nodes=nodes,
+            waits=waits,
         )
         for resource in RdmaDevices("rdma-devices", args).handle.ready:
             ready.add((await resource.urn.future() or "").rpartition("::")[2])
@@ -209,44 +208,38 @@ def names(dependencies: Any) -> set[str]:
     return {urn.rpartition("::")[2] for urn in dependencies}
 
 
-def test_it_is_ready_when_each_node_offers_its_devices() -> None:
-    made, ready = requests(["hgx-2", "hgx-1"])
-    for node in ("hgx-1", "hgx-2"):
-        mark = made[f"rdma-devices-offered-{node}"]
-        assert mark.type == "kubernetes:core/v1:NodePatch"
-        (holds,) = parse(annotated(mark)["pulumi.com/waitFor"])
-        assert not holds({"status": {"allocatable": {"rdma/hca_shared": "0"}}}).ready
-        assert holds({"status": {"allocatable": {"rdma/hca_shared": "63"}}}).ready
-        assert mark.retainOnDelete, "taking it back would make a node again that has left"
-        assert "rdma-devices-policy" in names(mark.dependencies)
-    assert {"rdma-devices-offered-hgx-1", "rdma-devices-offered-hgx-2", "rdma-devices-policy"} <= ready
-    assert "pulumi.com/waitFor" not in annotated(made["rdma-devices-policy"]), "a dead node's plugin is never ready"
-
-
-def test_where_nodes_are_unknown_it_is_ready_when_the_operator_says_so() -> None:
-    made, _ = requests([])
+def test_it_is_ready_when_the_operator_reports_that_the_plugin_runs() -> None:
+    made, ready = requests()
     (holds,) = parse(annotated(made["rdma-devices-policy"])["pulumi.com/waitFor"])
     assert not holds({"status": {"state": "notReady"}}).ready
     assert holds({"status": {"state": "ready"}}).ready
+    assert "rdma-devices-policy" in ready
+    assert "pulumi.com/waitFor" not in annotated(requests(waits=False)[0]["rdma-devices-policy"])
 
 
-def test_another_version_and_another_number_of_pods_are_waited_for_again() -> None:
-    marks = [
-        requests(["hgx-1"], version, spec)[0]["rdma-devices-offered-hgx-1"].object
-        for version, spec in (("1.0.0", SPEC), ("1.0.1", SPEC), ("1.0.0", SPEC.model_copy(update={"pods_per_node": 8})))
-    ]
-    assert marks[0] != marks[1]
-    assert marks[0] != marks[2]
+@pytest.mark.parametrize(("change", "waits"), [({}, True), ({"cluster.machines.nodes.hgx-4.dead": True}, False)])
+def test_a_dead_node_s_plugin_is_not_waited_for(tmp_path: Path, change: dict[str, Any], waits: bool) -> None:
+    _, made = requested(site(change).site, tmp_path, Engine())
+    assert ("pulumi.com/waitFor" in annotated(made["rdma-devices-policy"])) == waits
+
+
+def test_a_site_with_a_gpu_stack_patches_no_object_twice(tmp_path: Path) -> None:
+    """Both would be by one field manager, which then owns what the last of them states."""
+    _, made = requested(site().site, tmp_path, Engine())
+    patches = [request for request in made.values() if request.type.endswith("Patch")]
+    patched = [(request.type, request.object["metadata"]["name"]) for request in patches]
+    assert ("kubernetes:core/v1:NodePatch", "hgx-1") in patched
+    assert len(patched) == len(set(patched))
 
 
 def test_the_policy_goes_before_the_operator_that_takes_the_plugin_away() -> None:
-    made, _ = requests(["hgx-1"])
+    made, _ = requests()
     assert "rdma-devices-network-operator" in names(made["rdma-devices-policy"].dependencies)
     assert not made["rdma-devices-policy"].retainOnDelete
 
 
 def test_its_namespace_takes_privileged_pods_and_lets_no_one_in() -> None:
-    made, _ = requests([])
+    made, _ = requests()
     labels = made[f"{namespaces.NETWORK}-namespace"].object["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
     assert namespaces.NETWORK in namespaces.PRIVILEGED
@@ -257,9 +250,7 @@ def test_on_a_site_it_comes_after_the_gpus_and_no_model_waits_for_it(tmp_path: P
     _, made = requested(site().site, tmp_path, Engine())
     release = made["rdma-devices-network-operator"]
     assert "gpu-stack-gpu-operator" in names(release.dependencies), "which brings node feature discovery"
-    marks = {f"rdma-devices-offered-hgx-{number}" for number in range(1, 5)}
-    assert marks <= set(made)
-    waiting = {name for name, request in made.items() if marks & names(request.dependencies)}
+    waiting = {name for name, request in made.items() if "rdma-devices-policy" in names(request.dependencies)}
     assert waiting == set()
 
 
