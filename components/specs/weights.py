@@ -57,13 +57,14 @@ class WeightsRegistrySpec(Spec):
             )
         path = (match["path"] or "").rstrip("/")
         if path and not is_repository(path[1:]):
-            lower = "/".join(filter(None, path.lower().split("/")))
-            right = f"{self.address.removesuffix(match['path'])}/{lower}"
+            # Clients add v2 themselves.
+            parts = [part for part in f"{path.lower()}/".removesuffix("/v2/").split("/") if part]
+            right = "/".join([self.address.removesuffix(match["path"]), *parts])
             raise WrongValueError(
                 "address has a path that no repository's name begins with",
                 got=path,
                 allowed="lower-case letters and digits, with / between its parts and . _ or - within them",
-                fix=f"write {right}" if is_repository(lower) else f"write it like {example}",
+                fix=f"write {right}" if not parts or is_repository("/".join(parts)) else f"write it like {example}",
             )
         return self
 
