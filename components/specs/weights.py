@@ -56,14 +56,15 @@ class WeightsRegistrySpec(Spec):
                 "address is no address of a registry without credentials", fix=f"write it like {example}"
             )
         path = (match["path"] or "").rstrip("/")
-        if path and not is_repository(path[1:]):
-            # Clients add v2 themselves.
-            parts = [part for part in f"{path.lower()}/".removesuffix("/v2/").split("/") if part]
+        # Clients add v2 themselves, before the prefix.
+        if path and (path.startswith("/v2/") or not is_repository(path[1:])):
+            lower = f"{path.lower()}/".removeprefix("/v2/").removesuffix("/v2/")
+            parts = [part for part in lower.split("/") if part]
             right = "/".join([self.address.removesuffix(match["path"]), *parts])
             raise WrongValueError(
                 "address has a path that no repository's name begins with",
                 got=path,
-                allowed="lower-case letters and digits, with / between its parts and . _ or - within them",
+                allowed="lower-case letters and digits, with / between its parts and . _ or - within them, without v2",
                 fix=f"write {right}" if not parts or is_repository("/".join(parts)) else f"write it like {example}",
             )
         return self

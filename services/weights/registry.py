@@ -121,7 +121,7 @@ class Registry(Hub):
             try:
                 stated = json.loads(answer.read(_LARGEST_TOKEN))
                 token = str(stated.get("token") or stated.get("access_token") or "")
-            except (ValueError, AttributeError):
+            except (ValueError, AttributeError, RecursionError):
                 token = ""
             except (OSError, http.client.HTTPException) as error:
                 raise self._broken(error) from None
@@ -233,6 +233,6 @@ def _code(error: urllib.error.HTTPError) -> str:
     try:
         stated = json.loads(error.read(4096))
         code = str(stated["errors"][0]["code"])
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return ""
     return code if re.fullmatch(r"[A-Z_]{1,64}", code) else ""

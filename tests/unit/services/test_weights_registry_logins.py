@@ -184,6 +184,7 @@ def test_a_token_that_opens_another_repository_alone_is_refused(tmp_path: Path) 
     [
         (Answer(200, b"[]"), "an answer without a token"),
         (Answer(200, b'{"token": "two\\nlines"}'), "an answer without a token"),
+        (Answer(200, b"[" * 100_000), "an answer without a token"),
         (Answer(302, headers={"Location": "http://127.0.0.1:1/token"}), "status 302 from http://127.0.0.1"),
         (Answer(404), "status 404 from http://127.0.0.1"),
     ],

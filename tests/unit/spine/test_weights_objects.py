@@ -149,6 +149,7 @@ def test_a_registry_serves_locked_models_alone(tmp_path: Path) -> None:
         ("https://registry.site.example/Models/V2/", "https://registry.site.example/models"),
         ("https://registry.site.example/V2", "https://registry.site.example"),
         ("http://10.5.0.9:5000/v2/", "http://10.5.0.9:5000"),
+        ("https://registry.site.example/v2/models", "https://registry.site.example/models"),
         ("https://registry.site.example/models/qwen/qwen3-32b-fp8", "https://registry.site.example/models"),
         ("http://localhost:5000", "https://registry.site.example/models"),
         ("registry.site.example", "https://registry.site.example/models"),
