@@ -34,8 +34,7 @@ def problems(plan: SitePlan, changes: Iterable[Change]) -> Iterator[Problem]:
             yield Problem(
                 path=_KEY,
                 what=f"is room for one commit of {model_of(change)}, and {_named(new)} comes beside {_named(gone)}, "
-                "which its servers read until then: the Job ends with 'does not fit into the volume' unless there is "
-                "other room",
+                "which its servers read until then: the Job fails for lack of room unless the volume has more",
                 got=str(weights.revisions),
                 allowed="2 or more for a change of commit",
                 fix="write revisions: 2, by which the volume grows where its class allows that; or serve the new "
