@@ -302,6 +302,12 @@ GO_FAMILIES = (
         version_variables=(("main.version", "{version}"),),
     ),
     GoFamily(
+        name="versitygw",
+        module="github.com/versity/versitygw",
+        programs=(BuiltProgram(name="versitygw", package="github.com/versity/versitygw/cmd/versitygw"),),
+        version_variables=(("main.Version", "{version}"),),
+    ),
+    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(BuiltProgram(name="talos-checker", package="inference-platform/tools/talos-checker"),),

@@ -20,6 +20,8 @@ from services.weights.manifest import Manifest
 # What a request without a body is signed with.
 _NO_BODY = hashlib.sha256(b"").hexdigest()
 _ALGORITHM = "AWS4-HMAC-SHA256"
+# A key that the server does not know: S3's code, with status 403, and Versity's, with 404.
+_UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound")
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,10 @@ class Bucket(Hub):
                 allowed=f"region {region}" if region else "",
                 fix="set storage.weights.bucket.region to the bucket's, and the address to its server in that region",
             )
-        if status == http.client.UNAUTHORIZED or (
-            status == http.client.FORBIDDEN and not urlsplit(error.geturl() or asked).query
+        if (
+            status == http.client.UNAUTHORIZED
+            or code in _UNKNOWN_KEY
+            or (status == http.client.FORBIDDEN and not urlsplit(error.geturl() or asked).query)
         ):
             raise self._no_access_by(got, what, missing=code == "AccessDenied")
         if status in (404, 410):
