@@ -39,11 +39,15 @@ def vllm_engine(
     repository: str,
     served_names: Sequence[str],
     flags: Sequence[str],
+    generates: bool = True,
     remote_code: bool = False,
     speculative: Mapping[str, str | int] | None = None,
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list.
 
+    generates: whether it writes answers. For models that embed or rank, vLLM decides by attention and pooling what it
+    may cut and keep. It obeys flags for more, and then an encoder's vectors are wrong (vLLM 0.32,
+    vllm/engine/arg_utils.py).
     speculative: the object of --speculative-config; nothing without drafts.
     """
     # More is the client's error. What an empty queue cannot hold gets 503 all the same: vLLM 0.32 looks at its
@@ -56,7 +60,7 @@ def vllm_engine(
         *_served(served_names),
         f"--port={PORT}",
         *_layout_flags(plan.layout),
-        "--enable-chunked-prefill",
+        *(["--enable-chunked-prefill"] if generates else []),
         f"--max-num-batched-tokens={plan.max_num_batched_tokens}",
         f"--max-model-len={plan.max_model_len}",
         # vLLM counts it for each data-parallel rank.
@@ -66,7 +70,7 @@ def vllm_engine(
         f"--kv-cache-dtype={plan.kv_cache_dtype}",
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),
         *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
-        "--enable-prefix-caching",
+        *(["--enable-prefix-caching"] if generates else []),
         "--enable-prompt-tokens-details",
         # Without it the engine drops its streams at SIGTERM.
         f"--shutdown-timeout={spec.longest_stream_s}",

@@ -240,6 +240,7 @@ def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Im
         repository=model.repository,
         served_names=names,
         flags=model.engine_flags,
+        generates=model.task == "generate",
         remote_code=model.remote_code is not None,
         speculative=speculative_config(spec.server.speculative),
     )

@@ -241,6 +241,12 @@ class Case:
                 "vLLM starts with no more requests than tokens of a step"
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))
+        if self.batched_tokens < self.replica.whole_tokens:
+            text = (
+                f"max_num_batched_tokens is {self.batched_tokens:,}, and prompts have up to "
+                f"{self.replica.whole_tokens:,} tokens: an encoder reads each in one step"
+            )
+            shortcomings.append(Shortcoming(kind="setting", text=text))
         return shortcomings
 
     def _of_inputs(self) -> list[Shortcoming]:

@@ -149,13 +149,24 @@ class OneReplica:
         return self.roofline.step_s(decodes=batch, context=self.order.request_tokens, alone=running <= 1)
 
     @cached_property
+    def whole_tokens(self) -> int:
+        """Tokens that a step must take: an encoder's longest prompt, which vLLM does not cut; 0 for other models."""
+        most = self.order.model.max_context_tokens
+        return 0 if self.keeps_cache else min(most, self.order.context_tokens or most)
+
+    @cached_property
+    def _chunks(self) -> tuple[int, ...]:
+        if self.order.max_num_batched_tokens:
+            return (self.order.max_num_batched_tokens,)
+        return CHUNKS if self.keeps_cache else (max(CHUNKS[0], self.whole_tokens),)
+
+    @cached_property
     def _sequences(self) -> dict[int, int]:
         """By tokens of a step, the most sequences that leave room for themselves and for the longest request.
 
         Each sequence takes from the cache for its logits and graphs. 0 where there is no room for one.
         """
-        size = self.order.max_num_batched_tokens
-        return {tokens: self._most_sequences(tokens) for tokens in ((size,) if size else CHUNKS)}
+        return {tokens: self._most_sequences(tokens) for tokens in self._chunks}
 
     def _most_sequences(self, batched_tokens: int) -> int:
         wanted = min(self.order.needed_context, self.order.model.max_context_tokens)
@@ -202,8 +213,8 @@ class OneReplica:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """What max-num-batched-tokens may be, largest first. A step has a token for each request."""
-        if self.order.max_num_batched_tokens:
-            return (self.order.max_num_batched_tokens,)
+        if len(self._chunks) == 1:
+            return self._chunks
         # Activations of a large step take from the cache.
         best = max(self._sequences.values())
         worth = tuple(size for size in CHUNKS if self._sequences[size] >= max(1, _WORTH * best)) or CHUNKS[-1:]

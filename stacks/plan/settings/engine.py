@@ -41,8 +41,10 @@ def _expert_parallel(basis: Basis) -> Derived:
 
 
 def _kv_cache_dtype(basis: Basis) -> Derived:
-    order = basis.case.order
-    return Derived(value="fp8" if order.kv_dtype == "fp8" else "auto", inputs={"gpu": order.gpu})
+    case = basis.case
+    # vLLM 0.32 ends the first request of an encoder with another one (v1/attention/backends/flash_attn.py).
+    fp8 = case.order.kv_dtype == "fp8" and case.keeps_cache
+    return Derived(value="fp8" if fp8 else "auto", inputs={"gpu": case.order.gpu})
 
 
 def _max_model_len(basis: Basis) -> Derived:
@@ -125,7 +127,7 @@ DEFINITIONS = (
     Definition(
         key="kv_cache_dtype",
         unit="",
-        formula="fp8 where the GPU has FP8 units: half the bytes per token",
+        formula="fp8 where the GPU has FP8 units: half the bytes per token; auto for an encoder, which has no cache",
         derive=_kv_cache_dtype,
         fidelity="published",
         used=f"{_ARGUMENT}, --kv-cache-dtype",
@@ -151,7 +153,7 @@ DEFINITIONS = (
         key="max_num_batched_tokens",
         unit="tokens",
         formula="of 512 to 8192 the largest with which the declared load keeps every target; 8192 without targets "
-        "of ITL or TPOT",
+        "of ITL or TPOT; of an encoder no less than max_model_len",
         derive=_max_num_batched_tokens,
         used=f"{_ARGUMENT}, --max-num-batched-tokens",
     ),

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from floor.problems import SiteError
 from stacks.facts import catalogue, versions
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import plan_file, plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.14", "000.15", "000.16")
 
@@ -57,3 +60,37 @@ def test_document_example_is_emitted_with_right_keys() -> None:
     plan = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].stable
     assert {"--enable-chunked-prefill", "--max-num-batched-tokens=8192"} <= set(plan.engine.args)
     assert (plan.spec.server.replicas, plan.spec.server.gpu_family) == (2, "hopper")
+
+
+def arguments(model: str, **server: object) -> dict[str, str]:
+    """Of one more model of the reference site, by flag."""
+    site = changed(prod(), {"models.vectors": {"catalogue": model, "server": {"replicas": 2, **server}}})
+    args = plan_values(site, "Pulumi.prod.yaml").models["vectors"].stable.engine.args
+    return dict(arg.partition("=")[::2] for arg in args if arg.startswith("--"))
+
+
+@pytest.mark.row("002.04")
+@pytest.mark.parametrize("model", ["bge-m3", "multilingual-e5-large", "bge-reranker-v2-m3"])
+def test_an_encoder_reads_a_prompt_in_one_step_and_caches_nothing(model: str) -> None:
+    """vLLM 0.32 takes flags for the contrary, and then gives wrong vectors, or ends at the first request."""
+    flags = arguments(model)
+    assert not {"--enable-chunked-prefill", "--enable-prefix-caching"} & flags.keys()
+    assert flags["--kv-cache-dtype"] == "auto"
+    assert int(flags["--max-num-batched-tokens"]) >= int(flags["--max-model-len"])
+
+
+@pytest.mark.row("002.04")
+def test_of_a_decoder_that_embeds_vllm_knows_what_its_pooling_allows() -> None:
+    flags = arguments("qwen3-embedding-0.6b")
+    assert not {"--enable-chunked-prefill", "--enable-prefix-caching"} & flags.keys()
+    assert flags["--kv-cache-dtype"] == "fp8"
+
+
+@pytest.mark.row("002.04")
+def test_a_step_that_cuts_an_encoders_prompt_is_refused_with_a_fix_that_works() -> None:
+    with pytest.raises(SiteError) as refused:
+        arguments("bge-m3", max_num_batched_tokens=4096)
+    (problem,) = refused.value.problems
+    assert "max_num_batched_tokens is 4,096, and prompts have up to 8,192 tokens" in problem.what
+    assert problem.fix == "leave max_num_batched_tokens to the proof"
+    assert arguments("multilingual-e5-large", max_num_batched_tokens=512)["--max-num-batched-tokens"] == "512"
