@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="route-timeouts", says="Every route has a request timeout of its own.", check=serving.route_timeouts),
     Rule(
         name="route-leads-somewhere",
-        says="Every route leads to a pool that the site declares.",
+        says="Every route leads to a pool or backend that the site declares.",
         check=serving.route_leads_somewhere,
     ),
     Rule(

@@ -10,6 +10,9 @@ from floor.metadata import DISPOSABLE
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import gpu_workloads, pod_spec
 
+# What a route leads to; the first where it names no kind.
+_BACKENDS = ("AIServiceBackend", "InferencePool")
+
 
 def _models(resources: Sequence[Resource]) -> Iterator[Resource]:
     """Workloads with GPUs and more than one replica."""
@@ -143,19 +146,20 @@ def route_timeouts(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
 
 
 def route_leads_somewhere(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
-    pools = {
-        (resource.namespace, str(resource.body["metadata"].get("name")))
+    backends = {
+        (resource.kind, resource.namespace, str(resource.body["metadata"].get("name")))
         for resource in resources
-        if resource.kind == "InferencePool"
+        if resource.kind in _BACKENDS
     }
     for route in (resource for resource in resources if resource.kind == "AIGatewayRoute"):
         for rule in (route.body.get("spec") or {}).get("rules") or ():
             for backend in rule.get("backendRefs") or ():
+                kind = str(backend.get("kind", _BACKENDS[0]))
                 at = (str(backend.get("namespace", route.namespace)), str(backend.get("name")))
-                if backend.get("kind") == "InferencePool" and at not in pools:
+                if kind in _BACKENDS and (kind, *at) not in backends:
                     yield Finding(
                         resource=route.label,
-                        problem=f"leads to InferencePool {'/'.join(at)}, which the site does not declare",
+                        problem=f"leads to {kind} {'/'.join(at)}, which the site does not declare",
                         fix="declare the model that the route names, or remove the route",
                     )
 

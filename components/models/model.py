@@ -32,6 +32,8 @@ class ModelArgs:
     parallel_requests: int
     """Requests for the model that one Envoy pod may have under way at once."""
     engine: Engine
+    ranks: bool
+    """Whether clients ask it to rank documents."""
     namespace: NamespaceHandle
     storage_class: str
     hardware: Sequence[pulumi.Resource]
@@ -98,6 +100,9 @@ class Model(Component):
                 owned_by=args.engine.owned_by,
                 parallel_requests=args.parallel_requests,
                 connections=args.gateway.max_parallel_streams,
+                ranks=args.ranks,
+                servers=server.labels,
+                port=server.port,
                 needs=[args.gateway.ready, server.ready, *pool.ready],
             ),
             here,

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
 from components.component import Component
+from components.models.ranking import ranking_backend, servers_service
 from floor.headers import MODEL_HEADER
 
 
 def ai_gateway_route(
-    model: str, namespace: str, *, gateway: str, gateway_namespace: str, request_timeout_s: int, owned_by: str
+    model: str,
+    namespace: str,
+    *,
+    gateway: str,
+    gateway_namespace: str,
+    request_timeout_s: int,
+    owned_by: str,
+    ranks: bool = False,
 ) -> dict[str, Any]:
     """One AIGatewayRoute for one model.
 
+    ranks: it leads to the model's ranking_backend instead of its pool.
     owned_by: shown in the model card of GET /v1/models.
     request_timeout_s: longest time from request to last token; the AI gateway's own default of 60 s cuts streams.
     """
     timeout = f"{request_timeout_s}s"
+    pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
+    backend = {"group": "aigateway.envoyproxy.io", "kind": "AIServiceBackend"} if ranks else pool
     return {
         "apiVersion": "aigateway.envoyproxy.io/v1beta1",
         "kind": "AIGatewayRoute",
@@ -37,7 +48,7 @@ def ai_gateway_route(
             "rules": [
                 {
                     "matches": [{"headers": [{"type": "Exact", "name": MODEL_HEADER, "value": model}]}],
-                    "backendRefs": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": model}],
+                    "backendRefs": [{**backend, "name": model}],
                     "timeouts": {"request": timeout, "backendRequest": timeout},
                     "modelsOwnedBy": owned_by,
                 }
@@ -82,6 +93,11 @@ class ModelRouteArgs:
     owned_by: str
     parallel_requests: int
     connections: int
+    ranks: bool
+    """Whether clients ask it to rank documents."""
+    servers: Mapping[str, str]
+    """Labels of its replicas."""
+    port: int
     needs: Sequence[pulumi.Resource]
     """Authentication and the pool must be there before the route opens."""
 
@@ -98,9 +114,17 @@ class ModelRoute(Component):
             gateway_namespace=args.gateway_namespace,
             request_timeout_s=args.request_timeout_s,
             owned_by=args.owned_by,
+            ranks=args.ranks,
         )
         limit = parallel_limit(name, args.namespace, requests=args.parallel_requests, connections=args.connections)
         # Before the route, which is never open without its limit.
         limits = self.child("limits", limit, depends_on=args.needs)
-        self.child("route", body, depends_on=[*args.needs, limits])
+        around = []
+        if args.ranks:
+            service = servers_service(name, args.namespace, selector=args.servers, port=args.port)
+            backend, form = ranking_backend(name, args.namespace, port=args.port)
+            named = self.child("servers", service, depends_on=args.needs)
+            reached = self.child("backend", backend, depends_on=[named])
+            around = [self.child("form", form, depends_on=[reached])]
+        self.child("route", body, depends_on=[*args.needs, limits, *around])
         self.finish(name=name)

@@ -164,6 +164,7 @@ _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",
     "Service": "addresses stay",
+    **dict.fromkeys(("AIServiceBackend", "Backend"), "the way of requests to rank; those under way end as they would"),
     "ServiceAccount": "no pod restarts",
     "Role": "permissions change at once",
     "RoleBinding": "permissions change at once",

@@ -71,7 +71,7 @@ def verdict(
     )
 
 
-_OF_A_MODEL = ("AIGatewayRoute", "InferencePool")
+_OF_A_MODEL = ("AIGatewayRoute", "InferencePool", "AIServiceBackend", "Backend")
 
 
 def model_of(change: Change) -> str:

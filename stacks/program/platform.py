@@ -185,6 +185,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 picker=serving.picker,
                 parallel_requests=serving.parallel_requests,
                 engine=serving.engine,
+                ranks=serving.proof.order.model.task == "rerank",
                 namespace=space,
                 storage_class=site.storage.storage_class,
                 hardware=addons.hardware,

@@ -132,6 +132,7 @@ PARTS = {
     "front_door": {"gateway_errors"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},
     "traces": {"request_log"},
+    "model_route": {"ranking"},
     "model_server": {"weights", "engines"},
     "engines": {"weights"},
     "operator": {"permissions", "pods"},

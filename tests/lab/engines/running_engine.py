@@ -108,12 +108,21 @@ def simulator(folder: Path) -> Iterator[RunningEngine]:
 
 @contextmanager
 def real_vllm(
-    folder: Path, arguments: Sequence[str], variables: Mapping[str, str], model: str
+    folder: Path,
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    model: str,
+    *,
+    writer: Sequence[str] = (str(tiny_model_file()), str(CONTEXT_TOKENS)),
 ) -> Iterator[RunningEngine]:
-    """vLLM with the program's own arguments, less what needs a GPU; its first argument becomes a tiny model."""
+    """vLLM with the program's own arguments, less what needs a GPU; its first argument becomes a tiny model.
+
+    writer: the program that writes that model into a folder, its first argument, and its further one.
+    """
     python = environment.python_of(Lab.from_environment())
     weights, port = folder / "weights", _free_port()
-    subprocess.run([python, tiny_model_file(), weights, str(CONTEXT_TOKENS)], check=True, capture_output=True)
+    program, further = writer
+    subprocess.run([python, program, weights, further], check=True, capture_output=True)
     kept, _ = for_a_cpu(arguments[1:])
     kept = [argument for argument in kept if not argument.startswith(("--port=", "--revision="))]
     command = [

@@ -51,8 +51,10 @@ def test_every_trusted_header_is_claimed_here() -> None:
     assert set(TRUSTED_HEADERS) == CLAIMS.keys()
 
 
-def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> list[dict[str, str]]:
-    """Heads of the completions that reach the model's replicas while `ask` runs."""
+def heads_at_engines(
+    cluster: Cluster, model: str, ask: Callable[[], None], path: str = "completions"
+) -> list[dict[str, str]]:
+    """Heads of the requests with this in their path that reach the model's replicas while `ask` runs."""
     taps = [
         subprocess.Popen(
             [*cluster.enter_argv(replica), sys.executable, str(Path(wire.__file__)), str(ENGINE_PORT), "60"],
@@ -68,7 +70,7 @@ def heads_at_engines(cluster: Cluster, model: str, ask: Callable[[], None]) -> l
         assert tap.stdout is not None
         for line in tap.stdout:
             head = json.loads(line)
-            if "completions" in head[":line"]:
+            if path in head[":line"]:
                 heads.append(head)
                 seen.set()
 

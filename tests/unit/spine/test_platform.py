@@ -242,6 +242,26 @@ def test_replicas_on_slices_wait_until_the_node_that_is_cut_offers_them(tmp_path
     assert resources["gpu-stack-gpu-operator"].inputs["values"]["mig"] == {"strategy": "mixed"}
 
 
+@pytest.mark.row("002.04")
+def test_requests_to_rank_go_around_the_pool_to_all_replicas_of_the_model(tmp_path: Path) -> None:
+    """The AI gateway asks an InferencePool for answers alone, and refuses the rest."""
+    plan = under_later_operator(plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml"))
+    recorder, _ = declare(plan.site, tmp_path, pinned=plan.versions)
+    bodies = {name: args.inputs for name, args in recorder.resources.items()}
+    leads = {name: bodies[f"{name}-route"]["spec"]["rules"][0]["backendRefs"][0]["kind"] for name in plan.models}
+    assert leads == {"chat": "InferencePool", "embed": "InferencePool", "rerank": "AIServiceBackend"}
+    form = bodies["rerank-form"]["spec"]
+    assert form["schema"] == {"name": "Cohere", "version": "v2"}
+    assert form["backendRef"]["name"] == bodies["rerank-backend"]["metadata"]["name"]
+    (endpoint,) = bodies["rerank-backend"]["spec"]["endpoints"]
+    servers, pods = bodies["rerank-servers"], bodies["rerank-server"]["spec"]["template"]
+    host = f"{servers['metadata']['name']}.{servers['metadata']['namespace']}.svc"
+    assert endpoint["fqdn"] == {"hostname": host, "port": pods["spec"]["containers"][0]["ports"][0]["containerPort"]}
+    assert servers["spec"]["clusterIP"] == "None"
+    assert servers["spec"]["selector"].items() <= pods["metadata"]["labels"].items()
+    assert not {"embed-form", "embed-backend", "embed-servers"} & bodies.keys()
+
+
 def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) -> None:
     """And leaves before them."""
     site = plan_file(ROOT / "Pulumi.prod.yaml").site
