@@ -185,11 +185,6 @@ def preemptions_per_s(where: str = ENGINES, *, by: tuple[str, ...] = ("model",),
     return rate("vllm:num_preemptions_total", where, by=by, window=window)
 
 
-def idle_share(where: str = ENGINES, *, window: str) -> str:
-    """Share of time in which a model has no request, 0 to 1."""
-    return f"1 - avg_over_time(({total('vllm:num_requests_running', where, by=('model',))} > bool 0)[{window}:1m])"
-
-
 def error_share(by: str, where: str = REQUESTS, *, window: str) -> str:
     """Share of the requests that the AI gateway counts that end with an error, 0 to 1, for each value of `by`."""
     name = "gen_ai_server_request_duration_seconds_count"

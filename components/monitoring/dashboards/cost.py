@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import cost_queries, queries
 from components.monitoring.dashboards.board import Board, Panel, PanelGroup, Query, Shape
 from components.monitoring.dashboards.vocabulary import (
     COUNT,
     MODEL,
+    MODELS,
     MONEY,
+    MONEY_PER_HOUR,
     OF_MODEL,
     OF_TENANT,
     PRICE,
     SHARE,
+    SHOWN,
+    TENANTS,
     TOKENS_PER_S,
     WINDOW,
     lines,
@@ -24,8 +28,8 @@ _GPUS = queries.gpus_by_model(MODEL)
 BOARD = Board(
     name="cost",
     title="Inference: what does it cost?",
-    question="Tokens per second and per GPU, the cost of a million tokens, and how much of what is paid for has no "
-    "work. Enter the price of a GPU hour above; with 1 the costs are in GPU hours.",
+    question="Tokens per second and per GPU, the cost of a million tokens, what each tenant takes of it, and how much "
+    "of what is paid for has no work. Enter the price of a GPU hour above; with 1 the costs are in GPU hours.",
     has_price=True,
     groups=(
         PanelGroup(
@@ -92,6 +96,44 @@ BOARD = Board(
             ),
         ),
         PanelGroup(
+            title="Who uses it?",
+            panels=(
+                Panel(
+                    title="Share of each model's tokens, by tenant",
+                    good="Each tenant as agreed with it.",
+                    do="One that takes far more than others: talk to it, or give it a tier of lower priority.",
+                    unit=SHARE,
+                    queries=lines(cost_queries.token_share(MODELS, TENANTS, window=SHOWN), "{{model}} {{tenant}}"),
+                ),
+                Panel(
+                    title="Cost of GPUs per hour, by tenant",
+                    good="No tenant has little: models have requests most of the time.",
+                    do="No tenant has much: fewer replicas carry the load. A tenant pays for a model's GPUs while that "
+                    "has requests, by its share of the tokens in the time shown.",
+                    unit=MONEY_PER_HOUR,
+                    queries=(
+                        Query(
+                            expression=f"{PRICE} * {cost_queries.tenant_gpus(MODELS, TENANTS, window=SHOWN)}",
+                            legend="{{tenant}}",
+                        ),
+                        Query(
+                            expression=f"{PRICE} * ({cost_queries.unused_gpus(MODELS, window=SHOWN)})",
+                            legend="no tenant",
+                        ),
+                    ),
+                    shape=Shape.STACKED,
+                ),
+                Panel(
+                    title="Share of prompt tokens that were cached, by tenant",
+                    good="High for chats and agents, whose prompts begin with what was asked before.",
+                    do="Such tokens cost next to nothing, and count in full in the shares: keep that in mind before "
+                    "a tenant of many of them pays for it.",
+                    unit=SHARE,
+                    queries=lines(cost_queries.cached_share(TENANTS, window=WINDOW), "{{tenant}}"),
+                ),
+            ),
+        ),
+        PanelGroup(
             title="What has no work?",
             panels=(
                 Panel(
@@ -106,7 +148,7 @@ BOARD = Board(
                     good="Low in the busiest hour.",
                     do="High there too: fewer replicas carry the load; `sitectl proof` has how many.",
                     unit=SHARE,
-                    queries=lines(queries.idle_share(OF_MODEL, window="$__range"), "{{model}}"),
+                    queries=lines(cost_queries.idle_share(OF_MODEL, window=SHOWN), "{{model}}"),
                 ),
                 Panel(
                     title="GPUs by model",

@@ -9,10 +9,13 @@ from components.monitoring.dashboards.board import Panel, Query
 
 # Grafana's: at least four times the seconds between two scrapes.
 WINDOW = "$__rate_interval"
-MODEL = 'model=~"$model"'
+# All of the time that a dashboard shows.
+SHOWN = "$__range"
+MODELS, TENANTS = "$model", "$tenant"
+MODEL = f'model=~"{MODELS}"'
 OF_MODEL = f"{queries.ENGINES}, {MODEL}"
 OF_PICKER = f"{queries.PICKERS}, {MODEL}"
-OF_TENANT = f'{queries.REQUESTS}, tenant=~"$tenant"'
+OF_TENANT = f'{queries.REQUESTS}, tenant=~"{TENANTS}"'
 PRICE = "$gpu_hour_price"
 
 SECONDS = "s"
@@ -25,6 +28,7 @@ CELSIUS = "celsius"
 WATTS = "watt"
 TOKENS_PER_S = "suffix: tokens/s"
 MONEY = "suffix: per million tokens"
+MONEY_PER_HOUR = "suffix: per hour"
 
 
 def quantile_panel(
