@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,9 @@ Also without sitectl: cd FOLDER && sha256sum --check .../weights/OWNER--NAME@COM
 """
 
 
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
 @click.group(cls=CommandGroup, epilog=MORE)
 def command() -> None:
     pass
@@ -75,6 +79,13 @@ def lock(
         raise SitectlError(f"{option} is of one model", fix="name the model whose files are there", status=Exit.USAGE)
     for path in given.values():
         _require_folder(path)
+    if folder and draft and folder.samefile(draft):
+        raise SitectlError(
+            f"--from and --draft-from are one folder, {folder}",
+            allowed="a folder for each of two models",
+            fix="name the folder of each, or lock one at a time",
+            status=Exit.USAGE,
+        )
     mirror = plan.site.storage.weights.mirror
     hub = HubMetadata(endpoint=os.environ.get("HF_ENDPOINT") or mirror or HUB, note=context.progress.note)
     wanted = _wanted({name: known[name].spec for name in models or known})
@@ -84,11 +95,13 @@ def lock(
             fix=f"leave --draft-from out, or set models.{models[0]}.server.speculative first",
             status=Exit.USAGE,
         )
-    lines, written, lacking = list[str](), list[str](), list[str]()
+    for (repository, revision), option in wanted.items():
+        _require_commit(option, given.get(option), repository, revision)
+    lines, written, lacking = list[str](), list[str](), list[dict[str, str]]()
     for (repository, revision), option in wanted.items():
         source = given.get(option)
         if given and source is None:
-            lacking += _lacking(context, repository, revision, [site, *models, option, "FOLDER"])
+            lacking += _lacking(context, repository, revision, [site, *models], option)
             continue
         try:
             manifest = folder_manifest(source, repository, revision) if source else hub.manifest(repository, revision)
@@ -106,7 +119,8 @@ def lock(
         written.append(named)
         lines.append(f"{named}: {content}")
     last = f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked"
-    context.say("\n".join([*lines, *(lacking or [last])]), {"written": written})
+    still = [f"not locked yet: {one['repository']} at {one['revision']}; next: {one['next']}" for one in lacking]
+    context.say("\n".join([*lines, *(still or [last])]), {"written": written, "not_locked": lacking})
     return int(Exit.OK)
 
 
@@ -149,19 +163,42 @@ def verify(context: CommandContext, *, folder: Path, file: Path | None) -> int:
 
 def _wanted(specs: Mapping[str, OrderedModelSpec]) -> dict[tuple[str, str], str]:
     """Repositories and commits of these models and their drafts, each once, with the option that names its folder."""
-    return {
-        (entry.repository, entry.revision): option
-        for spec in specs.values()
-        for option, entry in zip(("--from", "--draft-from"), wanted_of(spec, {}), strict=False)
-    }
+    wanted = dict[tuple[str, str], str]()
+    for spec in specs.values():
+        for option, entry in zip(("--from", "--draft-from"), wanted_of(spec, {}), strict=False):
+            # A model that drafts for itself is one folder.
+            wanted.setdefault((entry.repository, entry.revision), option)
+    return wanted
 
 
-def _lacking(context: CommandContext, repository: str, revision: str, arguments: list[str]) -> list[str]:
+def _lacking(
+    context: CommandContext, repository: str, revision: str, arguments: list[str], option: str
+) -> list[dict[str, str]]:
     """What to call for the lock of a commit whose folder was not given; nothing where its lock is there."""
     if (context.project / LOCKS / file_name(repository, revision)).exists():
         return []
-    step = invocation.next_step("weights lock", arguments, context.named)
-    return [f"not locked yet: {repository} at {revision}; {step}"]
+    step = invocation.next_step("weights lock", [*arguments, option, "FOLDER"], context.named)
+    return [
+        {
+            "repository": repository,
+            "revision": revision,
+            "reason": f"{option} is not given",
+            "next": step.removeprefix("next: "),
+        }
+    ]
+
+
+def _require_commit(option: str, folder: Path | None, repository: str, revision: str) -> None:
+    """Refuse a folder whose name is another commit: hubs' clients and volumes name folders so."""
+    name = folder.resolve().name if folder else ""
+    if _COMMIT.fullmatch(name) and name != revision:
+        raise SitectlError(
+            f"{option} is the folder of another commit than that of {repository}",
+            got=name,
+            allowed=revision,
+            fix="name the folder of this commit; if its files are there, call it otherwise",
+            status=Exit.USAGE,
+        )
 
 
 def _require_folder(folder: Path) -> None:

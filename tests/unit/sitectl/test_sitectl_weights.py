@@ -140,6 +140,46 @@ def test_what_is_still_to_be_locked_is_named_with_what_to_call(
     assert last.status == Exit.OK and "commit weights; next: python -m sitectl plan optimisations" in last.out, last.err
 
 
+def test_what_is_still_to_be_locked_is_in_the_data_with_its_reason(drafting: Path) -> None:
+    asked = ("weights", "lock", "optimisations", "llama", "--json")
+    first = run(drafting, *asked, "--from", str(drafting / DRAFTED.revision)).data
+    (lacking,) = first["not_locked"]
+    assert (lacking["repository"], lacking["revision"]) == (DRAFT.repository, DRAFT.revision)
+    assert lacking["reason"] == "--draft-from is not given"
+    assert "sitectl weights lock optimisations llama --draft-from FOLDER" in lacking["next"]
+    assert run(drafting, *asked, "--draft-from", str(drafting / DRAFT.revision)).data["not_locked"] == []
+
+
+@pytest.mark.parametrize("option", ["--from", "--draft-from"])
+def test_a_folder_named_by_another_commit_is_refused(drafting: Path, option: str) -> None:
+    """So folders that change places lock nothing."""
+    folders = {"--from": DRAFT, "--draft-from": DRAFTED}
+    given = (option, str(drafting / folders[option].revision))
+    result = run(drafting, "weights", "lock", "optimisations", "llama", *given)
+    assert result.status == Exit.USAGE
+    assert f"{option} is the folder of another commit" in result.err
+    assert f"got: {folders[option].revision}" in result.err
+    assert not [*drafting.glob("weights/*.sha256")]
+
+
+def test_one_folder_is_not_that_of_two_models(drafting: Path) -> None:
+    folder = (drafting / DRAFTED.revision).rename(drafting / "files")
+    given = ("--from", str(folder), "--draft-from", f"{folder}/.")
+    result = run(drafting, "weights", "lock", "optimisations", "llama", *given)
+    assert result.status == Exit.USAGE
+    assert "--from and --draft-from are one folder" in result.err
+    assert not [*drafting.glob("weights/*.sha256")]
+
+
+def test_a_model_that_drafts_for_itself_is_one_folder(drafting: Path) -> None:
+    site = drafting / "Pulumi.optimisations.yaml"
+    site.write_text(site.read_text().replace("catalogue: llama-3.2-1b", "catalogue: llama-3.3-70b"))
+    given = ("--from", str(drafting / DRAFTED.revision))
+    result = run(drafting, "weights", "lock", "optimisations", "llama", *given, "--json")
+    assert result.data["written"] == [f"weights/{file_name(DRAFTED.repository, DRAFTED.revision)}"], result.err
+    assert result.data["not_locked"] == []
+
+
 def test_a_draft_of_a_model_that_has_none_is_refused(drafting: Path) -> None:
     result = run(drafting, "weights", "lock", "optimisations", "qwen", "--draft-from", str(drafting / DRAFT.revision))
     assert result.status == Exit.USAGE
