@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -13,6 +15,8 @@ from talos.factory.schematic import FactoryError, Schematic
 from talos.factory.site import FactorySite
 
 _INSTALLERS = "name a registry that has the installers already: --from HOST[:PORT]"
+# Of a schematic, as text; --json has all.
+_MOST_MACHINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,12 @@ class FactoryImage:
     """With the locked digest, if there is one."""
     machines: tuple[str, ...] = ()
     """That have it, sorted, as `berlin/hgx-1`."""
+
+    @property
+    def some_machines(self) -> str:
+        """The first of them: a site may have hundreds."""
+        more = len(self.machines) - _MOST_MACHINES
+        return ", ".join(self.machines[:_MOST_MACHINES]) + (f" and {more} more" if more > 0 else "")
 
 
 def make_known(
@@ -53,3 +63,10 @@ def make_known(
                 factory.post_schematic(image.schematic)
         except FactoryError as error:
             raise BundleError(error.problem.what, fix=f"{error.problem.fix}; or {instead}") from None
+
+
+def post_command(image: FactoryImage) -> str:
+    """The line of a shell that makes the factory know the schematic."""
+    # The command reads YAML, and JSON is that on one line.
+    schematic = json.dumps(image.schematic.document())
+    return f"echo {shlex.quote(schematic)} | python -m talos factory post --factory {shlex.quote(image.factory)}"

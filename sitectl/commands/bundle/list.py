@@ -25,9 +25,6 @@ Needs no network. What --for prints is commands for a shell, which ends at the f
 digest is not in images.lock yet: python -m sitectl bundle lock
 """
 
-# Of a schematic; --json has all.
-_MOST_MACHINES = 8
-
 
 @click.command(cls=Command, epilog=MORE)
 @sites_argument
@@ -72,16 +69,10 @@ def _lines(supplies: Supplies, digests: dict[str, str]) -> list[str]:
     if supplies.talos:
         lines.append(f"Talos {supplies.talos}; in the installers: {', '.join(supplies.extensions) or 'no extension'}")
     lines += [
-        f"  schematic {image.schematic.id}   {image.factory}   {_some(image.machines)}"
+        f"  schematic {image.schematic.id}   {image.factory}   {image.some_machines}"
         for image in supplies.factory_images
     ]
     return lines
-
-
-def _some(machines: tuple[str, ...]) -> str:
-    """The first machines of a schematic: a site may have hundreds."""
-    more = len(machines) - _MOST_MACHINES
-    return ", ".join(machines[:_MOST_MACHINES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _record(supplies: Supplies) -> dict[str, object]:

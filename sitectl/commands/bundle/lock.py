@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -12,7 +13,7 @@ from bundle.crane import Crane
 from bundle.errors import BundleError
 from bundle.helm import Helm
 from bundle.locked_images import PLATFORM, Registries
-from bundle.schematics import make_known
+from bundle.schematics import FactoryImage, make_known, post_command
 from floor.counts import counted
 from floor.images import ImageReference
 from sitectl import checkout, invocation, whole_files
@@ -33,8 +34,9 @@ an image that is not in the lock fails preview. Charts of which stacks/facts/cha
 are rendered by helm, with the values of the site.
 
 A factory that builds installers of machines is first made to know their schematics, as far as the installers are not in
-the lock yet. With --from it is not asked: the registry has them. A factory builds an installer when it is first asked
-for it, which can take longer than --timeout.
+the lock yet. With --from it is not asked: the registry has them. New machines that boot from a factory of your own need
+its schematics all the same, so the output has the command for each. A factory builds an installer when it is first
+asked for it, which can take longer than --timeout.
 
 \b
   python -m sitectl bundle lock                 of all sites of the folder
@@ -115,8 +117,30 @@ def command(
         lines.append(f"commit {FILE}, {counted(len(lock.digests), 'image')}")
         if len(sites) == 1:
             lines.append(invocation.next_step("plan", sites, context.named))
-    context.say("\n".join(lines), {"added": added, "removed": unused, "images": [str(image) for image in lock.images]})
+    not_asked = [] if mirror is None else new
+    for image in not_asked:
+        lines += [
+            f"not asked: {image.factory}, which boots {image.some_machines} only if it knows their schematic; next:",
+            f"  {post_command(image)}",
+        ]
+    record = {
+        "added": added,
+        "removed": unused,
+        "images": [str(image) for image in lock.images],
+        "factories_not_asked": [_not_asked(image) for image in not_asked],
+    }
+    context.say("\n".join(lines), record)
     return 0
+
+
+def _not_asked(image: FactoryImage) -> dict[str, Any]:
+    """What a factory may lack, and the command that gives it."""
+    return {
+        "factory": image.factory,
+        "schematic": image.schematic.id,
+        "machines": list(image.machines),
+        "command": post_command(image),
+    }
 
 
 def _rendered(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,8 @@ from sitectl.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
 from tests.unit.bundle.stand_in_crane import StandInCrane
-from tests.unit.sitectl.air_gap_sites import cilium_is_rendered, known_images, own_programs, programs
-from tests.unit.sitectl.sites_to_work_on import make_checkout, run
+from tests.unit.sitectl.air_gap_sites import MIRROR, cilium_is_rendered, known_images, own_programs, programs
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 
 __all__ = ["cilium_is_rendered"]
 
@@ -60,6 +62,39 @@ def test_lock_makes_the_factory_know_each_schematic_whose_installer_is_new(
     factory.close()
     again = run(project, "bundle", "lock", "prod", *own_programs(project.parent))
     assert (again.status, again.out.split(",")[0]) == (Exit.OK, "images.lock: as before")
+
+
+def test_with_a_registry_of_installers_the_output_has_the_commands_that_the_factory_lacks(
+    project: Path, factory: ImageFactoryServer
+) -> None:
+    before = set(factory.content.schematics)
+    StandInCrane.in_folder(project.parent).has(
+        {f"{MIRROR}/{image.partition('/')[2]}": image for image in known_images(project)}
+    )
+    locked = run(project, "bundle", "lock", "prod", *programs(project.parent))
+    assert locked.status == Exit.OK, locked.err
+    assert set(factory.content.schematics) == before
+    assert f"not asked: {factory.url}, which boots prod/" in locked.out
+    commands = [line.strip() for line in locked.out.splitlines() if line.startswith("  echo ")]
+    for command in commands:
+        subprocess.run(["bash", "-ec", f'python() {{ {sys.executable} "$@"; }}; {command}'], cwd=ROOT, check=True)
+    assert set(factory.content.schematics) == before | schematics_of(project)
+    assert len(commands) == len(schematics_of(project))
+    assert "not asked" not in run(project, "bundle", "lock", "prod", *programs(project.parent)).out
+
+
+def test_what_a_factory_was_not_asked_for_is_in_the_data_with_its_machines(
+    project: Path, factory: ImageFactoryServer
+) -> None:
+    StandInCrane.in_folder(project.parent).has(
+        {f"{MIRROR}/{image.partition('/')[2]}": image for image in known_images(project)}
+    )
+    record = run(project, "bundle", "lock", "prod", *programs(project.parent), "--json").data["factories_not_asked"]
+    assert {one["schematic"] for one in record} == schematics_of(project)
+    assert {one["factory"] for one in record} == {factory.url}
+    plan = plan_file(project / "Pulumi.prod.yaml", without={"images"})
+    assert plan.machines
+    assert {name for one in record for name in one["machines"]} == {f"prod/{node.name}" for node in plan.machines.nodes}
 
 
 def test_extensions_that_the_factory_lacks_lock_nothing(project: Path, factory: ImageFactoryServer) -> None:
