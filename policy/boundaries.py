@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from floor.model_hub import HUB
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import containers
+from services.weights import variables
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # Where weights come from unless a site names a mirror.
@@ -128,8 +129,8 @@ def _source_of_weights(container: Mapping[str, Any]) -> str | None:
     """Where a container may download weights from; None where it may not."""
     environment = {str(variable.get("name")): str(variable.get("value", "")) for variable in container.get("env") or ()}
     may = "HF_HOME" in environment and environment.get("HF_HUB_OFFLINE") != "1"
-    named = environment.get("WEIGHTS_BUCKET") or environment.get("WEIGHTS_REGISTRY")
-    return named or environment.get("HF_ENDPOINT", HUB if may else None)
+    named = environment.get(variables.BUCKET_ADDRESS) or environment.get(variables.REGISTRY_ADDRESS)
+    return named or environment.get(variables.HUB_ADDRESS, HUB if may else None)
 
 
 def _outside(resource: Resource) -> list[str]:

@@ -13,7 +13,8 @@ from components.specs.weights import WeightsSpec
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
-from services.weights.order import Source, WeightsOrder
+from services.weights import variables
+from services.weights.order import WeightsOrder
 
 # Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
@@ -27,20 +28,6 @@ CLAIM_SUFFIX = "-weights"
 """What the name of a model's claim ends with."""
 CA_KEY = "ca.crt"
 _CA_FOLDER = "/etc/weights-ca"
-TOKEN_KEY = "token"  # noqa: S105 - a name
-BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key"}
-LOGIN_KEYS = {"REGISTRY_USERNAME": "username", "REGISTRY_PASSWORD": "password"}
-SECRET_KEYS: Mapping[Source, Mapping[str, str]] = {
-    "hub": {"HF_TOKEN": TOKEN_KEY},
-    "mirror": {"HF_TOKEN": TOKEN_KEY},
-    "bucket": BUCKET_KEYS,
-    "oci": LOGIN_KEYS,
-    # Its Job gets none; the order names the Secret as it always did, so that it is not another order.
-    "volume": {"HF_TOKEN": TOKEN_KEY},
-}
-"""By source: the Job's variables with what opens it, and the key of the Secret that each of them is."""
-_ADDRESS_VARIABLES: Mapping[Source, str] = {"bucket": "WEIGHTS_BUCKET", "oci": "WEIGHTS_REGISTRY"}
-"""The address, for rules and people; the program has it in its order."""
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
 # The provider waits for this long after the Job itself would have ended: its image, and a place on a node.
@@ -217,10 +204,10 @@ def _source_variables(plan: WeightsPlan) -> list[dict[str, Any]]:
     """Where the program downloads from, and what opens it. Where a Secret is missing the program states so."""
     source = plan.order.source
     return [
-        {"name": _ADDRESS_VARIABLES.get(source, "HF_ENDPOINT"), "value": plan.order.endpoint},
+        {"name": variables.address_of(source), "value": plan.order.endpoint},
         *(
             {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.token_secret, "key": key, "optional": True}}}
-            for name, key in SECRET_KEYS[source].items()
+            for name, key in variables.KEYS[source].items()
             if plan.token_secret
         ),
     ]

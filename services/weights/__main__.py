@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.weights import completion, order
+from services.weights import completion, order, variables
 from services.weights.bringing import Bringing
 from services.weights.bucket import Bucket, BucketKeys
 from services.weights.failure import Exit, WeightsError
@@ -82,17 +82,17 @@ def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: M
         "trust_from": there.ca_from,
     }
     if there.source == "bucket":
-        key_id = _secret(environment, "AWS_ACCESS_KEY_ID", there.token_from)
-        secret = _secret(environment, "AWS_SECRET_ACCESS_KEY", there.token_from)
+        key_id = _secret(environment, variables.KEY_ID, there.token_from)
+        secret = _secret(environment, variables.SECRET_KEY, there.token_from)
         keys = BucketKeys(key_id, secret) if key_id and secret else None
         return Bucket(there.endpoint, region=there.region, keys=keys, **how)
     if there.source == "oci":
-        username = _secret(environment, "REGISTRY_USERNAME", there.token_from)
-        password = _secret(environment, "REGISTRY_PASSWORD", there.token_from)
+        username = _secret(environment, variables.USERNAME, there.token_from)
+        password = _secret(environment, variables.PASSWORD, there.token_from)
         login = Login(username, password) if username and password else None
         return Registry(there.endpoint, login=login, **how)
-    token = _secret(environment, "HF_TOKEN", there.token_from)
-    return Hub(environment.get("HF_ENDPOINT") or there.endpoint, token=token, **how)
+    token = _secret(environment, variables.HUB_TOKEN, there.token_from)
+    return Hub(environment.get(variables.HUB_ADDRESS) or there.endpoint, token=token, **how)
 
 
 def _secret(environment: Mapping[str, str], name: str, place: str) -> str:

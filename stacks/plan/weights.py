@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from components.models.weights import CA_KEY, HEADROOM, SECRET_KEYS, WeightsPlan, egress
+from components.models.weights import CA_KEY, HEADROOM, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
 from floor.images import is_repository
 from floor.model_hub import HUB
 from floor.problems import Problem
+from services.weights import variables
 from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
 from services.weights.order import Wanted, WeightsOrder
@@ -67,7 +68,7 @@ def plan_weights(
     """None for a model without weights. file_bytes: of one revision by the catalogue."""
     if not brings(spec, source):
         return None
-    secret, keys = source.secret, SECRET_KEYS[source.source].values()
+    secret, keys = source.secret, variables.keys_of(source.source)
     called = "keys" if len(keys) > 1 else "key"
     wanted = wanted_of(spec, locks)
     manifests = [entry.manifest() for entry in wanted]

@@ -12,6 +12,7 @@ from typing import Any
 
 from floor import namespaces
 from floor.problems import Path
+from services.weights import variables
 from stacks.site.reading.raw import at, matching
 
 _OPAQUE, _TLS = "Opaque", "kubernetes.io/tls"
@@ -80,19 +81,19 @@ _USES = (
     _Use(
         pattern="storage.weights.token_secret",
         namespace=namespaces.MODELS,
-        keys=("token",),
+        keys=variables.keys_of("hub"),
         read=lambda values: at(values, "storage", "weights", "source") != "volume",
     ),
     _Use(
         pattern="storage.weights.bucket.keys_secret",
         namespace=namespaces.MODELS,
-        keys=("access_key_id", "secret_access_key"),
+        keys=variables.keys_of("bucket"),
         read=lambda values: at(values, "storage", "weights", "source") == "bucket",
     ),
     _Use(
         pattern="storage.weights.oci.login_secret",
         namespace=namespaces.MODELS,
-        keys=("username", "password"),
+        keys=variables.keys_of("oci"),
         read=lambda values: at(values, "storage", "weights", "source") == "oci",
     ),
     _Use(

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "talos.api": {"floor"},
     "talos.cli": {"floor", "talos", "talos.api", "talos.documents", "talos.factory", "talos.secrets"},
     "talos.__main__": {"talos.cli"},
-    "policy": {"floor", "floor.reading"},
+    "policy": {"floor", "floor.reading", "services"},
     "components": {"floor"},
     "components.specs": {"floor"},
     "components.addons": {"floor", "components", "components.specs"},
@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
     "stacks.importing": {"floor.reading", "stacks.facts", "stacks.proof"},
-    "stacks.site": {"floor", "floor.reading", "stacks.facts", "talos", "talos.documents"}
+    "stacks.site": {"floor", "floor.reading", "services", "stacks.facts", "talos", "talos.documents"}
     | {"components.specs", "components.addons"},
     "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site"}
     | {"talos", "talos.documents", "talos.factory", "talos.secrets"}

@@ -297,3 +297,16 @@ def test_a_bucket_may_be_at_an_address(tmp_path: Path, host: str) -> None:
     address = f"http://{host}/models"
     change = {"storage.weights": {"source": "bucket", "bucket": {"address": address}}, **QWEN_ALONE}
     assert store(tmp_path, change, lock=LOCK.text()).order.endpoint == address
+
+
+def test_a_variable_of_the_job_is_named_in_one_file_for_pods_rules_and_the_program() -> None:
+    root = Path(__file__).parents[3]
+    names = ("WEIGHTS_BUCKET", "WEIGHTS_REGISTRY", "REGISTRY_USERNAME", "REGISTRY_PASSWORD", "HF_ENDPOINT")
+    named = {
+        str(file.relative_to(root))
+        for room in ("components", "floor", "policy", "services", "stacks")
+        for file in (root / room).rglob("*.py")
+        if any(name in file.read_text() for name in names)
+    }
+    assert named == {"services/weights/variables.py"}
+    assert "variables.py" in weights.program("q", "m", store(root, {"storage.weights": {}}))["data"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from components.models.weights import BUCKET_KEYS, LOGIN_KEYS, TOKEN_KEY
 from components.monitoring.alertmanager import alertmanager
 from components.monitoring.pods import Placing
 from floor.problems import Problem, SiteError
@@ -135,7 +134,7 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
     )
     wanted = {
         "inference-tls": ("inference-gateway", ("tls.crt", "tls.key")),
-        "hub-token": ("inference-models", (TOKEN_KEY,)),
+        "hub-token": ("inference-models", ("token",)),
         "backup-target": ("longhorn-system", ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
         "alertmanager-config": ("inference-monitoring", ("alertmanager.yaml",)),
     }
@@ -143,12 +142,12 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
     bucket = {"address": "https://s3.site.example/models", "keys_secret": "weights-bucket"}
     changed(values, {"storage.weights": {"source": "bucket", "bucket": bucket}})
     del wanted["hub-token"]
-    wanted["weights-bucket"] = ("inference-models", tuple(BUCKET_KEYS.values()))
+    wanted["weights-bucket"] = ("inference-models", ("access_key_id", "secret_access_key"))
     assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
     registry = {"address": "https://registry.site.example/models", "login_secret": "weights-login"}
     changed(values, {"storage.weights": {"source": "oci", "oci": registry}})
     del wanted["weights-bucket"]
-    wanted["weights-login"] = ("inference-models", tuple(LOGIN_KEYS.values()))
+    wanted["weights-login"] = ("inference-models", ("username", "password"))
     assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
     mounted = alertmanager(
         "space", image="a:1", secret="own", storage_class="b", placing=Placing(node_selector={}, tolerations=())
