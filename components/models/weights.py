@@ -207,7 +207,7 @@ def _source_variables(plan: WeightsPlan) -> list[dict[str, Any]]:
         {"name": variables.address_of(source), "value": plan.order.endpoint},
         *(
             {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.token_secret, "key": key, "optional": True}}}
-            for name, key in variables.KEYS[source].items()
+            for name, key in (*variables.KEYS[source].items(), *variables.OPTIONAL_KEYS.get(source, {}).items())
             if plan.token_secret
         ),
     ]

@@ -84,7 +84,8 @@ def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: M
     if there.source == "bucket":
         key_id = _secret(environment, variables.KEY_ID, there.token_from)
         secret = _secret(environment, variables.SECRET_KEY, there.token_from)
-        keys = BucketKeys(key_id, secret) if key_id and secret else None
+        session = _secret(environment, variables.SESSION_TOKEN, there.token_from)
+        keys = BucketKeys(key_id, secret, session) if key_id and secret else None
         return Bucket(there.endpoint, region=there.region, keys=keys, **how)
     if there.source == "oci":
         username = _secret(environment, variables.USERNAME, there.token_from)

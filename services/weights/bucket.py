@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +22,8 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 _ALGORITHM = "AWS4-HMAC-SHA256"
 # A key that the server does not know: S3's code, with status 403, and Versity's, with 404.
 _UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound")
+# Of keys with a token; with status 400.
+_RAN_OUT = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class BucketKeys:
     """Who asks; the secret signs and is never sent."""
 
     key_id: str
-    secret: str
+    secret: str = field(repr=False)
+    session: str = field(default="", repr=False)
+    """Token of keys that run out, which is sent and signed; empty for keys that last."""
 
 
 class Bucket(Hub):
@@ -78,6 +82,10 @@ class Bucket(Hub):
                 allowed=f"region {region}" if region else "",
                 fix="set storage.weights.bucket.region to the bucket's, and the address to its server in that region",
             )
+        if self._keys and code in _RAN_OUT:
+            wrong = f"the keys in {self._token_from} have run out, or session_token is not theirs"
+            fix = f"put keys that hold into {self._token_from}, with their session_token; then call pulumi up again"
+            raise WeightsError(Exit.TOKEN, wrong, got=got, fix=fix)
         if (
             status == http.client.UNAUTHORIZED
             or code in _UNKNOWN_KEY
@@ -111,11 +119,14 @@ def signed_headers(request: urllib.request.Request, keys: BucketKeys, region: st
     """Headers that sign a GET, its Range included. at: now, as 20130524T000000Z.
 
     Signature version 4: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+    With a session's token: https://docs.aws.amazon.com/AmazonS3/latest/userguide/RESTAuthentication.html
     """
     url, day = urlsplit(request.full_url), at[:8]
     sent = {"host": url.netloc, "x-amz-content-sha256": _NO_BODY, "x-amz-date": at}
     if request.has_header("Range"):
         sent["range"] = str(request.get_header("Range"))
+    if keys.session:
+        sent["x-amz-security-token"] = keys.session
     names = ";".join(sorted(sent))
     canonical = [f"{name}:{sent[name]}" for name in sorted(sent)]
     asked = "\n".join([request.get_method(), url.path, url.query, *canonical, "", names, _NO_BODY])
@@ -128,6 +139,7 @@ def signed_headers(request: urllib.request.Request, keys: BucketKeys, region: st
     return {
         "X-Amz-Content-Sha256": _NO_BODY,
         "X-Amz-Date": at,
+        **({"X-Amz-Security-Token": keys.session} if keys.session else {}),
         "Authorization": f"{_ALGORITHM} Credential={keys.key_id}/{scope},SignedHeaders={names},Signature={signature}",
     }
 

@@ -13,6 +13,7 @@ HUB_ADDRESS = "HF_ENDPOINT"
 BUCKET_ADDRESS, REGISTRY_ADDRESS = "WEIGHTS_BUCKET", "WEIGHTS_REGISTRY"
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - a name
 KEY_ID, SECRET_KEY = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+SESSION_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105 - a name
 USERNAME, PASSWORD = "REGISTRY_USERNAME", "REGISTRY_PASSWORD"
 
 _TOKEN = {HUB_TOKEN: "token"}
@@ -26,6 +27,9 @@ KEYS: Mapping[Source, Mapping[str, str]] = {
 }
 """By source: the variables with what opens it, and the key of the Secret that each of them is."""
 
+OPTIONAL_KEYS: Mapping[Source, Mapping[str, str]] = {"bucket": {SESSION_TOKEN: "session_token"}}
+"""The same of keys that the Secret may have besides."""
+
 
 def address_of(source: Source) -> str:
     """The variable with the address of a source, for rules and people; the program has the address in its order."""
@@ -35,3 +39,8 @@ def address_of(source: Source) -> str:
 def keys_of(source: Source) -> tuple[str, ...]:
     """Keys of the Secret that opens a source."""
     return tuple(KEYS[source].values())
+
+
+def optional_keys_of(source: Source) -> tuple[str, ...]:
+    """Keys that this Secret may have besides."""
+    return tuple(OPTIONAL_KEYS.get(source, {}).values())

@@ -48,6 +48,7 @@ class _Use:
     pattern: str
     namespace: str
     keys: tuple[str, ...]
+    optional: tuple[str, ...] = ()
     type: str = _OPAQUE
     read: Callable[[Mapping[str, Any]], bool]
     """Whether the site's other keys have it read, and by others than who writes it."""
@@ -88,6 +89,7 @@ _USES = (
         pattern="storage.weights.bucket.keys_secret",
         namespace=namespaces.MODELS,
         keys=variables.keys_of("bucket"),
+        optional=variables.optional_keys_of("bucket"),
         read=lambda values: at(values, "storage", "weights", "source") == "bucket",
     ),
     _Use(
@@ -117,7 +119,7 @@ def secret_references(values: Mapping[str, Any]) -> Iterator[SecretReference]:
         for path, name in matching(values, use.pattern):
             if not isinstance(name, str) or not use.read(values):
                 continue
-            keys, optional = (use.keys, ()) if use.keys else _of_target(values)
+            keys, optional = (use.keys, use.optional) if use.keys else _of_target(values)
             if keys:
                 yield SecretReference(
                     path=path, namespace=use.namespace, name=name, keys=keys, optional=optional, type=use.type

@@ -6,7 +6,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -34,6 +34,12 @@ pytestmark = pytest.mark.row("003.08")
 
 # Of AWS's documentation of signature version 4, which publishes a request and its signature.
 DOCUMENTED = BucketKeys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+# As AWS's own test suite of that version has it: aws-sig-v4-test-suite/post-sts-token.
+SESSION = (
+    "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflfKD8YUuwt"
+    "hAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVX"
+    "AkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA=="
+)
 KEYS = BucketKeys("site", "bucket-secret")
 AT = 1369353600.0
 
@@ -84,6 +90,7 @@ class EmulatedBucket:
         at = request.headers.get("X-Amz-Date", "")
         return (
             bool(at)
+            and request.headers.get("X-Amz-Security-Token", "") == keys.session
             and request.headers.get("Authorization") == signed_headers(again, keys, "eu-1", at)["Authorization"]
         )
 
@@ -148,6 +155,43 @@ def test_requests_are_signed_as_aws_documents_it() -> None:
         "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"
     )
+
+
+def test_a_sessions_token_is_sent_and_signed_as_awss_own_client_does() -> None:
+    """The signature is of botocore 1.44.8 (S3SigV4Auth), which without the token gives the documented one above."""
+    request = urllib.request.Request("https://examplebucket.s3.amazonaws.com/test.txt", headers={"Range": "bytes=0-9"})
+    signed = signed_headers(request, replace(DOCUMENTED, session=SESSION), "us-east-1", "20130524T000000Z")
+    assert signed["X-Amz-Security-Token"] == SESSION
+    assert signed["Authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+        "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date;x-amz-security-token,"
+        "Signature=83550a58e2be44fa0ba3b8668126104d584132f713849584acd2aa6cf6431fca"
+    )
+
+
+def test_keys_that_run_out_open_a_bucket_by_their_token_alone(
+    tmp_path: Path, lock: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bucket = EmulatedBucket(objects(), keys=replace(KEYS, session="of-this-hour"))
+    with serving(bucket) as address, rig(tmp_path) as site:
+        order = WeightsOrder(**{**vars(site.order(lock=lock, source="bucket")), "endpoint": address, "region": "eu-1"})
+        command = ["bring", "--volume", str(tmp_path / "volume"), *write_order(tmp_path / "order", order)]
+        environment = {"AWS_ACCESS_KEY_ID": KEYS.key_id, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
+        assert main(command, environment) == Exit.TOKEN
+        assert main(command, environment | {"AWS_SESSION_TOKEN": "of-this-hour\n"}) == Exit.OK
+    printed = capfd.readouterr()
+    assert "of-this-hour" not in f"{printed.out}{printed.err}{bucket.keys}"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
+def test_keys_that_have_run_out_are_named_by_their_secret(tmp_path: Path, lock: str, code: str) -> None:
+    ended = EmulatedBucket({}, refusal=(400, f"<Error><Code>{code}</Code><Token-0>of-this-hour</Token-0></Error>"))
+    with serving(ended) as address:
+        failure = refused(program(tmp_path, address, lock, replace(KEYS, session="of-this-hour")))
+    assert failure.status == Exit.TOKEN
+    assert "the keys in inference-models/bucket have run out, or session_token is not theirs" in str(failure)
+    assert "with their session_token" in failure.fix
+    assert "of-this-hour" not in str(failure) + failure.fix
 
 
 def test_a_locked_revision_comes_out_of_a_bucket_and_goes_on_where_it_broke(tmp_path: Path, lock: str) -> None:

@@ -88,6 +88,8 @@ def test_a_bucket_is_named_with_its_keys_and_never_holds_them(tmp_path: Path) ->
         "key": "secret_access_key",
         "optional": True,
     }
+    token = {"name": "weights-bucket", "key": "session_token", "optional": True}
+    assert variables["AWS_SESSION_TOKEN"]["valueFrom"]["secretKeyRef"] == token
     assert not {"HF_ENDPOINT", "HF_TOKEN"} & variables.keys()
     assert plan.egress is None, "its port is not that of its pods"
 

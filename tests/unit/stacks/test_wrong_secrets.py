@@ -143,6 +143,7 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
     changed(values, {"storage.weights": {"source": "bucket", "bucket": bucket}})
     del wanted["hub-token"]
     wanted["weights-bucket"] = ("inference-models", ("access_key_id", "secret_access_key"))
+    assert {ref.optional for ref in secret_references(values) if ref.name == "weights-bucket"} == {("session_token",)}
     assert {ref.name: (ref.namespace, ref.keys) for ref in secret_references(values)} == wanted
     registry = {"address": "https://registry.site.example/models", "login_secret": "weights-login"}
     changed(values, {"storage.weights": {"source": "oci", "oci": registry}})
