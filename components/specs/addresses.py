@@ -22,6 +22,9 @@ class AddressesSpec(Spec):
     pool: tuple[str, ...] = Field(default=())
     """Addresses that nothing else has and no DHCP server hands out, such as `10.5.0.100-10.5.0.109`, a subnet, or a
     single one."""
+    pool_reserved: bool = False
+    """States that no DHCP server hands out addresses of the pool, where machines get theirs by DHCP; preview then does
+    not warn of that."""
     bgp: BgpSpec | None = None
     """Routers that learn the addresses; with `cilium_bgp`, and required there."""
 
@@ -32,6 +35,12 @@ class AddressesSpec(Spec):
                 f"announced_by is {self.announced_by} and pool has {len(self.pool)} entries",
                 allowed="a pool with cilium_l2, cilium_bgp and metallb_l2, and none with external",
                 fix="name the pool's addresses, or take announced_by and pool out",
+            )
+        if self.pool_reserved and not self.pool:
+            raise WrongValueError(
+                "pool_reserved is of a pool, and there is none",
+                got="pool_reserved true",
+                fix="take pool_reserved out",
             )
         for text in self.pool:
             if read_range(text) is None:

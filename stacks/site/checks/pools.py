@@ -14,6 +14,7 @@ from stacks.site.reading.levels import MACHINES, machines_of
 from stacks.site.reading.raw import Address, Network, address, at, host_of, interface, items, mapping
 
 _POOL = ("addresses", "pool")
+_RESERVED = ("addresses", "pool_reserved")
 _BY = ("addresses", "announced_by")
 _POLICY = ("gateway", "external_traffic_policy")
 _BY_ARP = " with a pool in the nodes' network and without bgp"
@@ -53,7 +54,10 @@ def _range(text: Any) -> AddressRange | None:
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What works for some clients and not for others, or until another host has the address."""
     machines = mapping(at(values, *MACHINES))
-    warn = _among_hosts if at(values, *_BY) == "cilium_bgp" else _by_dhcp
+    by_arp = at(values, *_BY) != "cilium_bgp"
+    if by_arp and at(values, *_RESERVED) is True:
+        return
+    warn = _by_dhcp if by_arp else _among_hosts
     for index, text in enumerate(items(at(values, *_POOL))):
         block = _range(text)
         if block is not None:
@@ -85,30 +89,32 @@ def _by_dhcp(machines: Mapping[str, Any], block: AddressRange, path: Path) -> It
             path=path,
             what=f"lies in {subnet}, where {who} addresses by DHCP: another host may be given one of these",
             got=str(block),
-            fix="keep them out of what that server hands out; a machine whose links are named without dhcp, one of "
-            "them with node_address, asks no server",
+            fix="keep them out of what that server hands out, and state that by addresses.pool_reserved: true; a "
+            "machine whose links are named without dhcp, one of them with node_address, asks no server",
         )
 
 
 def _linked(machines: Mapping[str, Any]) -> Iterator[tuple[str, str, Network, bool]]:
-    """Machine, link, a subnet that it is in, and whether it asks for an address by DHCP there.
+    """Machine, link, a subnet that it is in, and whether it has its address there by DHCP.
 
-    Talos asks on all links of a machine whose links are not named.
+    Talos asks on all links of a machine whose links are not named. What a server gives beside static addresses may be
+    of any subnet.
     """
     nodes = of_nodes(mapping(machines.get("networks")))
     for machine in machines_of(machines):
         ip, links = address(machine.keys.get("address")), list(machine.links())
         own = [subnet for subnet in nodes if ip is not None and ip in subnet]
-        carried = any(link.get("node_address") is True for *_, link in links)
+        static = any(
+            link.get("node_address") is True or ip in map(address, items(link.get("addresses"))) for *_, link in links
+        )
         for _, name, link in [] if machine.dead else links or [("", "a link", {"dhcp": True})]:
-            dhcp = link.get("dhcp") is True
+            by_dhcp = link.get("dhcp") is True and not static
             reached = [interface(text) for text in items(link.get("addresses"))]
-            if link.get("node_address") is True or (dhcp and not carried):
+            if link.get("node_address") is True:
                 reached += own
+            yield from ((machine.name, name, subnet, False) for subnet in reached if subnet is not None)
             # Talos asks for IPv4 addresses alone.
-            for subnet in reached:
-                if subnet is not None:
-                    yield machine.name, name, subnet, dhcp and subnet.version == 4
+            yield from ((machine.name, name, subnet, subnet.version == 4) for subnet in own if by_dhcp)
 
 
 def _taken(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]], fix: str) -> Iterator[Problem]:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from floor.address_ranges import read_range
-from floor.problems import SiteError
+from floor.problems import Problem, SiteError
 from stacks.plan.site_plan import plan_values
 from stacks.site.checks.pools import warnings
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
 
@@ -132,16 +132,54 @@ def test_a_pool_where_machines_get_addresses_by_dhcp_is_a_warning(system: str) -
         "lies in 10.5.0.0/24, where cp-1 and 8 other machines get addresses by DHCP: another host may be"
         in warning.what
     )
-    assert "keep them out of what that server hands out" in warning.fix
+    assert "keep them out of what that server hands out, and state that by addresses.pool_reserved" in warning.fix
     assert warned(change) == []
 
 
-def test_a_pool_beside_a_link_that_asks_for_an_address_is_a_warning() -> None:
-    storage = {f"{M}.nodes.hgx-2.vlans": {"bond0.30": {"addresses": ["10.30.0.22/24"], "dhcp": True}}}
-    (text,) = warned(storage | pool("10.5.0.100", "10.30.0.100-10.30.0.109"))
-    assert f"{POOL}.1: lies in 10.30.0.0/24, where hgx-2 gets addresses by DHCP" in text
-    assert warned(storage | pool("10.5.0.100")) == []
-    assert warned(pool("10.5.0.100", "10.30.0.100-10.30.0.109")) == []
+def test_a_site_that_reserved_its_pool_at_the_server_is_not_warned() -> None:
+    plan = plan_values(changed(without_links(), {"addresses.pool_reserved": True}), "site.yaml")
+    assert [problem.key for problem in plan.warnings if problem.key.startswith(POOL)] == []
+    nothing = {"announced_by": "external", "pool_reserved": True}
+    with pytest.raises(SiteError, match="pool_reserved is of a pool, and there is none"):
+        plan_values(changed(prod(), {"addresses": nothing}), "site.yaml")
+
+
+def test_a_reserved_pool_among_hosts_that_ask_by_arp_is_a_warning_of_bgp_all_the_same() -> None:
+    machines = {
+        "networks": {"nodes": ["10.7.0.0/24"]},
+        "nodes": {"cp-1": {"role": "controlplane", "address": "10.7.0.11"}},
+    }
+    addresses = {"announced_by": "cilium_bgp", "pool": ["10.7.0.9"], "pool_reserved": True}
+    (warning,) = warnings({"addresses": addresses, "cluster": {"machines": machines}})
+    assert "by BGP none answers them" in warning.what
+
+
+def of_links(links: dict[str, Any], pool: str = "10.7.0.9") -> list[Problem]:
+    node = {"role": "controlplane", "address": "10.7.0.11", "links": links}
+    machines = {"networks": {"nodes": ["10.7.0.0/24"]}, "nodes": {"cp-1": node}}
+    addresses = {"announced_by": "cilium_l2", "pool": [pool]}
+    return [*warnings({"addresses": addresses, "cluster": {"machines": machines}})]
+
+
+def test_a_pool_where_a_link_gets_the_machines_own_address_is_a_warning() -> None:
+    (warning,) = of_links({"eno1": {"dhcp": True}})
+    assert "lies in 10.7.0.0/24, where cp-1 gets addresses by DHCP" in warning.what
+    assert len(of_links({"eno1": {"dhcp": True}, "eno2": {"addresses": ["10.8.0.11/24"]}})) == 1
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"eno1": {"dhcp": True, "node_address": True}},
+        {"eno1": {"dhcp": True, "addresses": ["10.7.0.11/24"]}},
+        {"eno1": {"dhcp": True}, "eno2": {"node_address": True}},
+        {"eno1": {"dhcp": True, "addresses": ["10.8.0.11/24"]}, "eno2": {"node_address": True}},
+    ],
+    ids=["node address", "own address", "another link's", "storage"],
+)
+def test_what_a_server_gives_beside_static_addresses_may_be_of_any_subnet(links: dict[str, Any]) -> None:
+    assert of_links(links) == []
+    assert of_links(links, "10.8.0.100") == []
 
 
 @pytest.mark.parametrize(
@@ -155,9 +193,11 @@ def test_talos_asks_for_ipv4_addresses_alone(nodes: str, own: str, address: str,
 
 
 def test_a_dead_machine_asks_no_server() -> None:
-    dead = {f"{M}.nodes.hgx-2.vlans": {"bond0.30": {"addresses": ["10.30.0.22/24"], "dhcp": True}}}
-    models = {f"{M}.nodes.hgx-2.dead": True, "models.glm-5-1.server.replicas": 1}
-    assert warned(dead | models | pool("10.5.0.100", "10.30.0.100-10.30.0.109")) == []
+    for dead, count in ((False, 1), (True, 0)):
+        node = {"role": "worker", "address": "10.7.0.11", "dead": dead}
+        machines = {"networks": {"nodes": ["10.7.0.0/24"]}, "nodes": {"w-1": node}}
+        addresses = {"announced_by": "cilium_l2", "pool": ["10.7.0.9"]}
+        assert len([*warnings({"addresses": addresses, "cluster": {"machines": machines}})]) == count
 
 
 def test_an_existing_cluster_announces_its_own() -> None:
