@@ -183,12 +183,20 @@ def verdict(advices: list[Advice], public: float | None) -> str:
         return "no kind of GPU carries this load within its targets"
     first = working[0]
     text = f"take {first.size}"
+    # What holds by the computed figures comes before cost and GPUs.
+    like = [advice for advice in working if advice.proof.holds == first.proof.holds]
+    among = "" if len(like) == len(working) else " of those that hold by the computed figures"
     if first.hour is None:
-        return f"{text}: the fewest GPUs; give prices to compare costs{_in_doubt(working)}"
-    priced = sum(advice.hour is not None for advice in working)
-    known = "" if priced == len(working) else "; the others have no price: add --offer GPU=PRICE"
-    kinds = f"the least cost per hour of {priced} kinds with a price that work"
-    text += f": {kinds if priced > 1 else 'the only kind with a price that works'}{known}{_in_doubt(working)}"
+        sliced = any(isinstance(GPUS[advice.gpu], GpuSlice) for advice in like)
+        least = "the smallest part of GPUs, of which a slice is its share" if sliced else "the fewest GPUs"
+        return f"{text}: {least}{among}; give prices to compare costs{_in_doubt(working)}"
+    priced = sum(advice.hour is not None for advice in like)
+    all_priced = all(advice.hour is not None for advice in working)
+    known = "" if all_priced else "; the others have no price: add --offer GPU=PRICE"
+    kinds = f"the least cost per hour of {priced} kinds with a price that {'hold' if among else 'work'}"
+    only = f"the only kind with a price that {'holds' if among else 'works'}"
+    how = " by the computed figures" if among else ""
+    text += f": {kinds if priced > 1 else only}{how}{known}{_in_doubt(working)}"
     if public is None:
         return text
     share, prices = first.hour / public, first.proof.order.prices

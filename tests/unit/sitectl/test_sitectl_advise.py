@@ -227,9 +227,33 @@ def test_an_offer_of_the_whole_gpu_is_the_price_of_its_slices_too(sliced_folder:
     assert reported[0]["gpu"] == "l4"
 
 
-@pytest.mark.row("000.12")
-def test_without_prices_a_slice_is_less_than_a_whole_gpu(tmp_path: Path, sliced_folder: Path) -> None:
-    free = make_checkout(tmp_path / "free", sites=())
+@pytest.fixture(scope="module")
+def free_folder(tmp_path_factory: pytest.TempPathFactory, sliced_folder: Path) -> Path:
+    """The same site without prices."""
+    folder = make_checkout(tmp_path_factory.mktemp("free") / "own", sites=())
     lines = (sliced_folder / "Pulumi.rack.yaml").read_text().splitlines()
-    (free / "Pulumi.rack.yaml").write_text("\n".join(line for line in lines if "prices:" not in line))
-    assert "take 1 x h200-sxm/1g.18gb: the fewest GPUs" in run(free, "advise", "--site", "rack", "embed").out
+    (folder / "Pulumi.rack.yaml").write_text("\n".join(line for line in lines if "prices:" not in line))
+    return folder
+
+
+@pytest.mark.row("000.12")
+def test_without_prices_what_is_taken_is_the_smallest_part_of_gpus_and_called_so(free_folder: Path) -> None:
+    """Four slices are not the fewest: two of a larger slice, or whole GPUs, would do as well."""
+    asked = ("advise", "--site", "rack", "embed")
+    small, large = run(free_folder, *asked).out, run(free_folder, *asked, "--requests-per-s", "400").out
+    assert "take 1 x h200-sxm/1g.18gb: the smallest part of GPUs, of which a slice is its share; give prices" in small
+    assert "take 4 x h200-sxm/1g.18gb: the smallest part of GPUs" in large
+    assert (
+        "take 1 x a100-80gb: the fewest GPUs; give prices" in run(free_folder, "advise", "--site", "rack", "chat").out
+    )
+
+
+def test_what_is_taken_is_compared_with_kinds_that_hold_as_it_does(checkout_folder: Path) -> None:
+    """At this target an H100 PCIe has half as many GPUs, and holds at the fast end of its band alone."""
+    asked = ("advise", "--site", "prod", "qwen3-32b", "--slo", "itl_p95_ms=20", "--slo", "ttft_p95_ms=20000")
+    alone = run(checkout_folder, *asked).out
+    assert "take 8 x h200-sxm: the only kind with a price that holds by the computed figures; the others" in alone
+    dear = run(checkout_folder, *asked, "--offer", "h100-pcie=0.1", "--offer", "b200=9").out
+    assert (
+        "take 8 x h200-sxm: the least cost per hour of 2 kinds with a price that hold by the computed figures" in dear
+    )
