@@ -143,7 +143,7 @@ def rdma_policy(change: Change) -> list[Verdict]:
         reason = "nodes offer no RDMA device any more; pods that have them keep them until they end"
         return [verdict(change, Severity.REPLACED, "deleted", reason)]
     paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
-    reason = "the plugin restarts on each node; pods that have RDMA devices keep them"
+    reason = "the plugin restarts on each node, and up may end before; pods that have RDMA devices keep them"
     return [verdict(change, Severity.RESTARTS, f"changes {paths}", reason)]
 
 

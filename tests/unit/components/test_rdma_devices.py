@@ -145,6 +145,7 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def test_every_field_is_one_of_the_pinned_definitions() -> None:
+    """And the status has no generation there: with conditions that have one, `up` can wait for a change in full."""
     assert versions.load().charts.network_operator.version == "26.4.1", "compare the fields with the new definitions"
     body = policy()
     assert (body["apiVersion"], body["metadata"]["name"]) == ("mellanox.com/v1alpha1", "nic-cluster-policy")
