@@ -56,8 +56,9 @@ class WeightsRegistrySpec(Spec):
                 "address is no address of a registry without credentials", fix=f"write it like {example}"
             )
         path = (match["path"] or "").rstrip("/")
-        # Clients add v2 themselves, before the prefix.
-        if path and (path.startswith("/v2/") or not is_repository(path[1:])):
+        first, last = path[1:].partition("/")[0], path.rpartition("/")[2]
+        # Clients add v2 themselves, before the prefix; behind it, it is meant as that too.
+        if path and ("v2" in (first, last) or not is_repository(path[1:])):
             lower = f"{path.lower()}/".removeprefix("/v2/").removesuffix("/v2/")
             parts = [part for part in lower.split("/") if part]
             right = "/".join([self.address.removesuffix(match["path"]), *parts])

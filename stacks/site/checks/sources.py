@@ -17,6 +17,7 @@ from stacks.site.reading.raw import Address, Network, address, at, host_of, item
 _INSIDE = re.compile(r"\.(svc|pod)\.$")
 _HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _LAST_PORT = 65535
+_HUB_PATH = "/api/models"
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
 
@@ -30,25 +31,24 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weights(values: Mapping[str, Any]) -> Iterator[Problem]:
-    for path, added, example in (
-        (("mirror",), "/api/models", "https://hub.site.example"),
-        (("bucket", "address"), "", "https://s3.site.example/models"),
-        (("oci", "address"), "/v2", "https://registry.site.example/models"),
+    for path, example in (
+        (("mirror",), "https://hub.site.example"),
+        (("bucket", "address"), "https://s3.site.example/models"),
+        (("oci", "address"), "https://registry.site.example/models"),
     ):
         key, server = ("storage", "weights", *path), at(values, "storage", "weights", *path)
         yield from _server_of_weights(values, key, server, example)
-        if added and isinstance(server, str):
-            yield from _longer_than_meant(values, key, server.rstrip("/"), added)
+        if path[0] != "bucket" and isinstance(server, str):
+            yield from _longer_than_meant(values, key, server.rstrip("/"))
 
 
-def _longer_than_meant(values: Mapping[str, Any], path: Path, server: str, added: str) -> Iterator[Problem]:
-    """added: what the source's clients add to its address."""
-    if server.endswith(added):
+def _longer_than_meant(values: Mapping[str, Any], path: Path, server: str) -> Iterator[Problem]:
+    if path[-1] == "mirror" and server.endswith(_HUB_PATH):
         yield Problem(
             path=path,
-            what=f"ends in {added}, which clients add themselves",
+            what=f"ends in {_HUB_PATH}, which clients add themselves",
             got=shown(server),
-            fix=f"write {server.removesuffix(added)}",
+            fix=f"write {server.removesuffix(_HUB_PATH)}",
         )
     for name, model in mapping(values.get("models")).items():
         entry = mapping(model).get("catalogue")

@@ -150,6 +150,7 @@ def test_a_registry_serves_locked_models_alone(tmp_path: Path) -> None:
         ("https://registry.site.example/models/v2", "https://registry.site.example/models"),
         ("https://registry.site.example/Models/V2/", "https://registry.site.example/models"),
         ("https://registry.site.example/V2", "https://registry.site.example"),
+        ("https://registry.site.example/v2", "https://registry.site.example"),
         ("http://10.5.0.9:5000/v2/", "http://10.5.0.9:5000"),
         ("https://registry.site.example/v2/models", "https://registry.site.example/models"),
         ("https://registry.site.example/models/qwen/qwen3-32b-fp8", "https://registry.site.example/models"),
@@ -167,6 +168,7 @@ def test_an_address_that_is_no_registrys_has_a_fix_that_is(tmp_path: Path, addre
     assert all(problem.key.startswith("storage.weights.oci") for problem in problems)
     assert any(problem.fix.endswith(f" {right}") for problem in problems)
     assert "u:p" not in str(refused.value)
+    assert len(problems) == 1 + ("u:p" in address), "one place decides what is wrong"
     assert store(tmp_path, {**change, "storage.weights.oci.address": right}).order.endpoint == right
 
 
