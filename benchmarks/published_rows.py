@@ -94,7 +94,7 @@ class Series:
         """
         cached = _without_windows(self.catalogued) if self.whole_caches else self.catalogued
         cache = cache_of(cached, self.layout, self.cache)
-        footprint = footprint_of(self.catalogued, self.layout, _ENGINE)
+        footprint = footprint_of(self.catalogued, self.layout, _ENGINE, family=GPUS[self.gpu].family)
         offered = GPUS[self.gpu].memory_bytes * self.memory_share - weights_per_gpu(self.catalogued, self.layout)
         offered -= cache.shared_bytes(self.batched_tokens)
 

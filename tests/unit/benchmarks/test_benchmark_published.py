@@ -78,6 +78,14 @@ def test_an_engine_that_keeps_whole_caches_holds_fewer_requests() -> None:
     assert {row.series.model for row in ROWS if row.series.whole_caches} == {"llama-4-maverick"}
 
 
+def test_the_larger_graphs_of_blackwell_leave_room_for_fewer_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = next(row for row in ROWS if row.series.gpu == "b200" and row.series.model == "llama-3.3-70b")
+    tokens, hopper = row.prompt + row.answer, GPUS["b200"].model_copy(update={"family": "hopper"})
+    with_larger = row.series.slots(tokens)
+    monkeypatch.setattr("benchmarks.published_rows.GPUS", {"b200": hopper})
+    assert with_larger < row.series.slots(tokens)
+
+
 def test_what_came_after_the_fit_is_held_out_whatever_its_name() -> None:
     later = [row.series for row in ROWS if row.series.later]
     assert len(later) > 100
