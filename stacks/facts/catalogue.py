@@ -91,6 +91,9 @@ class LatentAttention(Record):
     """Tokens that the indexer chooses for attention (index_topk)."""
 
 
+StateBits = Literal[16, 32]
+
+
 class DeltaNet(Record):
     """Gated delta-rule linear attention: a state of constant size a request."""
 
@@ -108,6 +111,8 @@ class DeltaNet(Record):
     """linear_value_head_dim."""
     convolution: int = Field(gt=0)
     """linear_conv_kernel_dim."""
+    state_bits: StateBits = 32
+    """Bits of a number of the state: mamba_ssm_dtype; 16 where the engine takes the weights' type instead."""
 
 
 class Mamba(Record):
@@ -127,6 +132,8 @@ class Mamba(Record):
     """ssm_state_size."""
     convolution: int = Field(gt=0)
     """conv_kernel."""
+    state_bits: StateBits = 32
+    """Bits of a number of the state: mamba_ssm_cache_dtype."""
 
 
 class Encoder(Record):

@@ -201,6 +201,13 @@ def _gemma3(read: Reader) -> Section:
     }
 
 
+def _state_bits(stated: Any) -> Section:
+    """Of a layer with a state: 32 is the default; without a type of its own a state has that of the weights."""
+    if stated not in (None, "float32", "bfloat16", "float16"):
+        raise NotUnderstoodError(f"type of states: got {stated!r}, allowed: float32, bfloat16, float16")
+    return {} if stated == "float32" else {"state_bits": 16}
+
+
 def _llama4(read: Reader) -> Section:
     """Three layers of four look at their chunk alone; every n-th has experts and one shared expert."""
     layers, step = _layers(read), read.number("interleave_moe_layer_step")
@@ -230,6 +237,7 @@ def _qwen3_5(read: Reader) -> Section:
         "value_heads": read.number("linear_num_value_heads"),
         "value_size": read.number("linear_value_head_dim"),
         "convolution": read.number("linear_conv_kernel_dim"),
+        **_state_bits(read.value("mamba_ssm_dtype")),
     }
     gate = {"gated": True} if read.value("attn_output_gate") else {}
     if read.value("mlp_only_layers"):
@@ -264,6 +272,8 @@ def _qwen3_next(read: Reader) -> Section:
         "value_heads": read.number("linear_num_value_heads"),
         "value_size": read.number("linear_value_head_dim"),
         "convolution": read.number("linear_conv_kernel_dim"),
+        # vLLM 0.32 reads no type of states for this family (models/config.py).
+        **_state_bits(None),
     }
     return {
         "mixers": {"linear": linear, "full": _attention(read, layers // every, gated=True)},
@@ -287,6 +297,7 @@ def _nemotron_h(read: Reader) -> Section:
         "groups": read.number("n_groups"),
         "state": read.number("ssm_state_size"),
         "convolution": read.number("conv_kernel"),
+        **_state_bits(read.value("mamba_ssm_cache_dtype", "float32")),
     }
     forward: Section = {}
     width = read.number("intermediate_size", default=0)

@@ -85,6 +85,11 @@ class Attention:
         limits = dict.fromkeys(part.limit for part in layers)
         self._layers = [_together([part for part in layers if part.limit == limit]) for limit in limits]
         self._state = sum(state_of(mixer, tensor=tensor) for mixer in mixers)
+        self._state_bytes = sum(
+            mixer.state_bits / 8 * state_of(mixer, tensor=tensor)
+            for mixer in mixers
+            if isinstance(mixer, catalogue.DeltaNet | catalogue.Mamba)
+        )
 
     def prompt(self, tokens: float, reach: float) -> float:
         """Operations of so many prompt tokens, each of which attends to `reach` on average."""
@@ -98,7 +103,7 @@ class Attention:
 
         A request reads its cache once for all of them; the states of linear layers are written for each.
         """
-        read, latent, scores = 4 * self._state * (1 + width), 0.0, 0.0
+        read, latent, scores = self._state_bytes * (1 + width), 0.0, 0.0
         for layers in self._layers:
             kept = min(context, layers.limit)
             read += layers.read * kept

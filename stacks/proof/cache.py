@@ -120,9 +120,10 @@ def token_bytes(mixer: Mixer, *, ranks: int, dtype: KvDtype) -> float:
 
 
 def state_bytes(mixer: Mixer, *, ranks: int, drafted: int = 0) -> float:
-    """Bytes that one layer keeps of a request of any length: float32 state and the 16-bit tail of its convolution.
+    """Bytes that one layer keeps of a request of any length: its state and the 16-bit tail of its convolution.
 
-    The tail is longer by the tokens that are drafted. Source: vLLM 0.32 layers/mamba/mamba_utils.py (num_spec).
+    The tail is longer by the tokens that are drafted. Source: vLLM 0.32 layers/mamba/mamba_utils.py
+    (gated_delta_net_state_dtype, num_spec) and models/config.py, which sets the state's type for some families alone.
     """
     match mixer:
         case catalogue.DeltaNet():
@@ -133,7 +134,7 @@ def state_bytes(mixer: Mixer, *, ranks: int, drafted: int = 0) -> float:
             channels = mixer.heads * mixer.head_size + 2 * mixer.groups * mixer.state
         case _:
             return 0.0
-    return (4 * state + 2 * channels * (mixer.convolution - 1 + drafted)) / ranks
+    return (mixer.state_bits / 8 * state + 2 * channels * (mixer.convolution - 1 + drafted)) / ranks
 
 
 def cache_of(model: CatalogueModel, layout: Layout, dtype: KvDtype, speculation: Speculation | None = None) -> Cache:

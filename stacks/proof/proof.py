@@ -96,7 +96,7 @@ class Proof:
             ),
             "cache_per_gpu": _figure(max(0.0, case.room) / 1e9, "GB", _MEMORY, "estimated"),
             "cache_per_token": _figure(case.cache.per_token, "B", kept),
-            "state_per_request": _figure(case.cache.state, "B", "float32 state + convolution tail"),
+            "state_per_request": _figure(case.cache.state, "B", "state + convolution tail"),
             "cache_tokens": _figure(
                 case.cache_tokens, "tokens", "cache / bytes of a mean request x its tokens", "estimated"
             ),

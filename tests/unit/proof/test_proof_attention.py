@@ -8,7 +8,7 @@ import pytest
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import DeltaNet, SlidingAttention
-from stacks.proof.attention import Attention
+from stacks.proof.attention import Attention, state_of
 
 pytestmark = pytest.mark.row("opening 1")
 
@@ -21,9 +21,17 @@ def test_states_cost_a_prompt_the_same_however_long_it_is() -> None:
     for tensor in (1, 4):
         attention = Attention(model, tensor=tensor, dtype="fp8")
         assert attention.prompt(10.0, 0.0) == 10 * 6 * state / tensor
-        # Read once and written for each verified token, in 4 bytes.
-        assert attention.decode(3.0, 0.0, 1.0) == (3 * 4 * state / tensor * 2, 0.0, 0.0)
-        assert attention.decode(3.0, 0.0, 4.0)[0] == 3 * 4 * state / tensor * 5
+        # Read once and written for each verified token, in 2 bytes.
+        assert attention.decode(3.0, 0.0, 1.0) == (3 * 2 * state / tensor * 2, 0.0, 0.0)
+        assert attention.decode(3.0, 0.0, 4.0)[0] == 3 * 2 * state / tensor * 5
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-122b-a10b", "nemotron-3-nano"])
+def test_states_whose_config_names_32_bits_are_read_and_written_in_4_bytes(name: str) -> None:
+    model = catalogue.load(name)
+    state = sum(state_of(mixer, tensor=1) for mixer in model.mixers.values())
+    assert state > 0
+    assert Attention(model, tensor=1, dtype="fp8").decode(3.0, 0.0, 1.0)[0] == 3 * 4 * state * 2
 
 
 def test_beyond_a_window_more_context_costs_the_other_layers_alone() -> None:

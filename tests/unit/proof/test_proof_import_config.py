@@ -240,6 +240,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": 131072,
         "max_position_embeddings": 262144,
     },
+    "qwen3-next-80b-a3b": {
+        "model_type": "qwen3_next",
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "full_attention_interval": 4,
+        "decoder_sparse_step": 1,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "vocab_size": 151936,
+        "max_position_embeddings": 262144,
+    },
     "bge-reranker-v2-m3": {
         "model_type": "xlm-roberta",
         "hidden_size": 1024,
@@ -302,6 +324,37 @@ def test_what_is_not_understood_is_refused(change: dict[str, Any], reason: str) 
 def test_a_window_that_no_request_fills_or_that_is_switched_off_changes_nothing(window: dict[str, Any]) -> None:
     config = CONFIGS["qwen3-32b-fp8"]
     assert geometry(config | window) == geometry(config)
+
+
+# Of another name, with kinds of layers by name.
+QWEN3_5 = CONFIGS["qwen3-next-80b-a3b"] | {
+    "model_type": "qwen3_5_moe_text",
+    "decoder_sparse_step": None,
+    "layer_types": [*["linear_attention"] * 3, "full_attention"] * 12,
+    "attn_output_gate": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "bits"),
+    [
+        (QWEN3_5 | {"mamba_ssm_dtype": "float32"}, 32),
+        (QWEN3_5 | {"mamba_ssm_dtype": "bfloat16"}, 16),
+        (QWEN3_5, 16),
+        # The engine reads no type of this family's.
+        (CONFIGS["qwen3-next-80b-a3b"] | {"mamba_ssm_dtype": "float32"}, 16),
+        (CONFIGS["nemotron-3-nano"], 32),
+        (CONFIGS["nemotron-3-nano"] | {"mamba_ssm_cache_dtype": "float16"}, 16),
+    ],
+    ids=["stated", "stated as the weights'", "not stated", "not read", "the engine's own", "stated for the cache"],
+)
+def test_states_have_the_type_that_the_engine_takes(config: dict[str, Any], bits: int) -> None:
+    """As vLLM 0.32 decides it: models/config.py, and layers/mamba/mamba_utils.py for what is left at `auto`."""
+    shape = geometry(config)
+    (mixer,) = (mixer for mixer in shape["mixers"].values() if mixer["kind"] in ("delta", "mamba"))
+    assert mixer.get("state_bits", 32) == bits
+    with pytest.raises(NotUnderstoodError, match="type of states: got 'float64', allowed: float32"):
+        geometry(QWEN3_5 | {"mamba_ssm_dtype": "float64"})
 
 
 def test_all_unknown_keys_are_named_and_known_ones_can_be_ignored() -> None:

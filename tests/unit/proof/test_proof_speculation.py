@@ -151,7 +151,7 @@ def test_an_indexer_scores_each_further_token() -> None:
 
 
 def test_states_are_written_for_each_token() -> None:
-    """Of 36 linear layers a request's state of 4 bytes x 32 x 128 x 128 is read once, and written for each token."""
+    """Of 36 linear layers a request's state of 2 bytes x 32 x 128 x 128 is read once, and written for each token."""
     model, gpu, fit = catalogue.load("qwen3-next-80b-a3b"), GPUS["h200-sxm"], CALIBRATION
     roofline = Roofline(model, gpu, ONE, "fp8")
 
@@ -162,7 +162,7 @@ def test_states_are_written_for_each_token() -> None:
 
     # What one more sampled token adds by itself.
     head = 2 * 151_936 * 2048 / (gpu.flops["bf16"] * fit.compute["none"])
-    state = 36 * 4 * 32 * 128 * 128 / (gpu.memory_bytes_per_s * fit.cache_bandwidth)
+    state = 36 * 2 * 32 * 128 * 128 / (gpu.memory_bytes_per_s * fit.cache_bandwidth)
     assert states(8192) == pytest.approx(state, rel=1e-3)
     wide, narrow = (roofline.wide_step_s(decodes=64, context=0, width=width) for width in (3, 2))
     linear, less = (roofline.wide_step_s(prefill=64 * width, decodes=1e-9, context=0) for width in (3, 2))
