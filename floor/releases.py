@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def numbers(version: str) -> tuple[int, int, int]:
@@ -18,12 +19,18 @@ def minor_of(version: str) -> str:
     return f"v{major}.{minor}"
 
 
-def between(now: str, then: str) -> str:
+def between(now: str, then: str, releases: Sequence[str] = ()) -> str:
     """The minor version that a step from `now` to `then` leaves out, the nearest to `now`; empty where it leaves none.
 
-    Works in both directions. Another major version has none that is known, so it leaves nothing out.
+    Works in both directions. releases: every minor version in order, where they are not counted up by one; without it,
+    another major version has none that is known, so it leaves nothing out.
     """
     (major, minor, _), (other_major, other_minor, _) = numbers(now), numbers(then)
+    if releases:
+        ends = sorted([(major, minor), (other_major, other_minor)])
+        skipped = [release for release in releases if ends[0] < numbers(release)[:2] < ends[1]]
+        nearest = 0 if (major, minor) == ends[0] else -1
+        return f"v{skipped[nearest]}" if skipped else ""
     if major != other_major or abs(other_minor - minor) < 2:
         return ""
     return f"v{major}.{minor + 1 if other_minor > minor else minor - 1}"

@@ -40,6 +40,8 @@ CHART_NAMESPACES: Mapping[str, str] = {
 # engine is in the same container whichever it is. The picker is known by its container, as its image has moved before.
 IMAGES: Mapping[str, tuple[str, str, str]] = {
     "vllm": (namespaces.MODELS, "engine", "vllm"),
+    "simulator": (namespaces.MODELS, "engine", "simulator"),
+    "envoy": (namespaces.ENVOY_GATEWAY, "envoy", "envoy"),
     "rdma_device_plugin": (namespaces.NETWORK, "rdma-shared-dp", "rdma_device_plugin"),
     "prometheus_operator": (namespaces.MONITORING, "prometheus-operator", "prometheus_operator"),
     "config_reloader": (namespaces.MONITORING, "config-reloader", "config_reloader"),

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from floor.releases import numbers
 from floor.spec import Spec
 from stacks.facts.records import read_facts
 
@@ -22,10 +23,20 @@ class UpgradedPart(Spec):
     facts: tuple[str, ...] = Field(min_length=1)
     """Facts that move together, as `stacks.plan.conflicts` names them; the first is the part's version."""
     steps: Literal["one_minor", "any"]
-    back: Literal["any", "one_minor", "patch"]
+    back: Literal["any", "one_minor", "patch", "none"]
+    releases: tuple[str, ...] = ()
+    """Minor versions in the order in which they were published, where they are not counted up by one."""
     before: str = Field(min_length=5)
     after: str = Field(min_length=5)
     source: str = Field(min_length=5)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> UpgradedPart:
+        if [numbers(release) for release in self.releases] != sorted({numbers(release) for release in self.releases}):
+            raise ValueError(f"{self.part}: releases that do not rise")
+        if {self.steps, self.back} == {"one_minor", "any"}:
+            raise ValueError(f"{self.part}: steps and back differ, and a step back is a step")
+        return self
 
 
 class Crossing(Spec):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.facts.versions import Versions
+from stacks.plan.charts import installed_charts
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.placing import cuts_gpus
 from stacks.site.model import SiteConfig
@@ -25,6 +26,8 @@ KEYS: Mapping[str, str] = {
     "picker_image": "versions.images.endpoint_picker",
     "picker": "versions.images.endpoint_picker",
     "vllm": "versions.images.vllm",
+    "simulator": "versions.images.simulator",
+    "envoy": "versions.images.envoy",
     "envoy_gateway": "versions.charts.envoy_gateway.version",
     "ai_gateway": "versions.charts.ai_gateway.version",
     "longhorn": "versions.charts.longhorn.version",
@@ -32,7 +35,11 @@ KEYS: Mapping[str, str] = {
     "gpus": "cluster.gpu_stack",
     "network_operator": "versions.charts.network_operator.version",
     "rdma_device_plugin": "versions.images.rdma_device_plugin",
+    "device_plugin": "versions.charts.device_plugin.version",
+    "dcgm_exporter": "versions.charts.dcgm_exporter.version",
     "cert_manager": "versions.charts.cert_manager.version",
+    "external_secrets": "versions.charts.external_secrets.version",
+    "metallb": "versions.charts.metallb.version",
     "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
     "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
     "gateway_api_crds": "versions.crd_versions.gateway-api.json",
@@ -78,20 +85,16 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
     if "vllm" in engines:
         known["vllm"] = versions.parts(pins.images.vllm)[1]
         known["vllm_flags"] = frozenset(_vllm_flags(site))
+    if "simulator" in engines:
+        known["simulator"] = versions.parts(pins.images.simulator)[1]
+    known |= {name: pins.charts.pinned(name).version for name in installed_charts(site)}
     if site.gateway.controllers == "chart":
-        known["envoy_gateway"] = pins.charts.envoy_gateway.version
-        known["ai_gateway"] = pins.charts.ai_gateway.version
+        known["envoy"] = versions.parts(pins.images.envoy)[1].removeprefix("distroless-")
     if site.cluster.gpu_stack == "operator":
-        known["gpu_operator"] = pins.charts.gpu_operator.version
         known["gpus"] = "cut" if cuts_gpus(site) else "whole"
     if site.cluster.rdma_devices.system == "network_operator":
-        known["network_operator"] = pins.charts.network_operator.version
         tag = versions.parts(pins.images.rdma_device_plugin)[1]
         known["rdma_device_plugin"] = tag.removeprefix("network-operator-")
-    if site.certificates.system == "cert_manager":
-        known["cert_manager"] = pins.charts.cert_manager.version
-    if site.storage.system == "longhorn":
-        known["longhorn"] = pins.charts.longhorn.version
     if site.monitoring.system == "prometheus_operator":
         known |= {
             name: versions.parts(image)[1]

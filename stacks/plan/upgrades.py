@@ -141,15 +141,16 @@ def _changes(
 def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: Mapping[str, Fact]) -> Iterator[Problem]:
     for part in parts:
         now, then = _changes([part], runs, wanted).get(part.facts[0], ("", ""))
-        if part.steps == "one_minor" and now and (skipped := between(now, then)):
+        older = bool(now) and numbers(then) < numbers(now)
+        if part.back == "none" and older:
             yield Problem(
                 path=tuple(KEYS[part.facts[0]].split(".")[1:]),
-                what=f"{part.part}: the step leaves out a minor version",
+                what=f"{part.part}: there is no way back",
                 got=f"{now} to {then}",
-                allowed="one minor version at a time",
-                fix=f"go to the newest {skipped} first, run `pulumi up`, and go on from there (source: {part.source})",
+                allowed=f"{now} or later",
+                fix=f"stay at {now}, and fix what failed with it forward (source: {part.source})",
             )
-        elif part.back == "patch" and now and minor_of(then) != minor_of(now) and numbers(then) < numbers(now):
+        elif part.back == "patch" and older and minor_of(then) != minor_of(now):
             yield Problem(
                 path=tuple(KEYS[part.facts[0]].split(".")[1:]),
                 what=f"{part.part}: there is no way back to an older minor version",
@@ -157,6 +158,14 @@ def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: M
                 allowed=f"a release of {minor_of(now)} or later",
                 fix=f"stay at {minor_of(now)}; what failed with it is fixed forward, or the cluster is restored from "
                 f"the snapshot before the upgrade: docs/runbooks/recover-etcd.md (source: {part.source})",
+            )
+        elif part.steps == "one_minor" and now and (skipped := between(now, then, part.releases)):
+            yield Problem(
+                path=tuple(KEYS[part.facts[0]].split(".")[1:]),
+                what=f"{part.part}: the step leaves out a minor version",
+                got=f"{now} to {then}",
+                allowed="one minor version at a time",
+                fix=f"go to the newest {skipped} first, run `pulumi up`, and go on from there (source: {part.source})",
             )
 
 
@@ -191,6 +200,8 @@ def _back(part: UpgradedPart, now: str, then: str) -> str:
             return f"{part.part}: none: {row.text}"
     if part.back == "patch" and minor_of(now) != minor_of(then):
         return f"{part.part}: none below {minor_of(then)}; only the cluster's snapshot leads back to {now}"
-    if part.back == "one_minor" and between(then, now):
+    if part.back == "none":
+        return f"{part.part}: none, not even to {now}"
+    if part.back == "one_minor" and between(then, now, part.releases):
         return f"{part.part}: not as far as {now}"
     return f"{part.part}: set {now} again and run `pulumi up`"

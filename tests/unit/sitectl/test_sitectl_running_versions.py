@@ -334,7 +334,7 @@ def test_git_and_the_cluster_are_not_both_asked(live: Path) -> None:
 
 
 def test_the_containers_are_those_that_the_program_declares() -> None:
-    """A renamed container would not be found any more; those of Prometheus are named by its operator."""
+    """A renamed container would not be found any more; those of Prometheus are named by their operators."""
     declared = checkout.declare(ROOT, {"lab": ROOT / "Pulumi.lab.yaml"})["lab"]
     assert not declared.error
     names = {
@@ -345,5 +345,5 @@ def test_the_containers_are_those_that_the_program_declares() -> None:
     }
     ours = {(namespace, container) for namespace, container, _ in IMAGES.values()} | {("inference-models", PICKER)}
     of_operator = {("inference-monitoring", name) for name in ("prometheus", "alertmanager", "config-reloader")}
-    of_operator.add(("nvidia-network-operator", "rdma-shared-dp"))
+    of_operator |= {("nvidia-network-operator", "rdma-shared-dp"), ("envoy-gateway-system", "envoy")}
     assert ours - of_operator <= names

@@ -13,9 +13,11 @@ from floor.problems import SiteError
 from stacks.facts import compatibility, versions
 from stacks.facts.compatibility import Fact, Row
 from stacks.plan import conflicts
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site.model import SiteConfig
 from talos.documents.contract import CONTRACTS
+from tests.unit.stacks.site_examples import prod as reference_site
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("opening 7")
 
@@ -32,17 +34,23 @@ GOOD: dict[str, Fact] = {
     "nvidia_lts_fabric_manager": "580.178.04",
     "picker_image": "registry.k8s.io/gateway-api-inference-extension/epp",
     "picker": "1.5.0",
+    "simulator": "0.10.2",
     "vllm": "0.32.0",
     "vllm_flags": frozenset({"--seed", "--reasoning-parser"}),
     "envoy_gateway": "1.9.1",
+    "envoy": "1.39.1",
     "ai_gateway": "1.0.0",
     "gpu_operator": "26.7.1",
     "gpus": "whole",
+    "device_plugin": "0.20.0",
+    "dcgm_exporter": "4.8.3",
     "network_operator": "26.4.1",
     "rdma_device_plugin": "26.4.1",
     "cert_manager": "1.21.2",
     "cert_manager_crds": "1.21.2",
     "longhorn": "1.12.1",
+    "external_secrets": "2.9.0",
+    "metallb": "0.16.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -60,7 +68,10 @@ OLD_EG: dict[str, Fact] = {
     "envoy_gateway": "1.8.3",
     "envoy_gateway_crds": "1.8.3",
     "gateway_api_crds": "1.5.1",
+    "envoy": "1.38.3",
     "kubernetes": "1.35.2",
+    # 2.9 is tested with Kubernetes 1.36 alone.
+    "external_secrets": "2.8.0",
 }
 OLD_DRIVERS: dict[str, Fact] = {
     "nvidia_production_driver": "595.71.05",
@@ -68,6 +79,10 @@ OLD_DRIVERS: dict[str, Fact] = {
     "nvidia_lts_driver": "580.173.02",
     "nvidia_lts_fabric_manager": "580.173.02",
 }
+
+
+# Of a version that no row binds to a version of Kubernetes.
+NO_SECRETS: dict[str, Fact] = {"external_secrets": "2.10.0"}
 
 
 def flags(*names: str) -> dict[str, Fact]:
@@ -81,12 +96,23 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"talos": "1.13.8", **OLD_DRIVERS},
         {"talos": "1.13.8", "storage_class": "ceph", **OLD_DRIVERS},
     ),
-    "longhorn-kubernetes": ({"kubernetes": "1.24.9"}, {"kubernetes": "1.33.0"}),
+    "longhorn-kubernetes": ({"kubernetes": "1.24.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
     "gpu-operator-talos-driver": ({"gpu_operator": "25.10.1"}, {"gpu_operator": "26.3.1"}),
     "gpu-operator-talos-mig": ({"gpus": "cut"}, {"gpus": "cut", "gpu_operator": "26.7.2"}),
     "network-operator-device-plugin": ({"rdma_device_plugin": "26.1.2"}, {}),
+    "device-plugin-finds-the-driver": ({"device_plugin": "0.15.0"}, {"device_plugin": "0.16.0"}),
+    "device-plugin-kubernetes": ({"kubernetes": "1.9.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
+    "dcgm-exporter-runtime-class": ({"dcgm_exporter": "3.1.6"}, {"dcgm_exporter": "3.1.7"}),
+    "dcgm-exporter-kubernetes": ({"kubernetes": "1.18.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
+    "metallb-kubernetes": ({"kubernetes": "1.18.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
+    "external-secrets-admins": ({"external_secrets": "2.7.0"}, {"external_secrets": "2.8.0"}),
+    "external-secrets-2.8-kubernetes": (
+        {"external_secrets": "2.8.0", "kubernetes": "1.34.9"},
+        {"external_secrets": "2.8.0", "kubernetes": "1.35.0"},
+    ),
+    "external-secrets-2.9-kubernetes": ({"kubernetes": "1.35.9"}, {"kubernetes": "1.36.0"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
-    "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, {"kubernetes": "1.33.0"}),
+    "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
     "nvidia-production-fabric-manager": (
         {"nvidia_production_fabric_manager": "595.71.05"},
         {"nvidia_production_fabric_manager": "595.91.7"},
@@ -96,13 +122,15 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
     "talos-1.13.8-driver": ({"talos": "1.13.7"}, {"talos": "1.13.7", **OLD_DRIVERS}),
     "envoy-gateway-1.8-end-of-life": (OLD_EG, {"envoy_gateway": "1.9.0", "envoy_gateway_crds": "1.9.0"}),
     "envoy-gateway-1.8-kubernetes": ({**OLD_EG, "kubernetes": "1.36.3"}, {}),
-    "envoy-gateway-1.9-kubernetes": ({"kubernetes": "1.32.9"}, {"kubernetes": "1.33.0"}),
+    "envoy-gateway-1.9-kubernetes": ({"kubernetes": "1.32.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
     "envoy-gateway-1.8-gateway-api": ({**OLD_EG, "gateway_api_crds": "1.6.1"}, {}),
     "envoy-gateway-1.9-gateway-api": ({"gateway_api_crds": "1.5.1"}, {"gateway_api_crds": "1.6.0"}),
     "envoy-gateway-definitions": ({"envoy_gateway_crds": "1.9.0"}, {}),
+    "envoy-gateway-1.8-envoy": ({**OLD_EG, "envoy": "1.39.1"}, {}),
+    "envoy-gateway-1.9-envoy": ({"envoy": "1.38.3"}, {"envoy": "1.39.0"}),
     "ai-gateway-definitions": ({"ai_gateway_crds": "1.1.0"}, {"ai_gateway": "1.1.0", "ai_gateway_crds": "1.1.0"}),
     "ai-gateway-envoy-gateway": (OLD_EG | {"envoy_gateway": "1.8.0", "envoy_gateway_crds": "1.8.0"}, {}),
-    "ai-gateway-kubernetes": ({"kubernetes": "1.31.5"}, {"kubernetes": "1.33.0"}),
+    "ai-gateway-kubernetes": ({"kubernetes": "1.31.5"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
     "ai-gateway-inference-pool": ({"inference_extension_crds": "1.0.1"}, {"inference_extension_crds": "1.0.2"}),
     "inference-pool-alpha": ({"inference_extension_crds": "0.5.1"}, {"inference_extension_crds": "1.0.2"}),
     "picker-left-the-extension": (
@@ -113,7 +141,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
     "cert-manager-definitions": ({"cert_manager_crds": "1.21.1"}, {}),
     "cert-manager-kubernetes": (
         {"kubernetes": "1.32.9"},
-        {"kubernetes": "1.33.0"},
+        NO_SECRETS | {"kubernetes": "1.33.0"},
     ),
     "prometheus-operator-definitions": (
         {"prometheus_operator_crds": "0.84.1"},
@@ -184,17 +212,28 @@ def test_talos_rows_say_what_the_contracts_say() -> None:
     assert rows["talos-contract"].needs["talos"].startswith(f">={name.removeprefix('v')} ")
 
 
-def test_all_facts_come_from_a_site_that_decides_everything(prod: SiteConfig) -> None:
-    facts = conflicts.facts(versions.load(), prod)
-    assert set(facts) == set(GOOD)
-    assert all(not isinstance(value, str) or not value.startswith("v") for value in facts.values())
-    assert conflicts.conflicts(versions.load(), prod) == []
+def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> None:
+    """A site has one stack for its GPUs, and engines of one kind."""
+    lab = plan_file(ROOT / "Pulumi.lab.yaml").site
+    choice = {
+        "cluster.gpu_stack": "device_plugin",
+        "cluster.machines.cni": "external",
+        "addresses.announced_by": "metallb_l2",
+        "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
+    }
+    other = plan_values(changed(reference_site(), choice), "site.yaml").site
+    known = [conflicts.facts(versions.load(), site) for site in (prod, lab, other)]
+    assert {fact for facts in known for fact in facts} == set(GOOD)
+    values = [value for facts in known for value in facts.values()]
+    assert all(not isinstance(value, str) or not value.startswith("v") for value in values)
+    assert all(conflicts.conflicts(versions.load(), site) == [] for site in (prod, lab, other))
 
 
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    assert set(GOOD) - set(facts) == {
+    elsewhere = {"device_plugin", "dcgm_exporter", "metallb", "external_secrets", "simulator"}
+    assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "vllm",
         "vllm_flags",
         "cilium",
@@ -208,11 +247,11 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     }
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
     others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))
-    assert set(GOOD) - set(others) == {"envoy_gateway", "ai_gateway"}
+    assert set(GOOD) - set(others) == elsewhere | {"envoy_gateway", "ai_gateway", "envoy"}
     shared = prod.model_copy(update={"crds": prod.crds.model_copy(update={"owner": "external"})})
     assert not [name for name in conflicts.facts(versions.load(), shared) if name.endswith("_crds")]
     watched = prod.model_copy(update={"monitoring": prod.monitoring.model_copy(update={"system": "external"})})
-    assert set(GOOD) - set(conflicts.facts(versions.load(), watched)) == {
+    assert set(GOOD) - set(conflicts.facts(versions.load(), watched)) == elsewhere | {
         "prometheus_operator",
         "prometheus_operator_crds",
         "config_reloader",
@@ -254,6 +293,7 @@ def test_a_forbidden_set_stops_every_site_with_row_source_and_both_owners(monkey
         "envoy-gateway-1.8-end-of-life",
         "envoy-gateway-1.8-kubernetes",
         "envoy-gateway-1.8-gateway-api",
+        "envoy-gateway-1.8-envoy",
         "envoy-gateway-definitions",
     }
     text = str(caught.value)

@@ -38,6 +38,7 @@ OLD: dict[str, Fact] = {
     "envoy_gateway": "1.8.3",
     "envoy_gateway_crds": "1.8.3",
     "gateway_api_crds": "1.5.1",
+    "envoy": "1.38.3",
     "vllm": "0.31.0",
 }
 
@@ -123,10 +124,11 @@ def test_kubernetes_goes_back_within_its_minor_version_alone() -> None:
 def test_definitions_without_the_stored_version_are_refused() -> None:
     """envoyproxy/ai-gateway: from 0.6 on, routes are stored as v1beta1, which older definitions lack."""
     older: dict[str, Fact] = {"ai_gateway": "0.5.0", "ai_gateway_crds": "0.5.0"}
-    (problem,) = refused({}, older)
+    newer: dict[str, Fact] = {"ai_gateway": "0.6.0", "ai_gateway_crds": "0.6.0"}
+    (problem,) = refused(newer, older)
     assert problem.path == ("crd_versions", "ai-gateway", "json")
     assert "v1beta1" in problem.what
-    (step,) = path(older)
+    (step,) = path(older, newer)
     assert step.way_back == [f"AI gateway with its CRDs: none: {problem.what}"]
 
 
@@ -179,10 +181,29 @@ def test_how_far_a_step_goes_back() -> None:
     assert back["vLLM"] == "set 0.31.0 again and run `pulumi up`"
 
 
-def test_every_fact_of_a_rule_is_a_pin_and_every_pin_has_a_part() -> None:
+def pinned_versions() -> list[str]:
+    """Keys of versions.yaml that name a version, and not where something is published or what it is by content."""
+
+    def below(section: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+        leaves = []
+        for key, value in section.items():
+            where = (*path, key)
+            if where[0] in ("crds", "crd_sources") or key in ("chart", "repository", "manifest", "manifest_with_bgp"):
+                continue
+            leaves += below(value, where) if isinstance(value, dict) else [".".join(("versions", *where))]
+        return leaves
+
+    return below(yaml.safe_load(versions.FILE.read_text()), ())
+
+
+def test_every_pin_is_a_fact_and_has_a_part() -> None:
+    """From the file of pins, not from the facts: a pin that no fact knows would move without a step."""
     ruled = {fact for part in upgrades.load().parts for fact in part.facts}
     assert ruled <= set(conflicts.KEYS)
-    assert {fact for fact, key in conflicts.KEYS.items() if key.startswith("versions.")} <= ruled
+    keys = {conflicts.KEYS[fact] for fact in ruled}
+    assert set(pinned_versions()) - keys == set()
+    assert keys - set(pinned_versions()) == {"versions.kubelet"}, "which the file has between two halves alone"
+    assert {f"versions.charts.{chart}.version" for chart in versions.Charts.model_fields} <= keys
     assert {row.fact for row in upgrades.load().crossings} <= ruled
 
 
