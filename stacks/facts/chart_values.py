@@ -1,6 +1,7 @@
 """Reads `chart_values/`: keys and types that charts of others document, so that a value which nothing reads is found.
 
-Helm takes any value, and a chart ignores what it does not know. A file is of one pinned version.
+Helm takes any value, and a chart ignores what it does not know. A file is of one pinned version, and states the one
+that was read: the nearest before it that its project serves as source.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ChartValues(Record):
     version: str
     """The pinned one that they are for."""
     read: str
-    """Where they are documented."""
+    """Where they are documented: repository@tag, and the file."""
     types: dict[Kind, tuple[str, ...]]
     """Dotted keys by what they hold; below a map, every key is the site's own."""
 
@@ -61,17 +62,15 @@ class ChartValues(Record):
                     yield from self.unread(value, f"{name}.")
                 else:
                     yield f"{name}: {self.chart} {self.version} documents no such value"
-            elif not isinstance(value, _HOLDS[kind]) or (isinstance(value, bool) and kind != "switch"):
+            elif not _is(value, kind):
                 yield f"{name}: is {type(value).__name__}, and {self.chart} {self.version} reads a {kind}"
+
+
+def _is(value: object, kind: Kind) -> bool:
+    return isinstance(value, _HOLDS[kind]) and isinstance(value, bool) == (kind == "switch")
 
 
 @cache
 def load(name: str) -> ChartValues:
     """Of the chart that versions.yaml calls so. Raises SiteError for a file that is wrong."""
     return read_facts(FOLDER / f"{name}.yaml", ChartValues)
-
-
-@cache
-def names() -> tuple[str, ...]:
-    """Charts that have a file, by their names in versions.yaml."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))

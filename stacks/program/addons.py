@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
@@ -16,6 +17,7 @@ from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerA
 from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
 from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
 from components.addons.rdma_devices import RdmaDevices, RdmaDevicesArgs, network_operator_release
+from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.monitoring.monitoring import scrapers
 from floor import namespaces
 from floor.address_ranges import AddressRange, read_range
@@ -56,11 +58,24 @@ def charts_of(plan: SitePlan) -> dict[str, Chart]:
 
 
 def check_values(plan: SitePlan, charts: Mapping[str, Chart]) -> None:
-    """Every value of the addons' charts is one that the chart documents. Raises ChartValuesError with all others."""
-    unread = [text for name, release in releases_of(plan, charts).items() for text in _unread(name, release)]
+    """Every value of a chart is one that the chart documents. Raises ChartValuesError with all others."""
+    values = values_of(plan, charts)
+    unread = [text for name, given in values.items() for text in chart_values.load(name).unread(given)]
     if unread:
-        fix = "correct the builder in components/addons, or the chart's file in stacks/facts/chart_values"
+        fix = "correct the builder in components/addons or components/gateway, or the chart's file in "
+        fix += "stacks/facts/chart_values"
         raise ChartValuesError("\n  ".join(["values that no chart reads:", *unread, f"fix: {fix}"]))
+
+
+def values_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, Mapping[str, Any]]:
+    """The values of every chart that the program installs on this site, by the charts' names in versions.yaml."""
+    site = plan.site
+    values: dict[str, Mapping[str, Any]] = {}
+    if site.gateway.controllers == "chart":
+        rotation, measured = site.gateway.webhook_certificate_rotation, bool(scrapers(site.monitoring))
+        values["envoy_gateway"] = envoy_gateway_values()
+        values["ai_gateway"] = ai_gateway_values(rotation, "the seed is in the state", measured=measured)
+    return values | {name: release.values for name, release in releases_of(plan, charts).items()}
 
 
 def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonRelease]:
@@ -124,10 +139,6 @@ def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
     for disk in disks_of(site) or ():
         names.setdefault(disk.node, []).append(disk.name)
     return names
-
-
-def _unread(name: str, release: AddonRelease) -> list[str]:
-    return list(chart_values.load(name).unread(release.values)) if name in chart_values.names() else []
 
 
 def declare_addons(

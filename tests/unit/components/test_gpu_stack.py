@@ -22,7 +22,7 @@ from components.addons.gpu_stack import (
 )
 from floor.problems import SiteError
 from floor.taints import GPU_TAINT, Taint
-from stacks.facts import chart_values, versions
+from stacks.facts import versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.conflicts import conflicts
 from stacks.plan.node_taints import gpu_node_taints
@@ -132,13 +132,6 @@ def test_a_value_that_no_chart_reads_is_found(
     with pytest.raises(ChartValuesError, match=r"components/addons") as caught:
         check_values(plan, charts_of(plan))
     assert wrong in str(caught.value)
-
-
-@pytest.mark.parametrize("name", chart_values.names())
-def test_documented_values_are_of_the_pinned_chart(name: str) -> None:
-    pin, table = versions.load().charts.pinned(name), chart_values.load(name)
-    assert (table.chart, table.version) == (pin.chart, pin.version)
-    assert "@" in table.read
 
 
 def test_an_operator_that_never_finds_talos_driver_is_refused() -> None:

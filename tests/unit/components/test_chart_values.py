@@ -1,0 +1,90 @@
+"""Values of every chart that a site may install, against what the chart documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.facts import chart_values, versions
+from stacks.plan.charts import installed_charts
+from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.program import addons
+from stacks.program.addons import ChartValuesError, charts_of, check_values, values_of
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("C.01", "000.12")
+
+CHARTS = tuple(versions.Charts.model_fields)
+EVERY_ADDON: list[dict[str, Any]] = [
+    {"cluster.gpu_stack": "operator", "cluster.rdma_devices": {"system": "network_operator"}},
+    {
+        "cluster.gpu_stack": "device_plugin",
+        "cluster.machines.cni": "external",
+        "addresses.announced_by": "metallb_l2",
+        "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
+    },
+]
+
+
+def site(change: dict[str, Any]) -> SitePlan:
+    return plan_values(changed(prod(), change), "site.yaml")
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_that_a_site_may_install_has_a_list_of_the_pinned_version(name: str) -> None:
+    pin, table = versions.load().charts.pinned(name), chart_values.load(name)
+    assert (table.chart, table.version) == (pin.chart, pin.version)
+
+
+def test_lists_are_of_charts_alone() -> None:
+    assert {path.stem for path in chart_values.FOLDER.glob("*.yaml")} == set(CHARTS)
+
+
+@pytest.mark.parametrize("change", [*EVERY_ADDON, {"gateway.controllers": "external"}], ids=str)
+def test_the_values_of_each_chart_that_a_site_installs_are_checked(change: dict[str, Any]) -> None:
+    plan = site(change)
+    charts = charts_of(plan)
+    assert set(values_of(plan, charts)) == set(installed_charts(plan.site))
+    check_values(plan, charts)
+
+
+def test_no_chart_is_left_out() -> None:
+    plans = [site(change) for change in EVERY_ADDON]
+    assert {name for plan in plans for name in values_of(plan, charts_of(plan))} == set(CHARTS)
+
+
+ENVOY, AI = "oci://docker.io/envoyproxy/gateway-helm v1.9.1", "oci://docker.io/envoyproxy/ai-gateway-helm v1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("builder", "values", "wrong"),
+    [
+        ("envoy_gateway_values", {"crd": {"enabled": False}}, f"crd: {ENVOY} documents no such value"),
+        ("envoy_gateway_values", {"crds": {"enabled": "no"}}, f"crds.enabled: is str, and {ENVOY} reads a switch"),
+        (
+            "envoy_gateway_values",
+            {"config": {"envoyGateway": {"extensionManager": {"hook": {}}}}},
+            f"config.envoyGateway.extensionManager.hook: {ENVOY} documents no such value",
+        ),
+        (
+            "ai_gateway_values",
+            {"controller": {"mcp": {"sessionEncryption": {"seeds": ""}}}},
+            f"controller.mcp.sessionEncryption.seeds: {AI} documents no such value",
+        ),
+        (
+            "ai_gateway_values",
+            {"extProc": {"enableRedaction": 1}},
+            f"extProc.enableRedaction: is int, and {AI} reads a switch",
+        ),
+    ],
+)
+def test_a_gateways_value_that_its_chart_does_not_read_is_found(
+    builder: str, values: dict[str, Any], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = site({})
+    monkeypatch.setattr(addons, builder, lambda *_, **__: values)
+    with pytest.raises(ChartValuesError, match=r"components/gateway") as caught:
+        check_values(plan, charts_of(plan))
+    assert wrong in str(caught.value)
