@@ -6,11 +6,13 @@ that was read: the nearest before it that its project serves as source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import model_validator
 
 from stacks.facts.records import Record, read_facts
@@ -36,6 +38,8 @@ class ChartValues(Record):
     """The pinned one that they are for."""
     read: str
     """Where they are documented: repository@tag, and the file."""
+    read_version: str = ""
+    """The chart's version there, where it is not the pinned one."""
     types: dict[Kind, tuple[str, ...]]
     """Dotted keys by what they hold; below a map, every key is the site's own."""
 
@@ -50,6 +54,22 @@ class ChartValues(Record):
     def kinds(self) -> Mapping[str, Kind]:
         """Dotted key -> what it holds."""
         return {key: kind for kind, keys in self.types.items() for key in keys}
+
+    def misread(self, documented: str) -> Iterator[str]:
+        """Keys of this list that a chart's values.yaml has not, or with a default of another kind."""
+        values = yaml.safe_load(documented)
+        for key, kind in self.kinds.items():
+            below: Any = values
+            *parents, last = key.split(".")
+            for part in parents:
+                below = below.get(part) if isinstance(below, Mapping) else None
+            if isinstance(below, Mapping) and last in below:
+                default = below[last]
+                if default is not None and not _is(default, kind):
+                    yield f"{key}: is {type(default).__name__} in its values.yaml, and a {kind} here"
+            # What has no default is documented by a comment.
+            elif not re.search(rf"^ *# ?{re.escape(last)}:", documented, re.MULTILINE):
+                yield f"{key}: is not in its values.yaml"
 
     def unread(self, values: Mapping[str, Any], above: str = "") -> Iterator[str]:
         """Values that the chart would not read as they are meant, each with the reason."""

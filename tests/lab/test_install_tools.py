@@ -6,6 +6,7 @@ import functools
 import json
 import shutil
 import subprocess
+import tarfile
 import threading
 from collections.abc import Mapping
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,7 @@ from bundle.store import ContentStore
 from lab.install import install, pulumi_choice
 from lab.install.parts import CHART_SOURCES, GO_FAMILIES
 from lab.paths import Lab
-from stacks.facts import versions
+from stacks.facts import chart_values, versions
 
 VERSION_COMMANDS = {
     "alertmanager": ["alertmanager", "--version"],
@@ -99,6 +100,20 @@ def test_the_charts_render_without_a_network(installed: Lab, chart: str, image: 
     used = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert used == f"{image}:{CHART_SOURCES[chart].version}"
     assert not [document for document in objects if document["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.parametrize("name", ["envoy_gateway", "ai_gateway", "cert_manager"])
+def test_the_documented_values_are_those_of_the_chart(installed: Lab, name: str) -> None:
+    listed = chart_values.load(name)
+    chart = listed.chart.rpartition("/")[2]
+    packed = installed.bundle / "charts" / f"{chart}-{CHART_SOURCES[chart].version}.tgz"
+    with tarfile.open(packed) as archive:
+        values = archive.extractfile(f"{chart}/values.yaml")
+        assert values is not None
+        wrong = list(listed.misread(values.read().decode()))
+    # The configuration of Envoy Gateway, of which the chart shows a part alone: an API that its program reads.
+    api = ("config.envoyGateway.extensionManager.", "config.envoyGateway.extensionApis.")
+    assert [text for text in wrong if not text.startswith(api)] == []
 
 
 def test_the_bundle_serves_the_kinds_that_the_program_uses(installed: Lab) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
 
 from stacks.facts import chart_values, versions
+from stacks.facts.chart_values import ChartValues
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.program import addons
@@ -17,6 +20,9 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = pytest.mark.row("C.01", "000.12")
 
 CHARTS = tuple(versions.Charts.model_fields)
+# Charts whose project serves no source of the pinned version: the version that was read, and the pinned one. With a
+# raised pin, read the new values, and change the row or take it out.
+READ_BEFORE = {"gpu_operator": ("v26.7.0", "v26.7.1"), "dcgm_exporter": ("4.8.2", "4.8.3")}
 EVERY_ADDON: list[dict[str, Any]] = [
     {"cluster.gpu_stack": "operator", "cluster.rdma_devices": {"system": "network_operator"}},
     {
@@ -36,6 +42,11 @@ def site(change: dict[str, Any]) -> SitePlan:
 def test_every_chart_that_a_site_may_install_has_a_list_of_the_pinned_version(name: str) -> None:
     pin, table = versions.load().charts.pinned(name), chart_values.load(name)
     assert (table.chart, table.version) == (pin.chart, pin.version)
+    read, pinned = READ_BEFORE.get(name, (pin.version, pin.version))
+    assert (table.read_version or table.version, table.version) == (read, pinned)
+    tag = re.search(r"@(\S+) \S+/values(\.tmpl)?\.yaml$", table.read)
+    assert tag, "repository@tag and the file"
+    assert tag[1].endswith(read.removeprefix("v")), f"{name}: states {read}, and was read at {tag[1]}"
 
 
 def test_lists_are_of_charts_alone() -> None:
@@ -88,3 +99,15 @@ def test_a_gateways_value_that_its_chart_does_not_read_is_found(
     with pytest.raises(ChartValuesError, match=r"components/gateway") as caught:
         check_values(plan, charts_of(plan))
     assert wrong in str(caught.value)
+
+
+def test_a_list_is_held_against_the_values_of_a_chart() -> None:
+    types = {"switch": ["a.on", "a.off"], "integer": ["b"], "text": ["c", "d"], "map": ["e"]}
+    table = ChartValues.model_validate({"chart": "x", "version": "1.0.0", "read": "x/x@v1 values.yaml", "types": types})
+    documented = {"a": {"on": True, "off": "no"}, "b": None, "c": True, "e": {"f": 1}}
+    assert list(table.misread(yaml.safe_dump(documented))) == [
+        "a.off: is str in its values.yaml, and a switch here",
+        "c: is bool in its values.yaml, and a text here",
+        "d: is not in its values.yaml",
+    ]
+    assert len(list(table.misread(yaml.safe_dump(documented) + '# d: "a value without a default"\n'))) == 2
