@@ -172,3 +172,13 @@ def test_a_rule_that_contradicts_itself_is_refused(change: dict[str, object], wh
     given = PARTS["GPU operator"].model_dump()
     with pytest.raises(ValueError, match=why):
         UpgradedPart.model_validate({**given, **change})
+
+
+def test_the_page_states_of_each_part_whether_its_upgrade_was_walked() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text().partition("## Upgrades\n")[2].partition("\n## ")[0]
+    missing = [name for name in PARTS if name.partition(" with ")[0] not in " ".join(page.split())]
+    assert missing == []
+    walked = [line for line in page.splitlines() if line.startswith("| ") and "test_" in line]
+    for module in ("talos_roll", "cluster_versions"):
+        assert any(f"test_{module}`" in line for line in walked)
+        assert list((ROOT / "tests" / "lab").rglob(f"test_{module}.py"))
