@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from stacks.facts.metrics import PartMetrics
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? \S+")
 _LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
@@ -34,3 +36,33 @@ def read(text: str) -> Mapping[str, Exposed]:
             if metric is not None:
                 metric.labels.update(set(_LABEL.findall(match["labels"] or "")) - {"le", "quantile"})
     return exposed
+
+
+# Labels that a part has for itself, and no expression uses.
+_NOT_LISTED = {"otel_scope_name", "otel_scope_schema_url", "otel_scope_version"}
+
+
+def union(texts: Iterable[str]) -> Mapping[str, Exposed]:
+    """What several pods of a part expose together."""
+    exposed: dict[str, Exposed] = {}
+    for text in texts:
+        for name, metric in read(text).items():
+            exposed.setdefault(name, Exposed(metric.type)).labels.update(metric.labels)
+    return exposed
+
+
+def differences(
+    listed: PartMetrics, exposed: Mapping[str, Exposed], sometimes: frozenset[str] = frozenset()
+) -> list[str]:
+    """What a list has otherwise than the part exposes it. sometimes: labels that not every site has."""
+    wrong = []
+    for kind, names in (("counter", listed.counters), ("gauge", listed.gauges), ("histogram", listed.histograms)):
+        for name, labels in names.items():
+            if name not in exposed:
+                wrong += [] if name in listed.rare else [f"{name} is not there"]
+                continue
+            strange = exposed[name].labels - {*labels, *listed.common_labels} - _NOT_LISTED - sometimes
+            if exposed[name].type != kind or strange:
+                labels_of = ", ".join(sorted(strange)) or "the listed labels"
+                wrong.append(f"{name} is a {exposed[name].type} with {labels_of}")
+    return wrong

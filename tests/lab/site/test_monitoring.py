@@ -14,8 +14,10 @@ from components.monitoring.prometheus import SELECTED
 from components.monitoring.scraping import own_targets, pod_monitor
 from lab import session
 from lab.paths import SITE_FILE
+from stacks.facts import metrics
 from stacks.plan.site_plan import plan_file
 from stacks.program.monitoring import targets_of
+from tests import exposition
 from tests.lab.site.cluster_objects import inventory, kubectl
 from tests.lab.site.measured import MONITORING, PORT, Prometheus
 from tests.lab.site.pulumi_runs import Document, Pulumi
@@ -57,6 +59,24 @@ def test_each_pod_of_each_job_answers(cluster: Cluster, prometheus: Prometheus) 
     assert pods["inference-engines"] == 4
     assert all(pods.values()), pods
     until(lambda: not prometheus.query("up == 0"), what="nothing down")
+
+
+@pytest.mark.parametrize(
+    "part", ["kube_state_metrics", "prometheus", "alertmanager", "prometheus_operator", "gateway_controllers"]
+)
+def test_the_list_of_a_part_is_what_it_exposes(cluster: Cluster, part: str) -> None:
+    """As of those on the way of a request: tests/lab/site/test_exposed_metrics.py."""
+    listed = metrics.load()[part]
+    texts = []
+    for target in (*targets_of(plan_file(SITE_FILE).site, MODELS, GATEWAY), *own_targets()):
+        if target.job != listed.job:
+            continue
+        assert target.namespace is not None
+        for pod in cluster.pods(target.namespace, ",".join(f"{name}={value}" for name, value in target.pods.items())):
+            address = f"http://{pod.ip}:{target.port}{target.path}"
+            texts.append(cluster.run_in(pod, "curl", "-sS", "--fail", "--max-time", "20", address))
+    assert texts, "no pod"
+    assert exposition.differences(listed, exposition.union(texts)) == []
 
 
 def test_engines_and_pickers_carry_the_name_of_their_model(prometheus: Prometheus) -> None:

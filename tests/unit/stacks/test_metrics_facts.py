@@ -77,3 +77,23 @@ untyped_total 4
     assert set(exposed) == {"a_seconds", "b_total"}
     assert (exposed["a_seconds"].type, exposed["a_seconds"].labels) == ("histogram", {"path"})
     assert (exposed["b_total"].type, exposed["b_total"].labels) == ("counter", set())
+
+
+def test_a_list_that_differs_from_what_a_part_exposes_is_found() -> None:
+    listed = metrics.PartMetrics(
+        part="engine",
+        version="v1",
+        job="engines",
+        source="a scrape",
+        common_labels=("pod",),
+        counters={"a_total": ("code",), "b_total": (), "c_total": ()},
+        gauges={"d": (), "gone": (), "rare": ()},
+        rare=("rare",),
+    )
+    first = '# TYPE a_total counter\na_total{pod="1",code="2",client="x"} 1\n# TYPE b_total gauge\nb_total 1\n'
+    second = '# TYPE c_total counter\nc_total{zone="1"} 1\n# TYPE d gauge\nd{otel_scope_name="1"} 1\n'
+    assert exposition.differences(listed, exposition.union([first, second]), frozenset({"client"})) == [
+        "b_total is a gauge with the listed labels",
+        "c_total is a counter with zone",
+        "gone is not there",
+    ]
