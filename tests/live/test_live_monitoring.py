@@ -9,6 +9,7 @@ import pytest
 from components.monitoring import alertmanager, prometheus
 from components.monitoring.scraping import ScrapeTarget, own_targets
 from floor.namespaces import MONITORING
+from stacks.facts import metrics
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.program.monitoring import targets_of
 from stacks.program.platform import GATEWAY_NAMESPACE
@@ -18,6 +19,8 @@ from tests.live.running import Object, RunningSite
 _API = f"/apis/monitoring.coreos.com/v1/namespaces/{MONITORING}"
 _WATCHDOG = "Watchdog"
 _UP = "up"
+# Those that no lab has, and two that it has, whose faults it can plant; it compares all others with a scrape.
+_LISTED = ("dcgm_exporter", "longhorn", "alertmanager", "prometheus_operator")
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +80,21 @@ def test_every_pod_that_is_measured_answers(site: RunningSite, seen: Seen) -> No
             errors = sorted({entry["lastError"] for entry in mine if entry["lastError"]})
             wrong.append(f"{target.name}: {len(answering)} of {pods} Pods are up{': ' if errors else ''}{errors or ''}")
     assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("002.09")
+@pytest.mark.parametrize("part", _LISTED)
+def test_what_rules_and_dashboards_ask_for_is_measured(site: RunningSite, seen: Seen, part: str) -> None:
+    """Every name of the part's list: a version that renamed one leaves a rule that never fires."""
+    listed = metrics.load()[part]
+    if listed.job not in {target.job for target in _targets(site)}:
+        pytest.skip(f"the site's file does not let the program install what is measured as {listed.job}")
+    samples = site.prometheus("query", query=f'count by (__name__) ({{job="{listed.job}"}})')["result"]
+    names = {sample["metric"]["__name__"] for sample in samples}
+    wanted = {name for name in listed.series if name not in listed.rare}
+    seen(f"{listed.job}: {len(wanted & names)} of {len(wanted)} listed names, {len(names)} in all")
+    missing = sorted(wanted - names)
+    assert not missing, f"{listed.job} measures no {', '.join(missing)} (stacks/facts/metrics/{part}.yaml)"
 
 
 @pytest.mark.row("002.16")

@@ -71,6 +71,8 @@ OF_STORAGE_AND_ADDRESSES = {
     "each node with gpus offers its rdma devices",
 }
 OF_MONITORING = {
+    "what rules and dashboards ask for is measured[alertmanager]",
+    "what rules and dashboards ask for is measured[prometheus operator]",
     "what measures is ready with the pinned images",
     "every pod that is measured answers",
     "every rule is loaded and computed",
@@ -81,8 +83,10 @@ IN_MONITORING = {
     "pods refuse what no policy lets in[inference-monitoring]",
     "a namespace admits no pod with more rights[inference-monitoring]",
 }
+_NOT_MEASURED = ("dcgm exporter", "longhorn")
 # The faults of these are in tests/unit/live/test_live_addons.py.
 NOT_INSTALLED = {
+    **{f"what rules and dashboards ask for is measured[{part}]": "monitoring.system is none" for part in _NOT_MEASURED},
     **{f"the release is deployed in its pinned version[{chart}]": "does not let the program" for chart in _NO_CHART},
     **{f"an addon s pods are ready[{space}]": "does not let the program" for space in _NO_SPACE},
     **{f"pods refuse what no policy lets in[{space}]": "does not let the program" for space in _NO_SPACE},

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.row("opening 5", "002.09", "002.16")
 OPERATOR = "deployment/prometheus-operator"
 ALERTMANAGER = "statefulset/alertmanager-inference"
 PLANTED = {
+    "what rules and dashboards ask for is measured[alertmanager]": "alertmanager measures no alertmanager_alerts",
+    "what rules and dashboards ask for is measured[prometheus operator]": "measures no prometheus_operator_ready",
     "what measures is ready with the pinned images": "no pod runs quay.io/prometheus/alertmanager",
     "every pod that is measured answers": "kube-state-metrics: 1 of 2 Pods are up",
     "every rule is loaded and computed": "not computed: planted:rule: ",
@@ -88,6 +90,12 @@ def plant(site: Site, cluster: Cluster, folder: Path) -> None:
     kubectl(site.lab, "label", "namespace", MONITORING, f"{PSA}=baseline", "--overwrite")
     gone = "app.kubernetes.io/name=alertmanager"
     until(lambda: not cluster.pods(MONITORING, gone), what="no Alertmanager")
+    # Samples of a target that is gone stay for some scrapes.
+    until(lambda: not away(prometheus), what="neither is measured")
+
+
+def away(prometheus: Prometheus) -> list[dict[str, Any]]:
+    return prometheus.query('{job=~"alertmanager|prometheus-operator"}')
 
 
 def failing(prometheus: Prometheus) -> list[str]:

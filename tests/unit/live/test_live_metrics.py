@@ -1,0 +1,73 @@
+"""The check that what rules ask for is measured, on sites with GPUs and storage, which no lab has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from stacks.facts import metrics
+from stacks.plan.site_plan import SitePlan, plan_file
+from tests.live import test_live_monitoring as monitoring
+from tests.live.running import Object, RunningSite
+
+pytestmark = pytest.mark.row("opening 5", "002.09")
+
+PROD = plan_file(Path(__file__).parents[3] / "Pulumi.prod.yaml")
+check = monitoring.test_what_rules_and_dashboards_ask_for_is_measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(RunningSite):
+    """A site whose Prometheus has these names of one job."""
+
+    job: str
+    names: set[str]
+    asked: list[str] = field(default_factory=list)
+
+    def prometheus(self, path: str, **parameters: str) -> Object:
+        self.asked.append(f"{path}: {parameters['query']}")
+        mine = f'job="{self.job}"' in parameters["query"]
+        return {"result": [{"metric": {"__name__": name}} for name in self.names if mine]}
+
+
+def unseen(_: str) -> None:
+    """No evidence."""
+
+
+def measured(part: str, without: str = "", plan: SitePlan = PROD) -> Measured:
+    listed = metrics.load()[part]
+    names = set(listed.series) - {without} - set(listed.rare)
+    return Measured(name="prod", plan=plan, endpoint="", keys={}, kubeconfig={}, job=listed.job, names=names)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "job"),
+    [
+        ("dcgm_exporter", "DCGM_FI_DEV_XID_ERRORS", "gpus"),
+        ("longhorn", "longhorn_volume_robustness", "storage"),
+        ("alertmanager", "alertmanager_alerts", "alertmanager"),
+        ("prometheus_operator", "prometheus_operator_ready", "prometheus-operator"),
+    ],
+)
+def test_a_name_that_is_not_measured_is_found(part: str, name: str, job: str) -> None:
+    evidence: list[str] = []
+    check(measured(part), evidence.append, part)
+    (shown,) = evidence
+    assert shown.startswith(f"{job}: ")
+    with pytest.raises(AssertionError, match=f"{job} measures no {name} .stacks/facts/metrics/{part}.yaml"):
+        check(measured(part, without=name), evidence.append, part)
+
+
+def test_what_comes_with_an_event_alone_may_be_absent() -> None:
+    listed = metrics.load()["dcgm_exporter"]
+    assert "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL" in listed.rare
+    check(measured("dcgm_exporter", without="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), unseen, "dcgm_exporter")
+
+
+def test_a_part_that_the_site_does_not_install_is_skipped() -> None:
+    cluster = PROD.site.cluster.model_copy(update={"gpu_stack": "external"})
+    plan = replace(PROD, site=PROD.site.model_copy(update={"cluster": cluster}))
+    with pytest.raises(pytest.skip.Exception, match="does not let the program install what is measured as gpus"):
+        check(measured("dcgm_exporter", plan=plan), unseen, "dcgm_exporter")
