@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,8 +22,17 @@ GpuDirect = Literal["dma-buf", "peermem"]
 
 _MODULE_PACKAGES = {"open": "nvidia-open-gpu-kernel-modules", "proprietary": "nonfree-kmod-nvidia"}
 _STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
+FABRIC_MANAGER_SERVICE = "ext-nvidia-fabricmanager"
+"""Talos's service of the extension `nvidia-fabricmanager`: without it NVSwitch does not connect the GPUs."""
+_FABRIC_MANAGER = "nvidia-fabricmanager"
 _DRIVER_MODULES = ("nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_modeset")
 _RDMA_MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad")
+
+
+def required_services(extensions: Iterable[str]) -> tuple[str, ...]:
+    """Services that must run where an image has these extensions, by their names there or in a schematic."""
+    names = [name.removeprefix("siderolabs/") for name in extensions]
+    return (FABRIC_MANAGER_SERVICE,) if any(name.startswith(_FABRIC_MANAGER) for name in names) else ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -13,11 +14,13 @@ from talos.cli import inputs
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import reach
 from talos.cli.waiting import PendingError, seconds
+from talos.hgx import required_services
 
 DESCRIPTION = """\
 Wait until a machine is healthy: it runs its config, Talos reports it ready, each of its services runs and is healthy,
-and, with --etcd-members, etcd has exactly that many members, each with a vote. Reports on stderr what is missing. A
-node is not ready for Kubernetes before it has a network: --allow-unmet nodeReady leaves that out.
+the fabric manager runs where the image has it, and, with --etcd-members, etcd has exactly that many members, each with
+a vote. Reports on stderr what is missing. A node is not ready for Kubernetes before it has a network: --allow-unmet
+nodeReady leaves that out.
 
   python -m talos health --address 10.0.0.2 --name cp-1 --etcd-members 3 --timeout 15m"""
 
@@ -26,7 +29,8 @@ Show what a machine is and runs: its state, stage, Talos version, schematic, ext
 
   python -m talos status --address 10.0.0.11 --insecure     (--insecure: also in maintenance mode)"""
 
-_WELL = {"Running", "Finished", "Skipped"}
+_RUNNING = "Running"
+_WELL = {_RUNNING, "Finished", "Skipped"}
 
 
 @click.command(cls=Command, help=STATUS_DESCRIPTION)
@@ -70,7 +74,10 @@ def command(options: MachineOptions, *, etcd_members: int | None, allow_unmet: t
     def look() -> dict[str, Any]:
         with machine.configured() as client:
             status, services = client.machine_status(), client.services()
-            missing = [*_status_problems(status, frozenset(allow_unmet)), *_service_problems(services)]
+            missing = [
+                *_status_problems(status, frozenset(allow_unmet)),
+                *service_problems(services, _required(client)),
+            ]
             # etcd's own answer makes sense only where the service is well.
             members = client.etcd_members() if etcd_members and not missing else ()
         if etcd_members and not missing:
@@ -91,7 +98,12 @@ def command(options: MachineOptions, *, etcd_members: int | None, allow_unmet: t
 
 def what_is_missing(client: MachineClient, *, allowed: frozenset[str] = frozenset()) -> list[str]:
     """Why a machine is not well, one phrase each; empty where it is. `allowed` may be unmet."""
-    return [*_status_problems(client.machine_status(), allowed), *_service_problems(client.services())]
+    services = service_problems(client.services(), _required(client))
+    return [*_status_problems(client.machine_status(), allowed), *services]
+
+
+def _required(client: MachineClient) -> tuple[str, ...]:
+    return required_services(extension.name for extension in client.extensions())
 
 
 def _status_problems(status: MachineStatus, allowed: frozenset[str]) -> list[str]:
@@ -102,14 +114,19 @@ def _status_problems(status: MachineStatus, allowed: frozenset[str]) -> list[str
     return [unmet for unmet in status.unmet or ("it is not ready",) if unmet.partition(":")[0] not in allowed]
 
 
-def _service_problems(services: tuple[Service, ...]) -> list[str]:
-    problems = []
+def service_problems(services: Iterable[Service], required: Iterable[str] = ()) -> list[str]:
+    """What is wrong with a machine's services, one phrase each. required: those that must exist, and run."""
+    by_id = {service.id: service for service in services}
+    missing = [f"{name} does not exist" for name in required if name not in by_id]
+    return [*missing, *_unwell(by_id.values(), frozenset(required))]
+
+
+def _unwell(services: Iterable[Service], required: frozenset[str]) -> Iterator[str]:
     for service in services:
-        if service.state not in _WELL:
-            problems.append(f"{service.id} is {service.state}")
-        elif service.healthy is False and service.state == "Running":
-            problems.append(f"{service.id} is not healthy: {service.message}")
-    return problems
+        if service.state not in ({_RUNNING} if service.id in required else _WELL):
+            yield f"{service.id} is {service.state}" + (f": {service.message}" if service.message else "")
+        elif service.healthy is False and service.state == _RUNNING:
+            yield f"{service.id} is not healthy: {service.message}"
 
 
 def _member_problems(members: tuple[EtcdMember, ...], expected: int) -> list[str]:
