@@ -81,6 +81,7 @@ def power(folder: Path, *, machine: str, state: str) -> None:
 @click.option("--code", help="gRPC status of refused calls (default UNAVAILABLE)")
 @click.option("--message")
 @click.option("--at", type=click.Choice(POINTS))
+@click.option("--names", cls=command_line.Several, help="services or kernel modules, of the faults that need them")
 @click.option("--times", type=int, help="how often (default: until cleared)")
 @click.pass_obj
 def fault(folder: Path, /, *, machine: str, kind: str, **options: Any) -> None:

@@ -16,10 +16,12 @@ from typing import Any, Literal, get_args
 from lab.errors import LabError
 from talos.api.errors import Code
 
-Kind = Literal["slow", "refuse", "late", "die", "clock-skew", "installer-fails"]
+Kind = Literal["slow", "refuse", "late", "die", "clock-skew", "installer-fails", "service-down", "module-missing"]
 KINDS: tuple[str, ...] = get_args(Kind)
 CONNECT = "connect"
 # Where a machine can be made to die: half-way through each of these.
+NAMING: tuple[Kind, ...] = ("service-down", "module-missing")
+"""Faults of what `names` lists."""
 POINTS = ("apply", "install", "upgrade", "reboot", "bootstrap", "reset")
 
 
@@ -33,6 +35,8 @@ class Fault:
     - die: the power goes half-way through `at`; it comes back after `seconds`, or never where that is 0
     - clock-skew: the machine's clock is `seconds` ahead (or behind), and never in sync
     - installer-fails: installing and upgrading end with an error
+    - service-down: Talos's services in `names`, such as ext-nvidia-fabricmanager, do not run
+    - module-missing: the kernel modules in `names` are not loaded; the node follows when the machine boots
     """
 
     kind: Kind
@@ -41,6 +45,7 @@ class Fault:
     code: str = "UNAVAILABLE"
     message: str = "refused on request"
     at: str = ""
+    names: tuple[str, ...] = ()
     times: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,6 +57,11 @@ class Fault:
         ):
             if got not in allowed:
                 raise LabError(f"fault: {what} is {got!r}", fix=f"allowed: {', '.join(filter(None, allowed))}")
+        if (self.kind in NAMING) != bool(self.names):
+            raise LabError(
+                f"fault: {self.kind} with names {', '.join(self.names) or 'of nothing'}",
+                fix=f"{' and '.join(NAMING)} take names of services or modules, other faults none",
+            )
 
     def meets(self, call: str) -> bool:
         return call in self.calls or (not self.calls and call != CONNECT)
@@ -64,7 +74,8 @@ def parse_fault(fields: dict[str, Any]) -> Fault:
         raise LabError(
             f"fault: wrong or missing key {', '.join(sorted(unknown))}", fix=f"keys: {', '.join(sorted(known))}"
         )
-    return Fault(**{**fields, "calls": tuple(fields.get("calls", ()))})
+    lists = {key: tuple(fields.get(key, ())) for key in ("calls", "names")}
+    return Fault(**{**fields, **lists})
 
 
 class Faults:
@@ -104,6 +115,15 @@ class Faults:
 
     def installer_fails(self) -> bool:
         return bool(self._use("installer-fails"))
+
+    def services_down(self) -> frozenset[str]:
+        return self._named("service-down")
+
+    def modules_missing(self) -> frozenset[str]:
+        return self._named("module-missing")
+
+    def _named(self, kind: Kind) -> frozenset[str]:
+        return frozenset(name for fault in self.all() if fault.kind == kind for name in fault.names)
 
     def clock_skew_s(self) -> float:
         return sum(fault.seconds for fault in self.all() if fault.kind == "clock-skew")

@@ -163,9 +163,10 @@ def _kubeconfig(machine: Machine, _request: Any, _roles: frozenset[str]) -> Iter
 
 
 def _read(machine: Machine, request: Any, _roles: frozenset[str]) -> Iterator[Any]:
-    files = {_BOOT_ID: f"{machine.store.disks.boot_id}\n"}
+    files = {_BOOT_ID: f"{machine.store.disks.boot_id}\n", **status.kernel_files(machine)}
     if request.path not in files:
-        raise refusal(Code.NOT_FOUND, f"stat {request.path}: no such file or directory")
+        # Talos gives this error no code of its own.
+        raise refusal(Code.UNKNOWN, f"stat {request.path}: no such file or directory")
     yield from _chunks(files[request.path].encode())
 
 
@@ -383,7 +384,7 @@ HANDLERS: dict[str, Handler] = {
     calls.RESOURCE_GET.path: _resource_get,
     calls.RESOURCE_LIST.path: _resource_list,
     calls.KUBECONFIG.path: _kubeconfig,
-    calls.BOOT_ID.path: _read,
+    calls.READ.path: _read,
     calls.ETCD_SNAPSHOT.path: _etcd_snapshot,
     calls.APPLY_CONFIGURATION.path: apply_configuration,
     calls.BOOTSTRAP.path: _bootstrap,

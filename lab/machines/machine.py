@@ -268,7 +268,14 @@ class Machine(PoweredMachine):
             raise LabError("the Kubernetes API does not answer", fix="bootstrap the cluster")
         if problem := pod_cidr_problem(config, self.spec):
             raise LabError(problem, fix="give the machine a pod network of the config's, in the rack's description")
-        node = node_facts(config, self.running_system, self.spec, name=self.hostname, boot_id=self.store.disks.boot_id)
+        node = node_facts(
+            config,
+            self.running_system,
+            self.spec,
+            name=self.hostname,
+            boot_id=self.store.disks.boot_id,
+            missing=self.faults.modules_missing(),
+        )
         if node.no_gpus_because:
             self.log(f"no GPUs: {node.no_gpus_because}")
         self.site.cluster.node_ready(node)

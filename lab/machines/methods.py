@@ -47,7 +47,7 @@ _ROLES = {
     calls.RESOURCE_GET: _EVERYBODY,
     calls.RESOURCE_LIST: _EVERYBODY,
     calls.KUBECONFIG: _ADMINS,
-    calls.BOOT_ID: _ADMINS,
+    calls.READ: _ADMINS,
     calls.ETCD_REMOVE_MEMBER: _ADMINS,
     calls.ETCD_SNAPSHOT: frozenset({ADMIN, OPERATOR, BACKUP}),
     # Readers only in maintenance mode, which the handler sees to.

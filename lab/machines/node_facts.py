@@ -15,12 +15,15 @@ _CONTROL_PLANE_TAINT = Taint(key="node-role.kubernetes.io/control-plane", value=
 # Without these two loaded, no program finds a GPU.
 _DRIVER_MODULES = ("nvidia", "nvidia_uvm")
 _KERNEL_PACKAGES = ("nvidia-open-gpu-kernel-modules", "nonfree-kmod-nvidia")
+_SIDERO_KERNEL_PACKAGES = tuple(f"siderolabs/{package}" for package in _KERNEL_PACKAGES)
 _TOOLKIT, _FABRIC_MANAGER = "nvidia-container-toolkit", "nvidia-fabricmanager"
 
 
-def node_facts(config: Config, system: System, spec: MachineSpec, *, name: str, boot_id: str) -> NodeFacts:
-    """What the kubelet would register."""
-    because = why_no_gpus(config, system, spec.hardware)
+def node_facts(
+    config: Config, system: System, spec: MachineSpec, *, name: str, boot_id: str, missing: frozenset[str] = frozenset()
+) -> NodeFacts:
+    """What the kubelet would register. missing: kernel modules that were not loaded."""
+    because = why_no_gpus(config, system, spec.hardware, missing)
     has_gpus = spec.hardware == "hgx-h200" and not because
     # A machine without GPUs that work looks like one without GPUs.
     layout = str(config.machine("nodeLabels", {}).get(hardware.MIG_LAYOUT, ""))
@@ -70,7 +73,20 @@ def pod_cidr_problem(config: Config, spec: MachineSpec) -> str:
     return f"pod network {spec.pod_cidr} is not in cluster.network.podSubnets ({', '.join(map(str, subnets))})"
 
 
-def why_no_gpus(config: Config, system: System, machine: Hardware) -> str:
+def loaded_modules(config: Config, system: System, missing: frozenset[str] = frozenset()) -> list[str]:
+    """Kernel modules that a machine loads: those of its config, NVIDIA's only where the image has them."""
+    has_driver = bool(driver_version(system))
+    named = [str(module.get("name")) for module in config.machine("kernel.modules", ())]
+    return [name for name in named if name not in missing and (has_driver or not name.startswith("nvidia"))]
+
+
+def driver_version(system: System) -> str:
+    """NVIDIA's, of the kernel modules in the image; empty without any."""
+    kernel = [tag for name, tag in system.extensions.items() if name.startswith(_SIDERO_KERNEL_PACKAGES)]
+    return _driver(kernel[0]) if kernel else ""
+
+
+def why_no_gpus(config: Config, system: System, machine: Hardware, lost: frozenset[str] = frozenset()) -> str:
     """Why no GPU of this machine can be used; empty where all can, and for machines that have none."""
     if machine != "hgx-h200":
         return ""
@@ -89,9 +105,13 @@ def why_no_gpus(config: Config, system: System, machine: Hardware) -> str:
             return f"{', '.join(sorted(present))} is another fork than {kernel[0]}"
         if _driver(tags[present[0]]) != driver:
             return f"{present[0]} is for driver {_driver(tags[present[0]])}, {kernel[0]} is {driver}"
-    loaded = {str(module.get("name")) for module in config.machine("kernel.modules", ())}
-    missing = [module for module in _DRIVER_MODULES if module not in loaded]
-    return f"the config does not load kernel module {missing[0]}" if missing else ""
+    configured, loaded = loaded_modules(config, system), loaded_modules(config, system, lost)
+    for module in _DRIVER_MODULES:
+        if module not in configured:
+            return f"the config does not load kernel module {module}"
+        if module not in loaded:
+            return f"kernel module {module} is not loaded"
+    return ""
 
 
 def _driver(tag: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lab.machines.node_facts import driver_version, loaded_modules
 from talos.api.messages import new
 from talos.api.results import STAGES
 
@@ -33,7 +34,11 @@ class ServiceStatus:
 def services(machine: Machine) -> list[ServiceStatus]:
     """Talos's services as they are now, by name."""
 
+    down = machine.faults.services_down()
+
     def service(name: str, waits_for: str = "", *, up: bool, checked: bool = True) -> ServiceStatus:
+        if up and name in down:
+            return ServiceStatus(name, _WAITING, None, f"Error running {name}, going to restart forever: on request")
         if up:
             return ServiceStatus(name, _RUNNING, True if checked else None)
         return ServiceStatus(name, _PREPARING if name == "etcd" else _WAITING, None, waits_for)
@@ -58,6 +63,22 @@ def services(machine: Machine) -> list[ServiceStatus]:
             service("trustd", up=machine.cri_up),
         ]
     return sorted(statuses, key=lambda status: status.id)
+
+
+def kernel_files(machine: Machine) -> dict[str, str]:
+    """Path -> content of what its kernel shows of its modules."""
+    modules = (
+        []
+        if machine.config is None
+        else loaded_modules(machine.config, machine.running_system, machine.faults.modules_missing())
+    )
+    files = {"/proc/modules": "".join(f"{name} 16384 0 - Live 0x0000000000000000 (O)\n" for name in modules)}
+    if "nvidia" in modules and machine.spec.hardware == "hgx-h200":
+        version = driver_version(machine.running_system)
+        files["/proc/driver/nvidia/version"] = (
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (emulated)\n"
+        )
+    return files
 
 
 def resources(machine: Machine, kind: str) -> Iterator[Any]:

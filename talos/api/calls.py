@@ -64,7 +64,7 @@ KUBECONFIG = Call(
     repeatable=True,
     deadline_s=30,
 )
-BOOT_ID = Call(
+READ = Call(
     path=f"{_MACHINE}Read",
     request="machine.ReadRequest",
     reply="common.Data",
@@ -172,7 +172,7 @@ CALLS = (
     RESOURCE_GET,
     RESOURCE_LIST,
     KUBECONFIG,
-    BOOT_ID,
+    READ,
     ETCD_SNAPSHOT,
     APPLY_CONFIGURATION,
     BOOTSTRAP,

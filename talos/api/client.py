@@ -210,8 +210,20 @@ class MachineClient:
 
     def boot_id(self) -> str:
         """A UUID that is another one after every boot."""
-        request = new("machine.ReadRequest", path="/proc/sys/kernel/random/boot_id")
-        return self._repeat(calls.BOOT_ID, lambda: streams.boot_id(self._chunks(calls.BOOT_ID, request)))
+        return self._read("/proc/sys/kernel/random/boot_id", streams.boot_id)
+
+    def kernel_modules(self) -> frozenset[str]:
+        """Names of the kernel modules that are loaded."""
+        lines = self._read("/proc/modules", streams.lines)
+        return frozenset(line.split()[0] for line in lines if line.strip())
+
+    def nvidia_driver(self) -> str:
+        """Version of NVIDIA's driver in the kernel. MachineApiError where its module is not loaded."""
+        return self._read("/proc/driver/nvidia/version", streams.driver_version)
+
+    def _read(self, path: str, parse: Callable[[Iterator[bytes]], _Result]) -> _Result:
+        request = new("machine.ReadRequest", path=path)
+        return self._repeat(calls.READ, lambda: parse(self._chunks(calls.READ, request)))
 
     def pull_image(self, image: str, *, on_progress: Callable[[str], None] = lambda _: None) -> str:
         """Have the machine pull an installer image; returns its name with digest. Does nothing if it is there."""

@@ -13,6 +13,7 @@ from typing import Any
 from talos.api.errors import Code, CutShortError, RpcError
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DRIVER = re.compile(r"\s(\d+\.\d+(?:\.\d+)?)\s")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 # bbolt, etcd's store, writes whole pages; a snapshot is those and the digest.
 _SNAPSHOT_UNIT_BYTES = 512
@@ -60,6 +61,22 @@ def boot_id(chunks: Iterator[bytes]) -> str:
     if not _UUID.fullmatch(text):
         raise CutShortError("the boot id is not a whole UUID")
     return text
+
+
+def lines(chunks: Iterator[bytes]) -> list[str]:
+    """The lines of a file; CutShortError where the last one has no end."""
+    text = b"".join(chunks).decode(errors="replace")
+    if text and not text.endswith("\n"):
+        raise CutShortError("the file's last line is not whole")
+    return text.splitlines()
+
+
+def driver_version(chunks: Iterator[bytes]) -> str:
+    """Of the line that NVIDIA's kernel module shows; RpcError for another text."""
+    for line in lines(chunks):
+        if line.startswith("NVRM version:") and (match := _DRIVER.search(line)):
+            return match[1]
+    raise RpcError(Code.DATA_LOSS, "no line of the file has the driver's version")
 
 
 def checked_snapshot(chunks: Iterator[bytes]) -> Iterator[bytes]:

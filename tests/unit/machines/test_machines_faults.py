@@ -12,7 +12,9 @@ from lab.errors import LabError
 from lab.machines.faults import Fault, parse_fault
 from talos.api.errors import MachineApiError, NotReadyError, UnreachableError, UpgradeFailedError
 from talos.api.results import ApplyMode, WipeMode
+from talos.cli.health import what_is_missing
 from talos.factory.schematic import Schematic
+from talos.hgx import FABRIC_MANAGER_SERVICE
 from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually
 
 
@@ -157,6 +159,37 @@ def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench
         client.version()
 
 
+def test_a_service_is_down_until_the_fault_ends(running: Bench) -> None:
+    faults = running.rack.machines["m2"].faults
+    faults.set((Fault(kind="service-down", names=(FABRIC_MANAGER_SERVICE,)),))
+    with running.client("m2") as client:
+        down = [service for service in client.services() if service.state != "Running"]
+        assert [(service.id, service.state) for service in down] == [(FABRIC_MANAGER_SERVICE, "Waiting")]
+        assert what_is_missing(client) == [
+            f"services: {FABRIC_MANAGER_SERVICE} not running",
+            f"{FABRIC_MANAGER_SERVICE} is Waiting: {down[0].message}",
+        ]
+        faults.set(())
+        assert what_is_missing(client) == []
+
+
+def test_a_module_that_is_not_loaded_takes_the_gpus_along(running: Bench) -> None:
+    machine = running.rack.machines["m2"]
+    with running.client("m2") as client:
+        assert client.nvidia_driver() == "595.91.07"
+        assert {"nvidia", "nvidia_uvm"} <= client.kernel_modules()
+        machine.faults.set((Fault(kind="module-missing", names=("nvidia",)),))
+        assert "nvidia" not in client.kernel_modules()
+        with pytest.raises(MachineApiError, match="no such file"):
+            client.nvidia_driver()
+    machine.power_off()
+    machine.power_on()
+    eventually(lambda: bool(running.cluster.nodes["gpu"].no_gpus_because))
+    assert running.cluster.nodes["gpu"].no_gpus_because == "kernel module nvidia is not loaded"
+    with running.client("m1") as client:
+        assert not any(name.startswith("nvidia") for name in client.kernel_modules())
+
+
 @pytest.mark.parametrize(
     ("fields", "refusal"),
     [
@@ -166,6 +199,8 @@ def test_a_skewed_clock_keeps_bootstrap_away_and_certificates_wrong(bench: Bench
         ({"kind": "refuse", "code": "NO"}, "UNAVAILABLE"),
         ({"seconds": 3}, "keys: at"),
         ({"kind": "slow", "colour": 3}, "colour"),
+        ({"kind": "service-down"}, "take names of services"),
+        ({"kind": "slow", "names": ["kubelet"]}, "other faults none"),
     ],
 )
 def test_faults_that_do_not_exist(fields: dict[str, Any], refusal: str) -> None:
