@@ -148,7 +148,7 @@ def test_checks_turn_red_on_a_gateway_that_is_open(site: Site, tmp_path: Path) -
 # Check -> what its reason states, of faults that are all there at once.
 PLANTED = {
     "machines run the pinned talos and image": "hgx-4: does not answer",
-    "services of machines are well": "hgx-4: does not answer",
+    "services of machines are well": "hgx-3: ext-nvidia-fabricmanager is Waiting",
     "hgx machines carry driver and fabric manager of one version": "hgx-4: does not answer",
     "nodes are ready with the pinned kubelet": "hgx-3 is cordoned",
     "gpu nodes offer all their gpus": "hgx-2 offers 0 of 8 GPUs",
@@ -245,6 +245,7 @@ def deny(site: Site, namespace: str, resource: str, condition: str) -> None:
 def plant(site: Site, cluster: Cluster, folder: Path) -> None:
     """Every fault of PLANTED."""
     machines(site, "fault", "hgx-4", "refuse", "--calls", "connect")
+    machines(site, "fault", "hgx-3", "service-down", "--names", "ext-nvidia-fabricmanager")
     kubectl(site.lab, "cordon", "hgx-3")
     kubectl(site.lab, "label", "node", "hgx-2", "nvidia.com/gpu.family-")
     kill_helm_in_an_upgrade(site)
@@ -307,7 +308,7 @@ def machines(site: Site, *words: str) -> None:
 
 def undo(site: Site, folder: Path) -> None:
     """The site as its file states it: what the program declares by `up`, and by hand what it does not."""
-    machines(site, "clear", "hgx-4")
+    machines(site, "clear", "all")
     kubectl(site.lab, "uncordon", "hgx-3")
     kubectl(site.lab, "label", "node", "hgx-2", "nvidia.com/gpu.family=hopper")
     for namespace, name in CONTROLLERS:
