@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "comment": "post what a change does to every site as one comment, edited in place",
     "drift": "show where a cluster differs from its site's file, and who set what; or keep one issue per site",
     "upgrade-path": "show the steps from the versions that run to those that are pinned, and how far each goes back",
+    "gpu-nodes": "show why a node does not offer its GPUs: which of the known states it is in, with cause and fix",
     "versions": "list every version that the platform pins",
     "doctor": "check whether this machine can work on sites, and how to get what is missing",
     "docs": "list the documentation's pages, or print one",

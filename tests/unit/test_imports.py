@@ -105,11 +105,11 @@ MAY_IMPORT = {
     | {"floor", "policy"}
     | {"sitectl.changes", "stacks.facts"},
     "sitectl.forge": {"sitectl.errors"},
-    "sitectl": {"bundle", "floor", "floor.reading", "policy", "services"}
+    "sitectl": {"bundle", "floor", "floor.reading", "policy", "services", "talos", "talos.api", "talos.factory"}
     | {"components.addons", "components.specs"}
     | {"sitectl.changes", "sitectl.errors", "sitectl.saved_previews", "sitectl.verdicts"}
     | {"stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
-    "sitectl.commands": {"bundle", "floor", "policy", "services"}
+    "sitectl.commands": {"bundle", "floor", "policy", "services", "talos.api"}
     | {"components.addons", "components.specs"}
     | {"sitectl", "sitectl.changes", "sitectl.errors", "sitectl.forge", "sitectl.saved_previews", "sitectl.verdicts"}
     | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},

@@ -129,6 +129,33 @@ def red(findings: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {check: finding["reason"] for check, finding in findings.items() if finding["outcome"] == "failed"}
 
 
+def states(site: Site) -> dict[str, str]:
+    """State of each node with GPUs, by `sitectl gpu-nodes`."""
+    asked = [sys.executable, "-m", "sitectl", "gpu-nodes", "lab", "--json"]
+    done = subprocess.run(asked, cwd=CHECKOUT, env=session.environment(site.lab), capture_output=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    by_node = {node["node"]: node["state"] for node in json.loads(done.stdout)["nodes"]}
+    assert done.returncode == int(set(by_node.values()) != {"well"})
+    return by_node
+
+
+@pytest.mark.row("000.12", "002.11")
+def test_gpu_nodes_shows_the_state_of_each_machine(site: Site) -> None:
+    well = dict.fromkeys(("hgx-1", "hgx-2", "hgx-3", "hgx-4"), "well")
+    assert states(site) == well
+    kubectl(site.lab, "label", "node", "hgx-1", "nvidia.com/gpu.family-")
+    machines(site, "fault", "hgx-2", "module-missing", "--names", "nvidia")
+    machines(site, "fault", "hgx-3", "service-down", "--names", "ext-nvidia-fabricmanager")
+    machines(site, "fault", "hgx-4", "refuse", "--calls", "connect")
+    try:
+        broken = ("not-labelled", "modules-not-loaded", "fabric-manager-down", "machine-silent")
+        assert states(site) == dict(zip(well, broken, strict=True))
+    finally:
+        machines(site, "clear", "all")
+        kubectl(site.lab, "label", "node", "hgx-1", "nvidia.com/gpu.family=hopper")
+    assert states(site) == well
+
+
 def test_every_check_passes_on_the_lab(site: Site, tmp_path: Path) -> None:
     findings = checked(site, tmp_path)
     assert red(findings) == {}
