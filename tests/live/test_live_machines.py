@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from floor import gpu_nodes
-from stacks.facts.hardware import slice_name, slices_per_node
-from stacks.facts.mig import profile_of
+from sitectl.gpu_evidence import ClusterSeen, Evidence, MachinesSeen, ask, evidence, machines_to_ask
+from sitectl.gpu_states import classify
 from stacks.plan.cluster import PlannedNode
 from talos.api.client import MachineClient
 from talos.api.errors import MachineApiError
 from talos.cli.health import what_is_missing
 from tests.live.conftest import Seen
-from tests.live.running import RunningSite
+from tests.live.running import Object, RunningSite
 
 _NVIDIA = "nvidia"
 
@@ -114,24 +114,35 @@ def test_nodes_are_ready_with_the_pinned_kubelet(site: RunningSite, seen: Seen) 
     assert not wrong, "; ".join(wrong)
 
 
+def _evidence(site: RunningSite, nodes: list[Object]) -> Iterator[Evidence]:
+    objects = ClusterSeen(
+        nodes=nodes,
+        pods=site.items("/api/v1/pods"),
+        runtime_classes=site.items("/apis/node.k8s.io/v1/runtimeclasses"),
+    )
+    answered = ask(machines_to_ask(site.plan), site.machine) if site.talosconfig else MachinesSeen()
+    return evidence(site.plan, objects, answered)
+
+
 @pytest.mark.row("000.09", "000.12")
 def test_gpu_nodes_offer_all_their_gpus(site: RunningSite, seen: Seen) -> None:
     """Eight per HGX machine of the site, or as many slices as its layout gives; on a cluster that exists, as many as
-    its models ask for."""
-    offered, wrong = dict[str, dict[str, int]](), []
-    for node in site.items("/api/v1/nodes", labelSelector=gpu_nodes.FAMILY_LABEL):
+    its models ask for. A node that does not is in one of the known states, as `sitectl gpu-nodes` shows them."""
+    nodes, offered, wrong = site.items("/api/v1/nodes"), dict[str, dict[str, int]](), list[str]()
+    for node in nodes:
         name, quantities = node["metadata"]["name"], node["status"]["allocatable"]
-        offered[name] = {key: int(count) for key, count in quantities.items() if gpu_nodes.is_resource(key)}
-        counts = ", ".join(f"{count} {key}" for key, count in sorted(offered[name].items()))
-        seen(f"{name}: {counts or 'no GPU'}, family {node['metadata']['labels'][gpu_nodes.FAMILY_LABEL]}")
-    for planned in site.plan.machines.nodes if site.plan.machines is not None else ():
-        if planned.spec.role != "hgx" or planned.spec.dead:
-            continue
-        profile = profile_of(planned.keys.mig)
-        count = slices_per_node(slice_name(site.plan.site.cluster.gpu, profile))
-        has = offered.get(planned.name, {}).get(gpu_nodes.resource_of(profile), 0)
+        if family := node["metadata"]["labels"].get(gpu_nodes.FAMILY_LABEL):
+            offered[name] = {key: int(count) for key, count in quantities.items() if gpu_nodes.is_resource(key)}
+            counts = ", ".join(f"{count} {key}" for key, count in sorted(offered[name].items()))
+            seen(f"{name}: {counts or 'no GPU'}, family {family}")
+    for entry in _evidence(site, nodes):
+        state, resource, count = classify(entry), entry.wanted.resource, entry.wanted.count
+        has, profile = offered.get(entry.node, {}).get(resource, 0), gpu_nodes.profile_of(resource)
         if has != count:
-            wrong.append(f"{planned.name} offers {has} of {count} {f'slices {profile}' if profile else 'GPUs'}")
+            what = f"slices {profile}" if profile else "GPUs"
+            wrong.append(f"{entry.node} offers {has} of {count} {what}, {state.text}")
+        elif not state.is_well:
+            wrong.append(f"{entry.node} is {state.text}")
     needed = Counter[str]()
     for revision in site.plan.revisions:
         server = revision.spec.server

@@ -178,7 +178,7 @@ PLANTED = {
     "services of machines are well": "hgx-3: ext-nvidia-fabricmanager is Waiting",
     "hgx machines carry driver and fabric manager of one version": "hgx-4: does not answer",
     "nodes are ready with the pinned kubelet": "hgx-3 is cordoned",
-    "gpu nodes offer all their gpus": "hgx-2 offers 0 of 8 GPUs",
+    "gpu nodes offer all their gpus": "hgx-2 offers 0 of 8 GPUs, not-labelled: no label nvidia.com/gpu.family",
     "the gateway is programmed": "not Programmed",
     "every model has an accepted route": "glm-5-1: {'Accepted': 'False'}",
     "every model has its replicas ready with the planned image": "of 1 declared, the site sets 2",
