@@ -31,6 +31,11 @@ EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
 }
 # Images of several GB for each node, and a validation of each GPU.
 _PATIENCE_S = 1800
+# Beside the error of a wait that ended, which names a JSONPath alone.
+_WAITS = (
+    "`up` waits up to {minutes} minutes until each node offers its GPUs; `python -m sitectl gpu-nodes {site}` shows "
+    "what a node waits for"
+)
 _STACK = "inference-platform/gpu-stack"
 # Charts of NVIDIA request nothing for these pods. So little that they never keep a replica off its node.
 _SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
@@ -195,5 +200,7 @@ class GpuStack(Addon):
             self.child(suffix, body, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True)
             for suffix, body in marks
         ]
+        if marks and not pulumi.runtime.is_dry_run():
+            pulumi.log.info(_WAITS.format(minutes=_PATIENCE_S // 60, site=pulumi.get_stack()), self)
         self.handle = AddonHandle(ready=[*self.installed, *ready])
         self.finish(namespace=NAMESPACE)
