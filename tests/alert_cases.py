@@ -256,6 +256,18 @@ CASES = (
     Case(alert="GpuHot", change={gpu("DCGM_FI_DEV_MEMORY_TEMP"): constant(96)}, labels=_GPU, shown="96"),
     Case(alert="GpuSlowedDown", change={gpu("DCGM_FI_DEV_SM_CLOCK"): constant(950)}, labels=_GPU, shown="50%"),
     Case(alert="GpuBusErrors", change={gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER"): grows(5)}, labels=_GPU, shown="300"),
+    Case(
+        alert="GpuLinkErrors",
+        change={gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"): grows(5)},
+        labels=_GPU,
+        shown="300",
+    ),
+    Case(
+        alert="GpuLinkErrors",
+        change={gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"): grows(0.1)},
+        labels=_GPU,
+        shown="6",
+    ),
     Case(alert="VolumeFaulted", change=robustness("faulted"), labels=_OF_VOLUME, shown="1"),
     Case(alert="VolumeDegraded", change=robustness("degraded"), labels=_OF_VOLUME, shown="1"),
     Case(

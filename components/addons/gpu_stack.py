@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pulumi
 
+from components.addons import gpu_counters
 from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
 from components.addons.charts import Chart
 from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
@@ -70,7 +71,11 @@ def operator_values(taints: Iterable[Taint], *, cuts: bool = False) -> dict[str,
         "gfd": {"resources": _SMALL},
         "validator": {"resources": _SMALL},
         # A ServiceMonitor needs definitions that this program does not bring.
-        "dcgmExporter": {"serviceMonitor": {"enabled": False}, "resources": _EXPORTER},
+        "dcgmExporter": {
+            "serviceMonitor": {"enabled": False},
+            "resources": _EXPORTER,
+            "config": {"name": "dcgm-counters", "create": True, "data": gpu_counters.csv()},
+        },
         "node-feature-discovery": {"worker": {"tolerations": answered}},
     }
 
@@ -101,6 +106,7 @@ def exporter_values(taints: Iterable[Taint]) -> dict[str, Any]:
         "tolerations": tolerations(taints),
         "resources": _EXPORTER,
         "serviceMonitor": {"enabled": False},
+        "customMetrics": gpu_counters.csv(),
     }
 
 

@@ -124,7 +124,7 @@ PARTS = {
     "addon": {"charts"},
     "cert_manager": {"addon", "charts"},
     "external_secrets": {"addon", "charts"},
-    "gpu_stack": {"addon", "charts"},
+    "gpu_stack": {"addon", "charts", "gpu_counters"},
     "longhorn": {"addon", "charts"},
     "load_balancer_addresses": {"bgp"},
     "metallb": {"addon", "charts"},

@@ -1,4 +1,4 @@
-"""Alerts about GPUs and their nodes, out of DCGM's default counters and what Kubernetes has of the nodes."""
+"""Alerts about GPUs and their nodes, out of DCGM's counters and what Kubernetes has of the nodes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ _CLOCK_SHARE = 0.8
 _BUSY_SHARE = 0.5
 # PCIe corrects replays by itself; many in an hour are a bad contact. An estimate.
 _REPLAYS_PER_HOUR = 100
+# NVLink repeats what was damaged by itself, and retrains a link that it lost: one is a fault, replays are a bad contact
+# when they are many. An estimate.
+_LINK_REPLAYS_PER_HOUR = 100
 
 
 def gpus() -> list[Alert]:
@@ -99,6 +102,19 @@ def gpus() -> list[Alert]:
             minutes=0,
             summary=f"{where} has a bad connection to its node",
             description="{{ $value | humanize }} transfers over PCIe were repeated within an hour.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuLinkErrors",
+            severity="ticket",
+            expression=(
+                f"{_growth('DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL', '1h')} > 0 "
+                f"or {_growth('DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL', '1h')} > {_LINK_REPLAYS_PER_HOUR}"
+            ),
+            minutes=0,
+            summary=f"{where} has a bad link to its neighbours",
+            description="{{ $value | humanize }} times within an hour NVLink was trained again or repeated transfers. "
+            "A replica with tensor parallelism waits for it, and fails where the link is lost.",
             runbook="gpu-unwell",
         ),
     ]

@@ -71,6 +71,21 @@ BOARD = Board(
                     "0.",
                     "Reseat the board or its cable; loading of weights is slow until then.",
                 ),
+                _gpu(
+                    "Recoveries of NVLink (links trained again, per second)",
+                    queries.rate("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", by=_GPU, window=WINDOW),
+                    COUNT,
+                    "0.",
+                    "A link was lost and trained again: look for Xid 74 and at the fabric manager. On all GPUs of a "
+                    "node it is a switch, on one the board.",
+                ),
+                _gpu(
+                    "Replays on NVLink (per second)",
+                    queries.rate("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", by=_GPU, window=WINDOW),
+                    COUNT,
+                    "0, or a few a day.",
+                    "Many are a bad contact: drain the node, reseat the board.",
+                ),
             ),
         ),
         PanelGroup(

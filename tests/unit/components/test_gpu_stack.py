@@ -9,7 +9,7 @@ import pulumi
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
-from components.addons import gpu_stack
+from components.addons import gpu_counters, gpu_stack
 from components.addons.charts import Chart
 from components.addons.gpu_stack import (
     GpuStack,
@@ -22,7 +22,7 @@ from components.addons.gpu_stack import (
 )
 from floor.problems import SiteError
 from floor.taints import GPU_TAINT, Taint
-from stacks.facts import versions
+from stacks.facts import metrics, versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.conflicts import conflicts
 from stacks.plan.node_taints import gpu_node_taints
@@ -48,6 +48,19 @@ def test_the_operator_takes_driver_and_toolkit_as_talos_brings_them() -> None:
     assert values["driver"] == values["toolkit"] == {"enabled": False}
     assert values["hostPaths"] == {"driverInstallDir": "/usr/local"}
     assert values["operator"]["runtimeClass"] == "nvidia"
+
+
+def test_the_exporter_counts_what_alerts_and_boards_read() -> None:
+    """Its default list leaves out the errors of NVLink."""
+    lines = gpu_counters.csv().splitlines()
+    assert "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, counter, Total number of NVLink recovery errors." in lines
+    assert all(len(line.split(", ", 2)) == 3 for line in lines)
+    config = operator_values([GPU_TAINT])["dcgmExporter"]["config"]
+    assert config == {"name": "dcgm-counters", "create": True, "data": gpu_counters.csv()}
+    assert exporter_values([GPU_TAINT])["customMetrics"] == gpu_counters.csv()
+    known = metrics.load()["dcgm_exporter"]
+    types = {name: kind for name, (kind, _) in gpu_counters.FIELDS.items() if kind != "label"}
+    assert types == dict.fromkeys(known.counters, "counter") | dict.fromkeys(known.gauges, "gauge")
 
 
 def test_gpus_are_found_by_the_drivers_library_where_no_operator_is() -> None:
