@@ -119,7 +119,9 @@ def lock(
         written.append(named)
         lines.append(f"{named}: {content}")
     last = f"commit {LOCKS}; {invocation.next_step('plan', [site], context.named)}" if written else "all locked"
-    still = [f"not locked yet: {one['repository']} at {one['revision']}; next: {one['next']}" for one in lacking]
+    still = [
+        f"not locked yet: {entry['repository']} at {entry['revision']}; next: {entry['next']}" for entry in lacking
+    ]
     context.say("\n".join([*lines, *(still or [last])]), {"written": written, "not_locked": lacking})
     return int(Exit.OK)
 

@@ -66,8 +66,8 @@ def vectors(engine: RunningEngine, prompts: list[str]) -> list[list[float]]:
 def test_a_vector_does_not_depend_on_what_else_is_in_the_step(engine: RunningEngine) -> None:
     alone = [vector for prompt in LONG for vector in vectors(engine, [prompt])]
     together = vectors(engine, LONG)
-    for one, other in zip(alone, together, strict=True):
-        assert other == pytest.approx(one, abs=1e-2)
+    for single, other in zip(alone, together, strict=True):
+        assert other == pytest.approx(single, abs=1e-2)
     assert alone[0] != pytest.approx(alone[1], abs=1e-2)
 
 

@@ -90,11 +90,13 @@ def test_what_a_factory_was_not_asked_for_is_in_the_data_with_its_machines(
         {f"{MIRROR}/{image.partition('/')[2]}": image for image in known_images(project)}
     )
     record = run(project, "bundle", "lock", "prod", *programs(project.parent), "--json").data["factories_not_asked"]
-    assert {one["schematic"] for one in record} == schematics_of(project)
-    assert {one["factory"] for one in record} == {factory.url}
+    assert {entry["schematic"] for entry in record} == schematics_of(project)
+    assert {entry["factory"] for entry in record} == {factory.url}
     plan = plan_file(project / "Pulumi.prod.yaml", without={"images"})
     assert plan.machines
-    assert {name for one in record for name in one["machines"]} == {f"prod/{node.name}" for node in plan.machines.nodes}
+    assert {name for entry in record for name in entry["machines"]} == {
+        f"prod/{node.name}" for node in plan.machines.nodes
+    }
 
 
 def test_extensions_that_the_factory_lacks_lock_nothing(project: Path, factory: ImageFactoryServer) -> None:
