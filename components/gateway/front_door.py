@@ -25,6 +25,7 @@ from components.gateway.envoy_names import (
     picker_filter,
 )
 from components.gateway.gateway_errors import ERROR_STATUSES
+from components.gateway.request_log import STREAM_ERROR
 from components.namespace import NamespaceHandle
 from floor.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
 from floor.metadata import PROTECTED
@@ -86,6 +87,7 @@ def script() -> str:
         retry_after_s=_RETRY_AFTER_S,
         statuses=sorted(ERROR_STATUSES.items()),
         request_metadata=_REQUEST_METADATA,
+        stream_error=STREAM_ERROR,
     )
 
 

@@ -21,6 +21,9 @@ TOKEN_COUNTS = {
 }
 """Metadata key -> the AI gateway's kind of count."""
 
+STREAM_ERROR = ("inference-platform.answer", "stream_error")
+"""Metadata that the front door's script sets: the status in an error that a stream of HTTP 200 begins with."""
+
 # Ids are random UUIDs: of their first two digits, each of the 256 values is as likely.
 _BUCKETS = 256
 
@@ -34,6 +37,8 @@ def request_log(spec: RequestLogSpec) -> dict[str, Any]:
         "path": "%REQ_WITHOUT_QUERY(:PATH):256%",
         "protocol": "%PROTOCOL%",
         "response_code": "%RESPONSE_CODE%",
+        # An engine's refusal by an event: the answer is HTTP 200, and counts no tokens.
+        "stream_error": marked(STREAM_ERROR),
         "response_code_details": "%RESPONSE_CODE_DETAILS%",
         "response_flags": "%RESPONSE_FLAGS%",
         "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
@@ -74,6 +79,7 @@ def _kept(spec: RequestLogSpec) -> str:
         "response.code >= 400",
         # Ended early: by the client, a timeout, or an engine that went away.
         "response.flags != 0",
+        f"metadata.filter_metadata['{STREAM_ERROR[0]}']['{STREAM_ERROR[1]}'] != ''",
         # The whole time of an answer that is not streamed: the AI gateway times streams alone (internal/extproc).
         f"response.backend_latency > duration('{spec.slow_ttft_ms}ms')",
         f"{counted}['token_latency_ttft'] > {float(spec.slow_ttft_ms)}",
@@ -86,4 +92,9 @@ def _kept(spec: RequestLogSpec) -> str:
 
 
 def counted(key: str) -> str:
-    return f"%DYNAMIC_METADATA({_COUNTED}:{key})%"
+    return marked((_COUNTED, key))
+
+
+def marked(place: tuple[str, str]) -> str:
+    """What a filter has left at this place: its name for itself, and a key."""
+    return f"%DYNAMIC_METADATA({':'.join(place)})%"

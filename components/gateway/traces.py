@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.gateway.request_log import counted
+from components.gateway.request_log import STREAM_ERROR, counted, marked
 from components.specs.traces import STEPS_OF_ONE_PERCENT, TracesSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
@@ -27,6 +27,7 @@ TAGS = {
     "inference.cached_input_tokens": counted("llm_cached_input_token"),
     "inference.ttft_ms": counted("token_latency_ttft"),
     "inference.mean_itl_ms": counted("token_latency_itl"),
+    "inference.stream_error": marked(STREAM_ERROR),
     "inference.client": f"%REQ({CLIENT_HEADER})%",
     "inference.objective": f"%REQ({OBJECTIVE_HEADER})%",
     "inference.replica": "%UPSTREAM_HOST%",

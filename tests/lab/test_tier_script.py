@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,9 +10,7 @@ import pytest
 
 from components.tenants.tiers import objective_name, tier_policy
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
-from lab.install import install
-from lab.paths import Lab
-from tests.lab.waiting import PATIENCE_S
+from tests.lab.lone_envoy import envoy_with, listening
 
 pytestmark = pytest.mark.row("002.15")
 
@@ -36,57 +30,24 @@ def configuration(script: dict[str, Any]) -> dict[str, Any]:
         "typed_per_filter_config": {FILTER: per_route},
     }
     lua = {"@type": f"{_TYPE}.http.lua.v3.Lua", "default_source_code": {"inline_string": script["inline"]}}
-    connections = {
-        "@type": f"{_TYPE}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "test",
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
-        "http_filters": [
-            {"name": FILTER, "disabled": True, "typed_config": lua},
-            {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_TYPE}.http.router.v3.Router"}},
-        ],
-    }
-    anywhere = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
-    filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": connections}]
-    listener = {"name": "test", "address": anywhere, "filter_chains": [{"filters": filters}]}
-    return {"admin": {"address": anywhere}, "static_resources": {"listeners": [listener]}}
+    return listening(
+        {
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+            "http_filters": [
+                {"name": FILTER, "disabled": True, "typed_config": lua},
+                {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_TYPE}.http.router.v3.Router"}},
+            ],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Envoy with the script on a free port."""
-    lab = Lab.from_environment()
-    install(lab, ["envoy"])
-    folder = tmp_path_factory.mktemp("envoy")
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference"}
     (script,) = tier_policy("g", target, TIER_OF)["spec"]["lua"]
-    (folder / "envoy.yaml").write_text(json.dumps(configuration(script)))
-    admin = folder / "admin"
-    argv: list[str | Path] = [lab.bin / "envoy", "-c", folder / "envoy.yaml", "--admin-address-path", admin]
-    log = folder / "log"
-    with log.open("wb") as output:
-        envoy = subprocess.Popen([*argv, "--concurrency", "1", "--disable-hot-restart"], stdout=output, stderr=output)
-    try:
-        with httpx.Client(base_url=f"http://{address(envoy, admin, log)}", trust_env=False, timeout=60) as client:
-            yield client
-        assert "script log" not in log.read_text(), "the script failed in Envoy"
-    finally:
-        envoy.terminate()
-        envoy.wait(timeout=60)
-
-
-def address(envoy: subprocess.Popen[bytes], admin: Path, log: Path) -> str:
-    """Where Envoy listens, which it says once it serves."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        assert envoy.poll() is None, log.read_text()
-        if admin.exists() and (at := admin.read_text()):
-            url = f"http://{at}/listeners"
-            listeners = httpx.get(url, params={"format": "json"}, trust_env=False, timeout=60).json()
-            if statuses := listeners.get("listener_statuses"):
-                socket = statuses[0]["local_address"]["socket_address"]
-                return f"{socket['address']}:{socket['port_value']}"
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())
+    with envoy_with(configuration(script), tmp_path_factory.mktemp("envoy")) as client:
+        yield client
 
 
 def objective(door: httpx.Client, **headers: str) -> str:

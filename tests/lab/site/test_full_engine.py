@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import httpx
+import openai
 import pytest
 
+from components.gateway.gateway import REQUEST_METRICS_PORT
 from lab.paths import CHECKOUT
 from stacks.plan.site_plan import plan_file
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
+from tests.lab.site.test_request_log import fresh, the_line
 
 pytestmark = pytest.mark.row("001.29")
 
 MODEL = "glm-5-1"
+_COUNTED = re.compile(r"gen_ai_server_request_duration_seconds_count\{(?P<labels>.*)\} (?P<value>[0-9.e+]+)")
 VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json").read_text())
 
 
@@ -62,3 +67,50 @@ def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, 
         until(lambda: not any(replica.under_way() for replica in replicas), what="replicas without work")
     with site.http() as client:
         assert client.post("/chat/completions", json=body).status_code == 200
+
+
+def test_a_refusal_within_a_stream_is_an_error_to_the_client_and_in_the_log(
+    site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTP 200 with an event. Several prompts in one request meet the queue's end after the answer has begun."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable.server.engine_limit
+    mark = fresh("refused")
+    refused_before = counted_by_the_gateway(cluster, failed=False)
+    failed_before = counted_by_the_gateway(cluster, failed=True)
+    with (
+        cluster.pace(MODEL, prefill_overhead="5s", time_factor_under_load=1.0),
+        openai.OpenAI(
+            base_url=site.front.endpoint,
+            api_key=site.key,
+            max_retries=0,
+            timeout=300,
+            default_headers={"user-agent": mark},
+        ) as client,
+    ):
+        chunks = client.completions.create(model=MODEL, prompt=["hi"] * (2 * held + 1), max_tokens=1, stream=True)
+        with pytest.raises(openai.APIError) as caught:
+            list(chunks)
+    assert caught.value.body == VLLM["streamed"]["events"][0]["error"]
+    line = the_line(site, mark)
+    assert (line["response_code"], line["stream_error"]) == (200, "503")
+    assert (line["client"], line["model"]) == (site.front.client, MODEL)
+    # Nothing that a ledger would count.
+    assert not line["input_tokens"]
+    assert not line["output_tokens"]
+    # The AI gateway takes it for a success; vLLM's own counter has it, on which ModelRefusesRequests fires.
+    assert counted_by_the_gateway(cluster, failed=False) == refused_before + 1
+    assert counted_by_the_gateway(cluster, failed=True) == failed_before
+    until(lambda: not any(replica.under_way() for replica in cluster.replicas(MODEL)), what="replicas without work")
+
+
+def counted_by_the_gateway(cluster: Cluster, *, failed: bool) -> float:
+    """Requests of the model that the AI gateway has counted, by whether it took them for failed."""
+    (envoy,) = cluster.envoys()
+    url = f"http://{envoy.ip}:{REQUEST_METRICS_PORT}/metrics"
+    text = cluster.run_in(envoy, "curl", "-sS", "--fail", "--max-time", "20", url)
+    return sum(
+        float(sample["value"])
+        for sample in _COUNTED.finditer(text)
+        if f'gen_ai_request_model="{MODEL}"' in sample["labels"] and ('error_type="' in sample["labels"]) == failed
+    )

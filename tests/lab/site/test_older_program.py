@@ -84,6 +84,10 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.circuitBreaker.maxPendingRequests",
         ),
     ),
+    "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-filters": (
+        "update",
+        ("spec.jsonPatches[5].operation.value.typed_config.default_source_code.inline_string",),
+    ),
     "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy::gateway-proxy": (
         "update",
         (
@@ -93,6 +97,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.telemetry.accessLog.settings[0].format.json.mean_itl_ms",
             "spec.telemetry.accessLog.settings[0].format.json.objective",
             "spec.telemetry.accessLog.settings[0].format.json.output_tokens",
+            "spec.telemetry.accessLog.settings[0].format.json.stream_error",
             "spec.telemetry.accessLog.settings[0].format.json.ttft_ms",
         ),
     ),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from components.gateway.gateway import gateway_config
-from components.gateway.request_log import request_log
+from components.gateway.request_log import STREAM_ERROR, request_log
 from components.specs.request_log import RequestLogSpec
 
 pytestmark = pytest.mark.row("003.20")
@@ -55,3 +55,9 @@ def test_the_access_log_asks_for_no_query_and_no_credential() -> None:
     text = json.dumps(request_log(RequestLogSpec())).upper()
     for telling in ("REQ(:PATH)", "ORIGINAL-PATH", "AUTHORIZATION", "X-API-KEY", "COOKIE", "REFERER", ":AUTHORITY"):
         assert telling not in text
+
+
+def test_a_refusal_within_a_stream_is_logged_whatever_share_is() -> None:
+    """It is neither an error by its status nor slow."""
+    filter_, key = STREAM_ERROR
+    assert f"metadata.filter_metadata['{filter_}']['{key}'] != ''" in condition_of(sampled_percent=0)
