@@ -10,6 +10,8 @@ CLIENT_HEADER = "x-gateway-inference-fairness-id"
 OBJECTIVE_HEADER = "x-gateway-inference-objective"
 # The model's own name, for the picker, where the client used an alias.
 REWRITE_HEADER = "x-gateway-model-name-rewrite"
+# A client's name for its prompt, for the request log; no engine gets it.
+PROMPT_ID_HEADER = "x-prompt-id"
 # Why the front door refuses a request: the error's code, for the reply mapper.
 REFUSAL_HEADER = "x-inference-refusal"
 # Headers that decide on routing, identity or priority behind the gateway, or ask an engine about itself: a client's own

@@ -25,9 +25,16 @@ from components.gateway.envoy_names import (
     picker_filter,
 )
 from components.gateway.gateway_errors import ERROR_STATUSES
-from components.gateway.request_log import STREAM_ERROR
+from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
-from floor.headers import CLIENT_HEADER, INNER_HEADERS, MODEL_HEADER, REFUSAL_HEADER, REWRITE_HEADER
+from floor.headers import (
+    CLIENT_HEADER,
+    INNER_HEADERS,
+    MODEL_HEADER,
+    PROMPT_ID_HEADER,
+    REFUSAL_HEADER,
+    REWRITE_HEADER,
+)
 from floor.metadata import PROTECTED
 from manifests.render import render_text
 
@@ -45,6 +52,8 @@ _MOST_BYTES = 4 * 2**20
 _MOST_HEADERS = 200
 # A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
 _RETRY_AFTER_S = 5
+# A UUID has 36, a name and its version fewer.
+_PROMPT_ID_BYTES = 64
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (
     "/anthropic/v1/messages",
@@ -88,6 +97,9 @@ def script() -> str:
         statuses=sorted(ERROR_STATUSES.items()),
         request_metadata=_REQUEST_METADATA,
         stream_error=STREAM_ERROR,
+        prompt_id=PROMPT_ID,
+        prompt_id_bytes=_PROMPT_ID_BYTES,
+        prompt_id_header=PROMPT_ID_HEADER,
     )
 
 

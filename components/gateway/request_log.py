@@ -1,4 +1,4 @@
-"""The request log: one line of JSON a request, from which a slow one is traced to client, model and replica.
+"""The request log: one line of JSON a request, from which a slow one is traced to client, model, replica and prompt.
 
 Envoy writes it once the request is over, so no request waits for it. Neither prompt nor answer nor key is in it.
 """
@@ -23,6 +23,9 @@ TOKEN_COUNTS = {
 
 STREAM_ERROR = ("inference-platform.answer", "stream_error")
 """Metadata that the front door's script sets: the status in an error that a stream of HTTP 200 begins with."""
+
+PROMPT_ID = ("inference-platform.client", "prompt_id")
+"""Metadata that the front door's script sets: the client's own id of its prompt, where it has the form of one."""
 
 # Ids are random UUIDs: of their first two digits, each of the 256 values is as likely.
 _BUCKETS = 256
@@ -53,6 +56,7 @@ def request_log(spec: RequestLogSpec) -> dict[str, Any]:
         "cached_input_tokens": counted("llm_cached_input_token"),
         "output_tokens": counted("llm_output_token"),
         "x-request-id": "%REQ(X-REQUEST-ID)%",
+        "prompt_id": marked(PROMPT_ID),
         "client": f"%REQ({CLIENT_HEADER})%",
         "objective": f"%REQ({OBJECTIVE_HEADER})%",
         "model": f"%REQ({MODEL_HEADER}):64%",

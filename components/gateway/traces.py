@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.gateway.request_log import STREAM_ERROR, counted, marked
+from components.gateway.request_log import PROMPT_ID, STREAM_ERROR, counted, marked
 from components.specs.traces import STEPS_OF_ONE_PERCENT, TracesSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
@@ -28,6 +28,7 @@ TAGS = {
     "inference.ttft_ms": counted("token_latency_ttft"),
     "inference.mean_itl_ms": counted("token_latency_itl"),
     "inference.stream_error": marked(STREAM_ERROR),
+    "inference.prompt_id": marked(PROMPT_ID),
     "inference.client": f"%REQ({CLIENT_HEADER})%",
     "inference.objective": f"%REQ({OBJECTIVE_HEADER})%",
     "inference.replica": "%UPSTREAM_HOST%",

@@ -17,7 +17,7 @@ import pytest
 from components.gateway.front_door import script
 from components.gateway.request_log import request_log
 from components.specs.request_log import RequestLogSpec
-from floor.headers import CLIENT_HEADER
+from floor.headers import CLIENT_HEADER, PROMPT_ID_HEADER
 from lab.paths import CHECKOUT
 from tests.lab.lone_envoy import envoy_with, listening
 from tests.lab.waiting import eventually
@@ -170,3 +170,37 @@ def test_openais_client_raises_for_such_a_stream(door: Door, monkeypatch: pytest
             list(chunks)
     assert caught.value.message == VLLM["whole"]["body"]["error"]["message"]
     assert caught.value.body == VLLM["whole"]["body"]["error"]
+
+
+@pytest.mark.parametrize(
+    "prompt_id",
+    ["customer_support_v2", "7", "a.b-c_d", "0b0fcf1e-6d1f-4d7f-9d0f-3a5d3f1c2b4a", "x" * 64],
+)
+def test_a_clients_id_of_its_prompt_is_noted_and_passed_to_no_engine(door: Door, prompt_id: str) -> None:
+    mark = f"named-{prompt_id}"
+    ask(door, mark, x_prompt_id=prompt_id)
+    assert door.line(mark)["prompt_id"] == prompt_id
+    assert not any(PROMPT_ID_HEADER in map(str.lower, headers) for headers in door.seen)
+
+
+@pytest.mark.parametrize(
+    "prompt_id",
+    [
+        "What is the capital of France?",
+        "x" * 65,
+        "sk-0123456789abcdefghij",
+        "-XUy8Ahk3bIqpuc1Sg",
+        "customer_support_v2, and more",
+        "Support",
+        "",
+        '","client":"other',
+    ],
+)
+def test_what_is_no_id_of_a_prompt_is_not_noted(door: Door, prompt_id: str) -> None:
+    mark = f"unnamed-{len(prompt_id)}-{prompt_id[:4].strip()}"
+    assert ask(door, mark, x_prompt_id=prompt_id).status_code == 200
+    line = door.line(mark)
+    assert line["prompt_id"] is None
+    assert line["client"] == "acme.laptop"
+    assert not prompt_id or prompt_id not in json.dumps(line)
+    assert not any(PROMPT_ID_HEADER in map(str.lower, headers) for headers in door.seen)

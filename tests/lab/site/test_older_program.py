@@ -97,6 +97,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.telemetry.accessLog.settings[0].format.json.mean_itl_ms",
             "spec.telemetry.accessLog.settings[0].format.json.objective",
             "spec.telemetry.accessLog.settings[0].format.json.output_tokens",
+            "spec.telemetry.accessLog.settings[0].format.json.prompt_id",
             "spec.telemetry.accessLog.settings[0].format.json.stream_error",
             "spec.telemetry.accessLog.settings[0].format.json.ttft_ms",
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from floor.headers import PROMPT_ID_HEADER
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
@@ -22,14 +23,15 @@ SLOW_ITL_MS = 100
 SLOW_TTFT_MS = 1000
 
 
-def test_a_stream_is_traced_to_client_replica_and_latency(site: Site, cluster: Cluster) -> None:
-    mark, prompt = fresh("mark"), fresh("prompt")
+def test_a_stream_is_traced_to_client_replica_prompt_and_latency(site: Site, cluster: Cluster) -> None:
+    mark, prompt, prompt_id = fresh("mark"), fresh("prompt"), fresh("support_v2")
     with cluster.pace(MODEL, inter_token_latency="50ms"):
-        usage = streamed(site, mark, prompt)
+        usage = streamed(site, mark, prompt, **{PROMPT_ID_HEADER: prompt_id})
     line = the_line(site, mark)
     assert line["client"] == site.front.client
     assert line["objective"] == f"interactive.{MODEL}"
     assert line["model"] == MODEL
+    assert line["prompt_id"] == prompt_id
     assert line["upstream_host"].partition(":")[0] in {replica.ip for replica in cluster.replicas(MODEL)}
     assert (line["input_tokens"], line["output_tokens"]) == (usage["prompt_tokens"], TOKENS)
     assert line["mean_itl_ms"] >= 50
@@ -37,6 +39,17 @@ def test_a_stream_is_traced_to_client_replica_and_latency(site: Site, cluster: C
     assert line["first_byte_ms"] <= line["duration"]
     assert line["x-request-id"]
     assert prompt not in json.dumps(line)
+
+
+def test_what_is_no_id_of_a_prompt_is_in_no_line(site: Site) -> None:
+    """Neither a text nor a key, from a client with a key or without."""
+    for key in (None, "sk-wrong"):
+        mark, text = fresh("mark"), f"Summarise {fresh('this')}"
+        with site.http(key=key) as client:
+            client.post("/chat/completions", json=chat(MODEL), headers={"user-agent": mark, PROMPT_ID_HEADER: text})
+        line = the_line(site, mark)
+        assert line["prompt_id"] is None
+        assert text not in json.dumps(line)
 
 
 def test_below_100_percent_what_failed_or_was_slow_is_still_logged(
@@ -82,13 +95,13 @@ def fresh(what: str) -> str:
     return f"{what}-{secrets.token_hex(8)}"
 
 
-def streamed(site: Site, mark: str, prompt: str) -> dict[str, Any]:
+def streamed(site: Site, mark: str, prompt: str, **headers: str) -> dict[str, Any]:
     """The usage that a stream reports at its end."""
     body = {**chat(MODEL, prompt, tokens=TOKENS, stream=True), "stream_options": {"include_usage": True}}
     events = []
     with (
         site.http() as client,
-        client.stream("POST", "/chat/completions", json=body, headers={"user-agent": mark}) as answer,
+        client.stream("POST", "/chat/completions", json=body, headers={"user-agent": mark, **headers}) as answer,
     ):
         for line in answer.iter_lines():
             if line.startswith("data: {"):

@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from components.gateway.traces import TAGS
+from floor.headers import PROMPT_ID_HEADER
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.row("002.07", "003.20", "004.13")
 
 MODEL = "qwen3-32b"
 TOKENS = 5
+PROMPT_ID = "customer_support.v2"
 
 
 class Collector(TraceServiceServicer):
@@ -82,7 +84,7 @@ def collecting(address: str) -> Iterator[tuple[str, Collector]]:
 def streamed(site: Site, mark: str, prompt: str, query: str) -> tuple[dict[str, int], str]:
     """What a stream reports at its end, and its text."""
     body = {**chat(MODEL, prompt, tokens=TOKENS, stream=True), "stream_options": {"include_usage": True}}
-    url, headers = f"/chat/completions{query}", {"user-agent": mark}
+    url, headers = f"/chat/completions{query}", {"user-agent": mark, PROMPT_ID_HEADER: PROMPT_ID}
     with site.http() as client, client.stream("POST", url, json=body, headers=headers) as answer:
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
     text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-1])
@@ -128,6 +130,7 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
         assert set(TAGS) <= set(shown)
         assert shown["gen_ai.request.model"] == MODEL
         assert shown["inference.client"] == site.front.client
+        assert shown["inference.prompt_id"] == PROMPT_ID
         assert shown["inference.objective"] == f"interactive.{MODEL}"
         assert int(shown["gen_ai.usage.input_tokens"]) == usage["prompt_tokens"]
         assert int(shown["gen_ai.usage.output_tokens"]) == TOKENS
