@@ -76,6 +76,8 @@ class PanelGroup:
     panels: tuple[Panel, ...]
     runbook: str | None = None
     """The page for all of them, without its ending."""
+    mode: str | None = None
+    """The row of the failure mode that they show; None: the group is about its runbook."""
 
     @property
     def identity(self) -> int:

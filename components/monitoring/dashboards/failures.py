@@ -1,9 +1,12 @@
-"""What fails: one group of panels for each runbook whose symptom metrics can show. Here those of requests."""
+"""What fails: a group of panels for each failure mode, and for each runbook whose symptom metrics can show.
+
+Here those of runbooks about requests.
+"""
 
 from __future__ import annotations
 
 from components.monitoring import queries
-from components.monitoring.dashboards import failures_below
+from components.monitoring.dashboards import failure_modes, failures_below
 from components.monitoring.dashboards.board import Board, Panel, PanelGroup, Query
 from components.monitoring.dashboards.vocabulary import (
     COUNT,
@@ -44,9 +47,10 @@ def _listener(counter: str) -> str:
 BOARD = Board(
     name="failures",
     title="Inference: what fails?",
-    question="One group for each runbook whose symptom can be measured. All panels of this page are flat and near 0 "
-    "when nothing fails, but for those that count what is there.",
+    question="The failure modes first, then one group for each runbook whose symptom can be measured. The panels of "
+    "runbooks are flat and near 0 when nothing fails, but for those that count what is there.",
     groups=(
+        *failure_modes.GROUPS,
         PanelGroup(
             title="A key is rejected",
             runbook="api-key",

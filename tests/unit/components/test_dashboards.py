@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from grafana_foundation_sdk.models import units
 
 from components.monitoring.dashboard_config_maps import dashboard_config_map
 from components.monitoring.dashboards.board import GRID_COLUMNS, Board, Panel
 from components.monitoring.dashboards.boards import BOARDS
+from components.monitoring.dashboards.failure_modes import CANNOT_HAPPEN
 from components.monitoring.dashboards.failures import NOT_SHOWN
 from components.monitoring.dashboards.grafana import text_of
 from components.monitoring.dashboards.readings import Window, filled_in
@@ -184,12 +186,38 @@ def test_what_a_site_promised_is_a_dashed_line() -> None:
 @pytest.mark.row("001.38")
 def test_each_runbook_has_a_group_of_panels_or_a_reason() -> None:
     (failures,) = [board for board in BOARDS if board.name == "failures"]
-    shown = [group.runbook for group in failures.groups]
+    groups = [group for group in failures.groups if group.mode is None]
+    shown = [group.runbook for group in groups]
     assert len(set(shown)) == len(shown)
     assert {*shown, *NOT_SHOWN} == RUNBOOKS
     assert set(shown) & NOT_SHOWN.keys() == set()
-    for group in failures.groups:
+    for group in groups:
         assert group.title == (ROOT / "docs" / "runbooks" / f"{group.runbook}.md").read_text().splitlines()[0][2:]
+
+
+@pytest.mark.row("001.38")
+def test_each_failure_mode_has_a_group_with_its_runbook_or_a_reason() -> None:
+    rows = yaml.safe_load((ROOT / "docs" / "requirements.yaml").read_text()).values()
+    modes = {
+        row: entry["title"] for part in rows for row, entry in part.items() if entry["title"].startswith("Failure:")
+    }
+    assert len(modes) == 7
+    (failures,) = [board for board in BOARDS if board.name == "failures"]
+    groups = {group.mode: group for group in failures.groups if group.mode is not None}
+    assert list(groups) == sorted(groups)
+    assert {*groups, *CANNOT_HAPPEN} == set(modes)
+    assert groups.keys() & CANNOT_HAPPEN.keys() == set()
+    listed = (ROOT / "docs" / "observability.md").read_text()
+    for number, mode in enumerate(sorted(modes), 1):
+        if mode in CANNOT_HAPPEN:
+            assert re.search(rf"^\| {number} \|.*\| {re.escape(CANNOT_HAPPEN[mode])} \|$", listed, re.MULTILINE), mode
+            continue
+        group = groups[mode]
+        assert group.title.startswith(f"Failure mode {number}: ")
+        assert len(group.panels) >= 2
+        assert group.runbook in RUNBOOKS
+        page = re.escape(f"(runbooks/{group.runbook}.md)")
+        assert re.search(rf"^\| {number} \|.*\[.+\]{page}.* \|$", listed, re.MULTILINE), mode
 
 
 @pytest.mark.row("001.38")

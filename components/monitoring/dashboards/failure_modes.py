@@ -1,0 +1,198 @@
+"""The failure modes of a platform for inference (rows 001.26 to 001.32): a group of panels each, or why it has none."""
+
+from __future__ import annotations
+
+from components.monitoring import queries
+from components.monitoring.dashboards import where_time_goes
+from components.monitoring.dashboards.board import Panel, PanelGroup, Query, Shape
+from components.monitoring.dashboards.vocabulary import (
+    COUNT,
+    MODEL,
+    OF_MODEL,
+    OF_PICKER,
+    REQUESTS_PER_S,
+    SECONDS,
+    SHARE,
+    WINDOW,
+    lines,
+)
+
+CANNOT_HAPPEN = {
+    "001.31": "there are no tiers of models: no request goes from a small model to a large one",
+    "001.32": "one version of a model serves at a time, named by its commit",
+}
+"""Failure modes without a group, and why the platform does not have them."""
+
+_, _, _CACHE = where_time_goes.BOARD.groups
+_PHASES = ("queue", "prefill", "decode")
+_SERVERS = f'{queries.IN_MODELS}, condition!="true", pod=~".+-server-.+"'
+
+
+def _middle_and_slowest(histogram: str) -> tuple[Query, ...]:
+    return tuple(
+        Query(
+            expression=queries.quantile(share, histogram, OF_MODEL, by=("model",), window=WINDOW),
+            legend=f"{{{{model}}}} P{share * 100:g}",
+        )
+        for share in (0.5, 0.99)
+    )
+
+
+GROUPS = (
+    PanelGroup(
+        title="Failure mode 1: head of line blocking",
+        mode="001.26",
+        runbook="slow-model",
+        panels=(
+            Panel(
+                title="First token: the middle request, and the slowest of 100",
+                good="Both rise and fall together.",
+                do="P99 alone rises: short requests wait behind long ones. Bound answers and contexts "
+                "(`overrides.gateway_max_tokens`, `overrides.max_model_len`), or give long ones a model of their own.",
+                unit=SECONDS,
+                queries=_middle_and_slowest("vllm:time_to_first_token_seconds"),
+            ),
+            Panel(
+                title="The longest prompts, and the longest answers that are asked for (P99)",
+                good="As `prompt_tokens` and `answer_tokens` of the model's declared load.",
+                do="Longer: who sends them is in the request log; enter what you see in the site's file.",
+                unit=COUNT,
+                queries=tuple(
+                    Query(
+                        expression=queries.quantile(0.99, histogram, OF_MODEL, by=("model",), window=WINDOW),
+                        legend=f"{{{{model}}}} {sort}",
+                    )
+                    for sort, histogram in (
+                        ("prompt", "vllm:request_prompt_tokens"),
+                        ("answer, at most", "vllm:request_params_max_tokens"),
+                    )
+                ),
+            ),
+        ),
+    ),
+    PanelGroup(
+        title="Failure mode 2: the cache overflows in a spike",
+        mode="001.27",
+        runbook="model-overloaded",
+        panels=_CACHE.panels[1:],
+    ),
+    PanelGroup(
+        title="Failure mode 3: prefill starves decode, or the reverse",
+        mode="001.28",
+        runbook="slow-model",
+        panels=(
+            Panel(
+                title="Between two tokens: the middle gap, and the longest of 100",
+                good="P99 below the time of one full step, which `sitectl proof` has.",
+                do="P99 alone rises: chunks of long prompts hold up decode. Less `overrides.max_num_batched_tokens`.",
+                unit=SECONDS,
+                queries=_middle_and_slowest("vllm:inter_token_latency_seconds"),
+            ),
+            Panel(
+                title="Requests in queue, prefill and decode, at once",
+                good="Most of them in decode.",
+                do="Many in prefill: prompts are long, or not cached. Many in the queue beside few in prefill: decode "
+                "holds all places, so add replicas.",
+                unit=COUNT,
+                queries=tuple(
+                    Query(
+                        expression=queries.rate(
+                            f"vllm:request_{phase}_time_seconds_sum", OF_MODEL, by=("model",), window=WINDOW
+                        ),
+                        legend=f"{{{{model}}}} {phase}",
+                    )
+                    for phase in _PHASES
+                ),
+                shape=Shape.STACKED,
+            ),
+            Panel(
+                title="Tokens of a step (P50, P99)",
+                good="P50 near the requests that decode; P99 at most `max_num_batched_tokens`.",
+                do="P50 at the bound: each step has a chunk of a prompt in it, and decode runs at its pace.",
+                unit=COUNT,
+                queries=_middle_and_slowest("vllm:iteration_tokens_total"),
+                not_in_lab="the simulator has no steps",
+            ),
+        ),
+    ),
+    PanelGroup(
+        title="Failure mode 4: the queue runs away",
+        mode="001.29",
+        runbook="model-overloaded",
+        panels=(
+            Panel(
+                title="Requests that wait per replica, by model",
+                good="Below its dashed line, from which on pickers refuse tiers below 0.",
+                do="Above it for minutes: the load is higher than declared, or replicas are missing.",
+                unit=COUNT,
+                queries=(
+                    Query(
+                        expression=f"{queries.total('vllm:num_requests_waiting', OF_MODEL, by=('model',))} "
+                        f"/ count by (model) (vllm:num_requests_waiting{{{OF_MODEL}}})",
+                        legend="{{model}}",
+                    ),
+                    Query(expression=f"{queries.QUEUE_LIMIT}{{{MODEL}}}", legend="{{model}} limit", is_target=True),
+                ),
+            ),
+            Panel(
+                title="Requests that are refused (per second), by who refuses",
+                good="0.",
+                do="The picker refuses tiers below 0, which is meant. The gateway: the model is full. The engine: more "
+                "Envoy pods than one pass on too much; some of its refusals are HTTP 200.",
+                unit=REQUESTS_PER_S,
+                queries=(
+                    *(
+                        Query(
+                            expression=queries.or_zero(
+                                queries.rate_by_model(f"envoy_cluster_upstream_rq_{kind}_overflow", window=WINDOW),
+                                queries.PROXIES,
+                            ),
+                            legend=f"gateway {{{{model}}}} ({kind})",
+                        )
+                        for kind in ("pending", "active")
+                    ),
+                    Query(
+                        expression=queries.or_zero(
+                            queries.rate(
+                                "inference_objective_request_error_total",
+                                f'{OF_PICKER}, error_code="ResourceExhausted"',
+                                by=("model",),
+                                window=WINDOW,
+                            ),
+                            queries.PICKERS,
+                        ),
+                        legend="picker {{model}}",
+                    ),
+                    Query(
+                        expression=queries.or_zero(
+                            queries.rate("vllm:admission_rejections_total", OF_MODEL, by=("model",), window=WINDOW),
+                            queries.ENGINES,
+                        ),
+                        legend="engine {{model}}",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    PanelGroup(
+        title="Failure mode 5: cold start",
+        mode="001.30",
+        runbook="replica-not-ready",
+        panels=(
+            Panel(
+                title="Model servers that are not ready, by Pod",
+                good="0, but for the start of `sitectl proof`, one replica at a time.",
+                do="Waiting for a node, for weights, or loading: its Pod's events name which.",
+                unit=COUNT,
+                queries=lines(queries.total("kube_pod_status_ready", _SERVERS, by=("pod",)), "{{pod}}"),
+            ),
+            Panel(
+                title="Share of prompt tokens that a replica finds in its cache",
+                good="Alike for all replicas of a model.",
+                do="One is lower: it was started just now. It gets better with each conversation that it keeps.",
+                unit=SHARE,
+                queries=lines(queries.cache_hit_share(OF_MODEL, by=("model", "pod"), window=WINDOW), "{{pod}}"),
+            ),
+        ),
+    ),
+)
