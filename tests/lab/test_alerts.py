@@ -13,7 +13,7 @@ from lab.paths import Lab
 from tests import alert_cases, promtool
 from tests.alert_cases import Case
 
-pytestmark = pytest.mark.row("002.09", "003.19", "004.19")
+pytestmark = pytest.mark.row("002.09", "002.18", "003.19", "004.19")
 
 RULES, CASES = "rules.yaml", "cases.yaml"
 

@@ -18,7 +18,7 @@ from tests.lab.site.measured import PORT, Prometheus
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 
-pytestmark = pytest.mark.row("001.38", "002.09")
+pytestmark = pytest.mark.row("001.21", "001.23", "001.38", "002.09", "003.15", "003.16", "003.17")
 
 # Who calls what; of two tiers.
 CLIENTS = {"acme.laptop": "glm-5-1", "globex.batch": "qwen3-32b"}
