@@ -114,6 +114,7 @@ def _storage_class(
         "allowVolumeExpansion": True,
         "reclaimPolicy": "Retain" if retained else "Delete",
         "volumeBindingMode": "WaitForFirstConsumer" if local else "Immediate",
+        # No nfsOptions: Longhorn's own end a read that finds no server, so no node hangs (docs/how-to/storage.md).
         # Longhorn reads text alone. 2,880 minutes: a copy of a node that was away for a weekend is used again.
         "parameters": {
             **parameters,

@@ -99,6 +99,14 @@ def test_each_purpose_has_a_class() -> None:
     assert all(isinstance(value, str) for body in classes.values() for value in body["parameters"].values())
 
 
+@pytest.mark.parametrize("engine", ["v1", "v2"])
+def test_shared_volumes_are_mounted_by_longhorns_own_options(engine: DataEngine) -> None:
+    """One option of ours would replace all of its own, and `hard` would hang a node whose server is gone."""
+    for body in storage_classes("longhorn", LonghornSpec(), engine):
+        assert "nfsOptions" not in body["parameters"]
+        assert "mountOptions" not in body
+
+
 def test_no_class_asks_engine_v2_for_what_it_cannot_do() -> None:
     for body in storage_classes("longhorn", LonghornSpec(), "v2"):
         assert body["parameters"]["dataLocality"] != "strict-local"

@@ -128,6 +128,21 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     assert printed[-2].splitlines()[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
 
 
+def test_the_figures_of_the_page_are_the_reference_sites() -> None:
+    page = DOCS / "how-to" / "storage.md"
+    plan = plan_file(ROOT / "Pulumi.prod.yaml")
+    (storage,) = (content for _, content in documented.fences(page) if content.startswith("storage: "))
+    assert storage.rstrip("\n") == plan.texts[-1]
+    rows = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) GB \|", page.read_text(), re.MULTILINE))
+    weights = {name: model.stable.server.weight_bytes for name, model in plan.models.items()}
+    assert rows == {name: f"{size / 1e9:.3g}" for name, size in weights.items()}
+    rate = plan.site.storage.read_bytes_per_s
+    assert f"at {rate / 1e9:g} GB/s for all" in page.read_text()
+    for readers, count in ((1, "504 s"), (2, "1,008 s")):
+        assert f"{readers * weights['glm-5-1'] / rate:,.0f} s" == count
+        assert f" {count}" in page.read_text()
+
+
 def test_the_recordings_are_as_many_as_the_page_says() -> None:
     recorded = len(list((ROOT / "tests" / "fixtures" / "previews").glob("*.json")))
     assert f"Expected verdicts of {recorded} changes" in (DOCS / "sitectl.md").read_text()
