@@ -28,6 +28,8 @@ from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import chat
+from tests.lab.site.test_full_engine import MODEL as SMALL_MODEL
+from tests.lab.site.test_full_engine import too_many_prompts
 
 pytestmark = pytest.mark.row("002.07", "003.20", "004.13")
 
@@ -93,7 +95,7 @@ def streamed(site: Site, mark: str, prompt: str, query: str) -> tuple[dict[str, 
 
 def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cluster: Cluster, tmp_path: Path) -> None:
     prompt, key_in_url = (f"{word}{secrets.token_hex(6)}" for word in ("prompt", "sk-url"))
-    fine, refused, forced = (f"{word}{secrets.token_hex(6)}" for word in ("fine", "refused", "forced"))
+    fine, refused, full, forced = (f"{word}{secrets.token_hex(6)}" for word in ("fine", "refused", "full", "forced"))
     with collecting(str(site.lab.network.uplink[1])) as (address, collector), edited_stack(site.lab, tmp_path) as stack:
 
         def traced(document: Document, percent: float = 100) -> None:
@@ -123,11 +125,15 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
         usage, answered = streamed(site, fine, prompt, f"?key={key_in_url}")
         with site.http(key="sk-wrong") as client:
             client.post("/chat/completions", json=chat(MODEL), headers={"user-agent": refused})
-        until(lambda: collector.span(fine) and collector.span(refused), what="both spans")
+        with cluster.pace(SMALL_MODEL, prefill_overhead="5s"), site.http() as client:
+            body = {"model": SMALL_MODEL, "prompt": too_many_prompts(), "max_tokens": 1, "stream": True}
+            client.post("/completions", json=body, headers={"user-agent": full}).raise_for_status()
+        until(lambda: all(map(collector.span, (fine, refused, full))), what="the spans")
         span = collector.span(fine)
         assert span is not None
         shown = attributes(span)
-        assert set(TAGS) <= set(shown)
+        assert set(TAGS) - {"inference.stream_error"} <= set(shown)
+        assert shown.get("inference.stream_error", "-") == "-"
         assert shown["gen_ai.request.model"] == MODEL
         assert shown["inference.client"] == site.front.client
         assert shown["inference.prompt_id"] == PROMPT_ID
@@ -145,6 +151,9 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
         until(lambda: all(part in asked() for part in parts), what="spans of AI gateway, picker and replica")
         assert shown["http.url"] == "/v1/chat/completions"
         assert shown["inference.replica"].partition(":")[0] in {replica.ip for replica in cluster.replicas(MODEL)}
+        engines = collector.span(full)
+        assert engines is not None
+        assert attributes(engines)["inference.stream_error"] == "503"
         other = collector.span(refused)
         assert other is not None
         assert attributes(other)["http.status_code"] == "401"
