@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -34,10 +35,11 @@ class Answer:
 class Connection:
     """One kept-alive connection, one request at a time."""
 
-    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, base_url: str, headers: Mapping[str, str], *, trust: ssl.SSLContext | bool = True) -> None:
         parts = urlsplit(base_url)
         self._host = parts.hostname or ""
-        self._port = parts.port or 80
+        self._tls = trust if parts.scheme == "https" else None
+        self._port = parts.port or (80 if self._tls is None else 443)
         self._path = f"{parts.path.rstrip('/')}/chat/completions"
         self._headers = {"Host": parts.netloc, "Content-Type": "application/json", **headers}
         self._reader: asyncio.StreamReader | None = None
@@ -67,7 +69,9 @@ class Connection:
         head = {**self._headers, **headers, "Content-Length": str(len(payload))}
         lines = [f"POST {self._path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
         if self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=_LINE_BYTES)
+            self._reader, self._writer = await asyncio.open_connection(
+                self._host, self._port, ssl=self._tls, limit=_LINE_BYTES
+            )
         started = time.perf_counter()
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + payload)
         try:

@@ -6,8 +6,9 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import click
 
@@ -73,28 +74,28 @@ def run(lab: Lab, *, latency_rounds: int) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
     with models.served(lab, {MODEL: models.simulator(replicas=1)}) as bench:
         models.set_arguments(bench, MODEL, _INSTANT)
-        ways: dict[str, tuple[str, Mapping[str, str]]] = {
-            "direct": (f"{bench.replicas(MODEL)[0]}/v1", {}),
-            "gateway": (bench.front.endpoint, bench.headers),
+        ways: dict[str, Callable[[], Connection]] = {
+            "direct": partial(Connection, f"{bench.replicas(MODEL)[0]}/v1", {}),
+            "gateway": bench.connection,
         }
         idle = _idle(lab)
         arms = {(way, width): Arm() for width in CONCURRENCIES for way in ways}
         for width in CONCURRENCIES:
-            for url, headers in ways.values():
-                asyncio.run(_load(url, headers, width, 2 * width))
+            for connection in ways.values():
+                asyncio.run(_load(connection, width, 2 * width))
             for number in range(1, latency_rounds + 1):
                 # Whatever else the machine does, it does to both ways.
-                for way, (url, headers) in sorted(ways.items(), reverse=number % 2 == 0):
-                    _measure(lab, arms[way, width], idle, url, headers, width)
+                for way, connection in sorted(ways.items(), reverse=number % 2 == 0):
+                    _measure(lab, arms[way, width], idle, connection, width)
             _say(f"concurrency {width}: {_row(width, arms['direct', width], arms['gateway', width], 'first')}")
     return _result(arms, latency_rounds, idle)
 
 
-def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], url: str, headers: Mapping[str, str], width: int) -> None:
+def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], connection: Callable[[], Connection], width: int) -> None:
     count = max(_LEAST_REQUESTS, 8 * width)
     meter = _Meter(lab)
     started = time.perf_counter()
-    answers = asyncio.run(_load(url, headers, width, count))
+    answers = asyncio.run(_load(connection, width, count))
     wall_s = time.perf_counter() - started
     for name, seconds in meter.cpu_s().items():
         arm.cpu_s[name] = arm.cpu_s.get(name, 0.0) + seconds - wall_s * idle.get(name, 0.0)
@@ -129,7 +130,7 @@ def _idle(lab: Lab) -> dict[str, float]:
     return {name: seconds / _IDLE_S for name, seconds in meter.cpu_s().items()}
 
 
-async def _load(url: str, headers: Mapping[str, str], width: int, count: int) -> list[Answer]:
+async def _load(new: Callable[[], Connection], width: int, count: int) -> list[Answer]:
     """`count` requests by `width` clients, each with one connection and one request at a time."""
     answers: list[Answer] = []
     left = iter(range(count))
@@ -141,7 +142,7 @@ async def _load(url: str, headers: Mapping[str, str], width: int, count: int) ->
     }
 
     async def one_client() -> None:
-        async with Connection(url, headers) as connection:
+        async with new() as connection:
             for _ in left:
                 answers.append(await connection.stream(body))
 

@@ -15,6 +15,7 @@ import httpx
 import yaml
 from kubernetes import client
 
+from benchmarks.client import Connection
 from lab import deploy, session
 from lab.cluster import api
 from lab.cluster.parts import metadata_of, present, spec_of, status_of
@@ -40,6 +41,10 @@ class Bench:
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.front.keys[self.front.client]}"}
+
+    def connection(self) -> Connection:
+        """One to the gateway, with a key that may call every model."""
+        return Connection(self.front.endpoint, self.headers, trust=self.front.trust)
 
     def replicas(self, model: str) -> list[str]:
         """Base addresses of the model's ready replicas, sorted."""

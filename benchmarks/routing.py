@@ -19,7 +19,7 @@ from kubernetes import client
 
 from benchmarks import models
 from benchmarks.arithmetic import median, percentile, spread
-from benchmarks.client import Answer, Connection
+from benchmarks.client import Answer
 from benchmarks.models import Bench
 from benchmarks.report import Cell, Result, Row, Table
 from components.specs.inference_pool import picker_name
@@ -151,7 +151,7 @@ async def _converse(
     messages = [{"role": "system", "content": _words(f"{number} system {application}", work.system_words)}]
     pauses = random.Random(f"{number} pauses {who}")  # noqa: S311 - a workload, not a secret
     answers = []
-    async with Connection(bench.front.endpoint, bench.headers) as connection:
+    async with bench.connection() as connection:
         for turn in range(work.turns):
             await asyncio.sleep(pauses.uniform(0, 2 * work.pause_s))
             messages.append({"role": "user", "content": _words(f"{number} {who} {turn}", work.question_words)})
@@ -189,7 +189,7 @@ async def _first_answer(bench: Bench, model: str) -> None:
     header = {_PICK_HEADER: bench.replicas(model)[0].removeprefix("http://")}
     for attempt in range(20):
         try:
-            async with Connection(bench.front.endpoint, bench.headers) as connection:
+            async with bench.connection() as connection:
                 await connection.stream({"model": model, "messages": [{"role": "user", "content": "?"}]}, header)
             return
         except LabError:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import ssl
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,6 +37,13 @@ class StackOutputs:
     endpoint: str
     models: tuple[str, ...]
     keys: dict[str, str]
+    ca: Path | None = None
+    """CA that the endpoint's certificate must be of; None where the endpoint is plain HTTP."""
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext | bool:
+        """How a client of the endpoint checks its certificate: this CA is trusted, and no other."""
+        return ssl.create_default_context(cafile=str(self.ca)) if self.ca else True
 
     @property
     def client(self) -> str:
@@ -63,7 +73,12 @@ def deploy(lab: Lab) -> None:
 def front(lab: Lab) -> StackOutputs:
     """The stack's outputs, keys in plain text. Raises LabError when `up` has not run for the stack."""
     shown = session.run_pulumi(lab, "stack", "output", "--json", "--show-secrets", "--stack", session.STACK)
-    return parse_outputs(json.loads(shown.stdout))
+    outputs = parse_outputs(json.loads(shown.stdout))
+    if not outputs.endpoint.startswith("https:"):
+        return outputs
+    if not lab.gateway_ca.exists():
+        raise LabError(f"there is no {lab.gateway_ca}, which {outputs.endpoint} is checked by", fix="python -m lab up")
+    return replace(outputs, ca=lab.gateway_ca)
 
 
 def parse_outputs(outputs: dict[str, Any]) -> StackOutputs:
@@ -101,10 +116,11 @@ def ask(
     key = platform.keys[platform.client]
     say = sys.stdout.write
     say(f"\nendpoint  {platform.endpoint}\nmodels    {', '.join(platform.models)}\n")
-    say(f"key       {key}  (client {platform.client})\n\n{curl_line(url, key, body)}\n\n{chosen}> ")
+    say(f"key       {key}  (client {platform.client})\n\n{curl_line(url, key, body, platform.ca)}\n\n{chosen}> ")
     answer = ""
     # Straight to the lab: a proxy that the machine uses for the internet cannot know its addresses.
-    with httpx.Client(transport=transport, trust_env=False, timeout=httpx.Timeout(60, connect=5)) as client:
+    patience, trust = httpx.Timeout(60, connect=5), platform.trust
+    with httpx.Client(transport=transport, verify=trust, trust_env=False, timeout=patience) as client:
         for token in _tokens(client, url, key, body, deadline=time.monotonic() + patience_s, pause_s=pause_s):
             answer += token
             say(token)
@@ -115,10 +131,11 @@ def ask(
     return answer
 
 
-def curl_line(url: str, key: str, body: dict[str, Any]) -> str:
+def curl_line(url: str, key: str, body: dict[str, Any], ca: Path | None = None) -> str:
     """The same request for a shell."""
+    trust = f"--cacert {shlex.quote(str(ca))} " if ca else ""
     headers = (f"Authorization: Bearer {key}", "Content-Type: application/json")
-    lines = [f"curl -N {shlex.quote(url)}", *(f"  -H {shlex.quote(header)}" for header in headers)]
+    lines = [f"curl -N {trust}{shlex.quote(url)}", *(f"  -H {shlex.quote(header)}" for header in headers)]
     return " \\\n".join([*lines, f"  -d {shlex.quote(json.dumps(body))}"])
 
 
@@ -136,6 +153,7 @@ def _tokens(
                 if response.status_code not in _NOT_YET:
                     raise LabError(f"the gateway refused the request with {refusal}", fix=f"{_BY_HAND}; lab logs")
         except httpx.ConnectError as error:
+            # Also of a certificate that is not trusted: the gateway may not have its own yet.
             refusal = f"no connection ({error})"
         except httpx.TransportError as error:
             raise LabError(f"the stream broke: {error or type(error).__name__}", fix="python -m lab logs") from error

@@ -163,6 +163,15 @@ class Lab:
         return self.home / "kubeconfig"
 
     @property
+    def gateway_ca(self) -> Path:
+        """Certificate, in PEM, of the CA that the gateway's own certificate is of."""
+        return self.home / "gateway-ca.crt"
+
+    @property
+    def gateway_ca_key(self) -> Path:
+        return self.home / "gateway-ca.key"
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 

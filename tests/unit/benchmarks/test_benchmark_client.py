@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from benchmarks.client import Answer, Connection
 from lab.errors import LabError
+from tests.certificates import authority
 
 _PAUSE_S = 0.05
 
@@ -19,7 +22,12 @@ def _event(text: str = "", usage: Mapping[str, object] | None = None) -> bytes:
     return b"data: " + json.dumps({"choices": choices, "usage": usage}, separators=(",", ":")).encode() + b"\n\n"
 
 
-async def _serve(answers: list[list[bytes]], status: int = 200) -> tuple[list[Answer], list[bytes]]:
+async def _serve(
+    answers: list[list[bytes]],
+    status: int = 200,
+    tls: ssl.SSLContext | None = None,
+    trust: ssl.SSLContext | bool = True,
+) -> tuple[list[Answer], list[bytes]]:
     """Ask once for each answer over one connection; what came back, and the requests' heads."""
     heads: list[bytes] = []
 
@@ -37,10 +45,11 @@ async def _serve(answers: list[list[bytes]], status: int = 200) -> tuple[list[An
             writer.write(b"0\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with Connection(f"http://127.0.0.1:{port}/v1", {"X-Who": "me"}) as connection:
+        address = f"{'https' if tls else 'http'}://127.0.0.1:{port}/v1"
+        async with Connection(address, {"X-Who": "me"}, trust=trust) as connection:
             return [await connection.stream({"model": "m"}) for _ in answers], heads
     finally:
         server.close()
@@ -70,3 +79,15 @@ def test_first_token_is_not_the_role_and_not_the_end() -> None:
 def test_refusal_names_status_and_text() -> None:
     with pytest.raises(LabError, match="503: no replica"):
         asyncio.run(_serve([[b"no replica"]], status=503))
+
+
+def test_https_is_trusted_by_the_given_ca_alone(tmp_path: Path) -> None:
+    issuer = authority()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*issuer.identity(tmp_path, "127.0.0.1"))
+    trusting = ssl.create_default_context(cadata=issuer.pem)
+    stream = [_event("Hi"), _event(usage={"prompt_tokens": 1})]
+    (answer,) = asyncio.run(_serve([stream], tls=tls, trust=trusting))[0]
+    assert answer.text == "Hi"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asyncio.run(_serve([stream], tls=tls))

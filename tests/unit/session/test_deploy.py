@@ -1,11 +1,21 @@
 import json
-from collections.abc import Callable
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
 
-from lab import deploy
+from lab import deploy, session
 from lab.errors import LabError
+from lab.paths import Lab
+from tests.certificates import Authority, authority
 
 FRONT = deploy.StackOutputs(
     endpoint="http://198.18.48.1/v1", models=("one", "two"), keys={"acme/laptop": "sk-1", "acme/phone": "sk-2"}
@@ -106,3 +116,94 @@ def test_an_unknown_model_names_the_known_ones() -> None:
 def test_outputs_that_are_missing_are_named() -> None:
     with pytest.raises(LabError, match="no output models, keys"):
         deploy.parse_outputs({"endpoint": "http://a/v1", "keys": {}})
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(stream("secured"))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+class _Certified(HTTPServer):
+    """Shows each connection the next certificate."""
+
+    def __init__(self, certificates: Iterator[ssl.SSLContext]) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self._certificates = certificates
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        raw, address = self.socket.accept()
+        return next(self._certificates).wrap_socket(raw, server_side=True), address
+
+
+@contextmanager
+def certified(folder: Path, *issuers: Authority) -> Iterator[str]:
+    """Base address of a gateway whose certificates are of these authorities in turn."""
+    shown = []
+    for number, issuer in enumerate(issuers):
+        own = folder / str(number)
+        own.mkdir()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*issuer.identity(own, "127.0.0.1"))
+        shown.append(context)
+    server = _Certified(iter(shown))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def of_ca(folder: Path, endpoint: str, issuer: Authority) -> deploy.StackOutputs:
+    ca = folder / "ca.crt"
+    ca.write_text(issuer.pem)
+    return replace(FRONT, endpoint=endpoint, ca=ca)
+
+
+def test_an_answer_counts_once_the_gateway_has_a_certificate_of_the_labs_ca(tmp_path: Path) -> None:
+    """Until then it may show another one, which is waited out and never trusted."""
+    own = authority("lab")
+    with certified(tmp_path, authority("other"), own) as endpoint:
+        assert deploy.ask(of_ca(tmp_path, endpoint, own), pause_s=0.0) == "secured"
+
+
+def test_a_gateway_of_another_ca_gets_no_key(tmp_path: Path) -> None:
+    with certified(tmp_path, authority("other")) as endpoint:
+        platform = of_ca(tmp_path, endpoint, authority("lab"))
+        with pytest.raises(LabError, match="CERTIFICATE_VERIFY_FAILED"):
+            deploy.ask(platform, patience_s=0.0)
+
+
+def test_the_curl_line_trusts_the_labs_ca(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transport, _ = gateway(httpx.Response(200, content=stream("x")))
+    platform = of_ca(tmp_path, "https://198.18.48.1/v1", authority("lab"))
+    deploy.ask(platform, transport=transport)
+    assert f"curl -N --cacert {platform.ca} https://198.18.48.1/v1/chat/completions" in capsys.readouterr().out
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    made = Lab(home=tmp_path / "home", cache=tmp_path / "cache")
+    made.make_folders()
+    return made
+
+
+def outputs(endpoint: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    given = json.dumps({"endpoint": endpoint, "models": ["one"], "keys": {"acme.laptop": "sk-1"}})
+    return lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=given)
+
+
+def test_https_is_checked_by_the_labs_ca(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "run_pulumi", outputs("http://a/v1"))
+    assert deploy.front(lab).ca is None
+    monkeypatch.setattr(session, "run_pulumi", outputs("https://a/v1"))
+    with pytest.raises(LabError, match=r"gateway-ca\.crt, which https://a/v1 is checked by"):
+        deploy.front(lab)
+    lab.gateway_ca.touch()
+    assert deploy.front(lab).ca == lab.gateway_ca
