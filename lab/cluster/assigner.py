@@ -1,6 +1,6 @@
-"""`python -m lab.cluster.assigner`: a small version of a site's load balancer, storage and CNI.
+"""`python -m lab.cluster.assigner`: a small version of a site's load balancer, storage and CNI, and of its operator.
 
-Addresses of Services, volumes of claims, and who may reach whom by NetworkPolicies.
+Addresses of Services, volumes of claims, who may reach whom by NetworkPolicies, and the CA of the gateway.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from lab import kubeconfigs
-from lab.cluster import credentials
+from lab.cluster import credentials, gateway_ca
 from lab.cluster.addresses import AddressController
 from lab.cluster.api import Manifest
+from lab.cluster.gateway_ca import GatewayCaController
 from lab.cluster.policies import NetworkPolicyController
 from lab.cluster.volumes import VolumeController
 from lab.cluster.watching import Listing, changes
@@ -49,6 +50,12 @@ def role() -> Manifest:
             {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
             {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get"]},
+            {
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "resourceNames": [gateway_ca.NAME],
+                "verbs": ["list", "watch", "create", "patch"],
+            },
         ],
     }
 
@@ -113,6 +120,8 @@ def main() -> int:
         ],
         stopping,
     )
+    authority = GatewayCaController(connection, lab)
+    keep(authority.reconcile, authority.listings, stopping)
     stopping.wait()
     return 0
 

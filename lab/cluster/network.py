@@ -52,6 +52,7 @@ def environment(lab: Lab) -> dict[str, str]:
         "LAB_HOME": str(lab.home),
         "LAB_CACHE": str(lab.cache),
         "LAB_INDEX": str(lab.index),
+        "LAB_SITE_FILE": str(lab.site_file),
         "PYTHONPATH": str(CHECKOUT),
         "PYTHONUNBUFFERED": "1",
         "PATH": f"{lab.bin}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}",

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from kubernetes import client
 
-from lab.cluster import api, controlplane, dns, network, processes
+from lab.cluster import api, controlplane, dns, gateway_ca, network, processes
 from lab.cluster.parts import status_of
 from lab.errors import LabError
 from lab.machines import lab_rack
@@ -78,6 +78,7 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES, bundle: Path
         network.require_own(lab)
         controlplane.require_tools(lab)
         lab.make_folders()
+        gateway_ca.ensure(lab)
         if bundle is not None:
             take_from(lab, bundle)
         progress = Progress("up", total=3)

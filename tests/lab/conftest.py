@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from lab.paths import CHECKOUT, SITE_FILE, Lab
+from lab.paths import CHECKOUT, Lab
 from lab.site import down
 from tests.lab.groups import group_of, rank_of
+from tests.lab.plain_site import plain_text
 
 _INDEXES = 8
 
@@ -37,15 +37,9 @@ def pytest_configure() -> None:
     for name in (tools.bin.name, tools.bundle.name):
         (home / name).symlink_to(tools.home / name)
     os.environ["LAB_HOME"] = str(home)
-    os.environ["LAB_SITE_FILE"] = str(_unmeasured(home.with_suffix(".yaml")))
-
-
-def _unmeasured(file: Path) -> Path:
-    """The lab's site without monitoring, of which most tests know nothing and which takes a part of each bring-up."""
-    document = yaml.safe_load(SITE_FILE.read_text())
-    del document["config"]["inference-platform:site"]["monitoring"]
-    file.write_text(yaml.safe_dump(document, sort_keys=False))
-    return file
+    plain = home.with_suffix(".yaml")
+    plain.write_text(plain_text())
+    os.environ["LAB_SITE_FILE"] = str(plain)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

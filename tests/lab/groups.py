@@ -2,7 +2,7 @@
 
 Tests of the running platform are cut in five, each with a platform of its own: what only sends requests, what changes
 the site and puts it back, what a platform does not survive, whose platform an earlier program has made, what
-measures it, and whose engines are real. Of all others each module is a group.
+needs the checked-in site with all its parts, and whose engines are real. Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ SITE_GROUPS = {
         "test_http2_frames",
         "test_kept_secrets",
         "test_request_sizes",
-        "test_documented_commands",
         "test_reference_site",
         "test_sitectl_on_the_engine",
         "test_pulumi_mistakes",
@@ -56,10 +55,17 @@ SITE_GROUPS = {
         "test_slow_clients",
         "test_long_streams",
     ),
-    "site-measured": ("test_dashboards", "test_alerts_in_force", "test_live_monitoring", "test_monitoring"),
+    "site-measured": (
+        "test_lab_certificate",
+        "test_documented_commands",
+        "test_dashboards",
+        "test_alerts_in_force",
+        "test_live_monitoring",
+        "test_monitoring",
+    ),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
 }
-# Groups whose site is the checked-in one with all its parts; the others' measures nothing, and is up sooner.
+# Groups whose site is the checked-in one with all its parts; the others' is plain (plain_site.py), and up sooner.
 MEASURED = ("site-measured",)
 # Groups whose replicas are real engines, of one model.
 REAL_ENGINES = ("site-vllm",)

@@ -69,7 +69,7 @@ MAY_IMPORT = {
     | {"components.models", "components.monitoring", "components.tenants"},
     "bundle": {"floor", "components.addons", "services", "stacks.facts", "talos", "talos.documents", "talos.factory"},
     # The emulated site knows the platform by its stack file and outputs alone; only emulated machines speak its wire.
-    # Of `floor` it takes the form of command lines.
+    # Of `floor` it takes the form of command lines, and the names of namespaces.
     "lab": set(),
     "lab.bootstrap": set(),
     "lab.errors": set(),
@@ -81,7 +81,7 @@ MAY_IMPORT = {
     "lab.watching": set(),
     "lab.plugins": {"lab.kubeconfigs", "lab.watching"},
     "lab.install": {"floor", "lab.errors", "lab.paths", "lab.progress", "bundle", "stacks.facts"},
-    "lab.cluster": {"lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
+    "lab.cluster": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.watching"},
     "lab.runner": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"}
     | {"lab.vllm_cpu"},
     # Images of what the runner runs, so that it has them to pull.

@@ -34,6 +34,7 @@ class Site:
         return httpx.Client(
             base_url=self.front.endpoint,
             headers=self._headers(key),
+            verify=self.front.trust,
             trust_env=False,
             http1=not http2,
             http2=http2,
@@ -45,6 +46,7 @@ class Site:
         return httpx.AsyncClient(
             base_url=self.front.endpoint,
             headers=self._headers(key),
+            verify=self.front.trust,
             trust_env=False,
             http1=not http2,
             http2=http2,

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.row("C.01", "004.11")
 
 MODEL = "qwen3-32b"
 NAME = "llm.lab.example"
-CA, SECRET = "lab-ca", "inference-tls"
+# Not the Secret that the lab fills by itself.
+CA, SECRET = "site-ca", "inference-tls"
 CERTIFICATES = ("cert-manager.io", "v1", GATEWAY_NAMESPACE, "certificates")
 
 

@@ -16,6 +16,7 @@ from sitectl import checkout
 from sitectl.changes import of_preview
 from sitectl.mocked_program import KEY
 from tests.fixtures.previews.scenarios import SCENARIOS
+from tests.lab.plain_site import make_plain
 from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
@@ -33,9 +34,9 @@ def declared(folder: Path, name: str) -> dict[str, Resource]:
     scenario = SCENARIOS[name]
     scenario.edit_program(project)
     document: dict[str, Any] = copy.deepcopy(LAB)
-    # The recordings are of a lab whose simulators had no weights, and that nothing measured.
+    # The recordings are of a plain lab whose simulators had no weights.
     document["config"][KEY]["storage"]["weights"]["simulated"] = "nothing"
-    del document["config"][KEY]["monitoring"]
+    make_plain(document)
     scenario.site(document["config"][KEY])
     file = project / "Pulumi.lab.yaml"
     file.write_text(yaml.safe_dump(document))

@@ -71,6 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         document["config"][KEY]["name"] = site
         # An existing cluster, whose nodes take what its file asks for.
         document["config"][KEY]["cluster"] = {"kubeconfig": f"kubeconfig.{site}", "gpu_stack": "external"}
+        document["config"][KEY]["certificates"] = {}
         for key, value in {**OWN, **issuer}.items():
             *above, last = key.split(".")
             section = document["config"][KEY]

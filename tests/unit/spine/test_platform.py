@@ -136,7 +136,7 @@ def test_lab_declares_one_of_everything_a_model(lab_site: SiteConfig, tmp_path: 
         per_model = 2 if kind.endswith("Deployment") else 1
         assert kinds.count(kind) == per_model * len(lab_site.models), kind
     assert kinds.count("kubernetes:gateway.networking.k8s.io/v1:Gateway") == 1
-    assert seen["endpoint"] == "http://192.0.2.7/v1"
+    assert seen["endpoint"] == "https://192.0.2.7/v1"
     assert seen["keys"] == dict.fromkeys(("acme.laptop", "globex.batch", "globex.laptop"), "sk-canary")
     assert seen["keys_secret"]
 
@@ -287,7 +287,9 @@ def test_a_site_that_measures_nothing_is_as_before(lab_site: SiteConfig, tmp_pat
     measured, _ = declare(lab_site, tmp_path / "measured")
     bare, _ = declare(lab_site.model_copy(update={"monitoring": MonitoringSpec()}), tmp_path / "bare")
     added = {name for name in measured.resources if name not in bare.resources}
-    assert {name.partition("-")[0] for name in added if not name.startswith("inference-monitoring")} == {"monitoring"}
+    assert {name for name in added if not name.startswith(("inference-monitoring", "monitoring"))} == {
+        "certificates-network-policy-controller"
+    }
     touched = {name for name, args in bare.resources.items() if args.inputs != measured.resources[name].inputs} - {
         "cluster",
         "machines-nodes",

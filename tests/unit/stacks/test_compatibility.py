@@ -242,8 +242,6 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "network_operator",
         "rdma_device_plugin",
         "longhorn",
-        "cert_manager",
-        "cert_manager_crds",
     }
     gateway = prod.gateway.model_copy(update={"controllers": "external"})
     others = conflicts.facts(versions.load(), prod.model_copy(update={"gateway": gateway}))

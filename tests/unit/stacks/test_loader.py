@@ -115,7 +115,7 @@ def test_missing_section() -> None:
 
 def test_https_needs_a_certificate() -> None:
     with pytest.raises(SiteError, match=r"site\.yaml:gateway: port 8443 needs certificate_secret"):
-        plan_values(lab(gateway__port=8443), "site.yaml")
+        plan_values(lab(gateway={"port": 8443}, certificates={}), "site.yaml")
 
 
 def test_names_must_suit_kubernetes() -> None:

@@ -1,0 +1,32 @@
+"""The lab's site for tests that do not concern monitoring or certificates: a part of each bring-up is saved.
+
+`python -m tests.lab.plain_site` prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+
+from lab.paths import SITE_FILE
+
+
+def make_plain(document: dict[str, Any]) -> None:
+    """Take out of the checked-in stack file what measures and what certifies: plain HTTP, on any address."""
+    site = document["config"]["inference-platform:site"]
+    del site["monitoring"], site["certificates"]
+    del site["gateway"]["certificate_secret"], site["gateway"]["address"]
+    site["gateway"]["port"] = 80
+
+
+def plain_text() -> str:
+    """The stack file."""
+    document = yaml.safe_load(SITE_FILE.read_text())
+    make_plain(document)
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(plain_text())
