@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from components.addons import cert_manager
 from components.monitoring.prometheus import SELECTED
 from components.monitoring.scraping import own_targets, pod_monitor
 from lab import session
@@ -106,7 +107,7 @@ def test_alerts_have_a_receiver(prometheus: Prometheus) -> None:
 
 def test_what_is_known_of_objects_is_known_of_the_platforms_own(prometheus: Prometheus) -> None:
     seen = {sample["metric"]["namespace"] for sample in prometheus.first("kube_pod_info")}
-    assert seen == {MODELS, ENVOYS, "envoy-ai-gateway-system", MONITORING}
+    assert seen == {MODELS, ENVOYS, "envoy-ai-gateway-system", cert_manager.NAMESPACE, MONITORING}
     (gpus,) = {
         sample["value"][1] for sample in prometheus.first('kube_node_status_allocatable{resource="nvidia_com_gpu"}')
     }
@@ -125,6 +126,7 @@ def test_no_other_pod_reads_metrics(site: Site, cluster: Cluster, prometheus: Pr
         (cluster.pods(ENVOYS, "control-plane=envoy-gateway")[0], 19001),
         (cluster.pods(MONITORING, "app.kubernetes.io/name=kube-state-metrics")[0], 8080),
         (cluster.pods(MONITORING, "app.kubernetes.io/name=alertmanager")[0], 9093),
+        (cluster.pods(cert_manager.NAMESPACE, "app.kubernetes.io/component=controller")[0], cert_manager.METRICS_PORT),
     }
     with pod_of_others(site, cluster, "team-b", tmp_path) as stranger:
         for place, port in sorted(places, key=str):
