@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import httpx
 from kubernetes import client
 
+from lab import session
 from lab.cluster import api
 from lab.deploy import StackOutputs
 from lab.paths import Lab
@@ -53,6 +54,11 @@ class Site:
             timeout=httpx.Timeout(timeout_s, connect=30),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of commands that people run in this lab, also of the lab's own."""
+        return {**session.environment(self.lab), "LAB_SITE_FILE": str(self.lab.site_file)}
 
     def kubernetes(self) -> client.ApiClient:
         return api.connect(self.lab)

@@ -24,7 +24,7 @@ _BLOCKS = [(page, block) for page in PAGES for language, block in documented.fen
 def run(site: Site, *words: str) -> str:
     """What a command prints in the checkout, as with the lab's environment; fails with what it says."""
     done = subprocess.run(
-        words, cwd=CHECKOUT, env=session.environment(site.lab), capture_output=True, text=True, check=False, timeout=600
+        words, cwd=CHECKOUT, env=site.environment, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -36,7 +36,7 @@ def lab_program(site: Site, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "lab", *words],
         cwd=CHECKOUT,
-        env={**session.environment(site.lab), "LAB_SITE_FILE": str(site.lab.site_file)},
+        env=site.environment,
         capture_output=True,
         text=True,
         check=False,
