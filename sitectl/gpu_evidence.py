@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from floor import gpu_nodes
 from floor.taints import Taint
@@ -16,8 +16,11 @@ from stacks.facts.mig import profile_of
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.node_taints import gpu_node_taints
 from stacks.plan.site_plan import SitePlan
-from talos.api.client import MachineClient
 from talos.api.errors import MachineApiError
+
+if TYPE_CHECKING:
+    # It brings protobuf, which no other command needs.
+    from talos.api.client import MachineClient
 
 Object = Mapping[str, Any]
 PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"

@@ -128,7 +128,8 @@ STATES: tuple[State, ...] = (
         name="node-away",
         sign="the cluster has no such node, or it is not Ready",
         cause="the kubelet does not run, or has no network",
-        fix="`python -m talos health`; [Add, remove or replace a node](replace-node.md)",
+        fix="`python -m talos health --address ADDRESS --talosconfig talosconfig`; "
+        "[Add, remove or replace a node](replace-node.md)",
         find=gpu_signs.node_away,
     ),
     State(

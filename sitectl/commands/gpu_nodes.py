@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +18,10 @@ from sitectl.gpu_states import RUNBOOK, GpuFinding, classify
 from sitectl.site_cluster import SiteCluster
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.site_plan import SitePlan, plan_file
-from talos.api.client import MachineClient, connect
 from talos.api.talosconfig import TalosconfigError, parse_talosconfig
+
+if TYPE_CHECKING:
+    from talos.api.client import MachineClient
 
 MORE = f"""\
 A node with GPUs offers them at the end of a chain: image, kernel modules, fabric manager, labels, validations, device
@@ -27,7 +30,7 @@ the first link that is not there, by the machine's own API and by the objects of
 {RUNBOOK} has all states.
 
 \b
-  python -m sitectl gpu-nodes prod            each node, while `up` waits or after it gave up
+  python -m sitectl gpu-nodes prod            each node, while `up` waits too
   python -m sitectl gpu-nodes prod --json     the same as data
 
 It needs the stack's kubeconfig and kubectl, and the addresses of the machines in reach where the program installed
@@ -77,8 +80,14 @@ def _machines(context: CommandContext, site: str, plan: SitePlan) -> MachinesSee
         fix = "run `pulumi up`, which writes it into the stack"
         raise SitectlError(f"the stack of {site}: {error.problem.what}", fix=fix) from None
 
+    # With protobuf, which no other command needs.
+    api: Any = importlib.import_module("talos.api.client")
+
     def reach(node: PlannedNode) -> AbstractContextManager[MachineClient]:
-        return connect(node.spec.address, identity, node=node.name, attempts=2, call_timeout_s=_CALL_TIMEOUT_S)
+        reached: AbstractContextManager[MachineClient] = api.connect(
+            node.spec.address, identity, node=node.name, attempts=2, call_timeout_s=_CALL_TIMEOUT_S
+        )
+        return reached
 
     return ask(nodes, reach)
 

@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("self.block_bytes * (1 + sum(", "self.block_bytes * (0 + sum("),
         ("self.block_bytes * (1 + blocks)", "self.block_bytes * 1"),
         ("max(1.0, mixer.kv_heads / ranks)", "mixer.kv_heads / ranks"),
-        ("4 * state + 2 * channels", "2 * state + 2 * channels"),
+        ("mixer.state_bits / 8 * state", "mixer.state_bits / 16 * state"),
         ("batches = layout.pipeline + 1", "batches = layout.pipeline"),
         ("tables = math.ceil(count / size)", "tables = 1"),
     ),
@@ -293,7 +293,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "attention",
         ("test_proof_attention.py",),
         ("seen = 6 * self._state", "seen = 0.0"),
-        ("4 * self._state * (1 + width)", "2 * self._state * (1 + width)"),
+        ("self._state_bytes * (1 + width)", "self._state_bytes * width"),
         ("limit=mixer.window", "limit=math.inf"),
     ),
     *_of(

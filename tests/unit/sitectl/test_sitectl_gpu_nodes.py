@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.commands import gpu_nodes
 from sitectl.errors import Exit
 from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence
 from stacks.plan.site_plan import plan_file, plan_values
+from talos.api import client
 from talos.api.errors import UnreachableError
 from talos.api.results import ExtensionStatus, NodeVersion, Service
 from tests import gpu_nodes_seen as seen
@@ -93,7 +93,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise UnreachableError(node=node, call="connect", cause=f"dial {host}: connection refused")
         yield Answering("Waiting" if node == "hgx-3" else "Running")
 
-    monkeypatch.setattr(gpu_nodes, "connect", connect)
+    monkeypatch.setattr(client, "connect", connect)
     return make_checkout(tmp_path / "project", sites=("lab",))
 
 
@@ -125,7 +125,7 @@ def test_the_status_is_0_where_all_nodes_are_well(live: Path, monkeypatch: pytes
     def connect(*_: Any, **__: Any) -> Iterator[Any]:
         yield Answering()
 
-    monkeypatch.setattr(gpu_nodes, "connect", connect)
+    monkeypatch.setattr(client, "connect", connect)
     assert asked(live).status == Exit.OK
 
 
