@@ -1,8 +1,9 @@
-"""`python -m services.weights bring|check|prune`: see its --help. Started by the platform's pods alone."""
+"""`python -m services.weights bring|check|prune|hold`: see its --help. Started by the platform's pods alone."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import ssl
@@ -23,6 +24,14 @@ from services.weights.volume import Volume
 _HERE = Path(__file__).parent
 # Kubernetes takes what a container writes there as the reason of its end, and `pulumi up` shows it.
 _REASON = Path("/dev/termination-log")
+_SEE_JOB = (
+    "see the Job {name} (kubectl logs job/{name}); pulumi up runs it again where it failed, and this server starts by "
+    "itself once it is done"
+)
+_SEE_NODE = (
+    "see the pod of the DaemonSet {name} on this server's node (kubectl get pods -o wide; kubectl logs POD -c bring); it "
+    "tries again by itself, and this server starts by itself once it is done"
+)
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -38,15 +47,26 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             "--ca", type=Path, metavar="FILE", help="authorities in PEM, trusted like the machine's own"
         )
         command.add_argument("--stall-s", type=float, default=60.0, help="a transfer without a byte is begun again")
+        if name == "bring":
+            command.add_argument("--remove-earlier", action="store_true", help="first remove what the order does not keep")
     check = commands.add_parser("check", help="whether a folder is a whole revision, by its marker and its sizes")
     check.add_argument("--folder", type=Path, required=True)
     check.add_argument("--repository", required=True)
     check.add_argument("--revision", required=True)
-    check.add_argument("--job", required=True, help="who brings the files, for the message")
+    brings = check.add_mutually_exclusive_group(required=True)
+    brings.add_argument("--job", default="", help="who brings the files, for the message")
+    brings.add_argument("--daemon-set", default="", help="who brings the files to each node, for the message")
+    check.add_argument("--used", type=Path, metavar="FOLDER", help="keep here that this revision is in use")
     check.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
+    commands.add_parser("hold", help="wait until stopped: the pod stays, and a new node gets one that brings first")
     given = parser.parse_args(arguments)
     try:
-        _check(given) if given.command == "check" else _write(given, environment)
+        if given.command == "hold":
+            _stop_event().wait()
+        elif given.command == "check":
+            _check(given)
+        else:
+            _write(given, environment)
     except WeightsError as failure:
         return _end(failure)
     return int(Exit.OK)
@@ -55,7 +75,12 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 def _check(given: argparse.Namespace) -> None:
     meant = {entry.revision: entry for entry in order.read(given.order).wanted}.get(given.revision)
     locked = meant.manifest() if meant else None
-    completion.check(given.folder, given.repository, given.revision, locked.digest if locked else "", given.job)
+    fix = _SEE_NODE.format(name=given.daemon_set) if given.daemon_set else _SEE_JOB.format(name=given.job)
+    completion.check(given.folder, given.repository, given.revision, locked.digest if locked else "", fix)
+    if given.used:
+        # A full disk keeps no server from its start.
+        with contextlib.suppress(OSError):
+            (given.used / given.revision).touch()
     _say(f"{given.repository} at {given.revision}: whole")
 
 
@@ -67,11 +92,19 @@ def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
             Exit.ORDER, "the order is not this Job's", got=there.digest, allowed=given.digest, fix="the Job tries again"
         )
     hub = None if there.source == "volume" else _source(given, there, environment)
+    bringing = Bringing(there, Volume(given.volume), hub, _say, stop=_stop_event())
+    if given.command == "bring":
+        bringing.run(remove_earlier=given.remove_earlier)
+    else:
+        bringing.prune()
+
+
+def _stop_event() -> threading.Event:
+    """Set when the pod is to end."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    bringing = Bringing(there, Volume(given.volume), hub, _say, stop=stop)
-    bringing.run() if given.command == "bring" else bringing.prune()
+    return stop
 
 
 def _source(given: argparse.Namespace, there: order.WeightsOrder, environment: Mapping[str, str]) -> Hub:

@@ -34,14 +34,19 @@ class Bringing:
     clock: Clock = field(default_factory=Clock)
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def run(self) -> None:
-        """Every wanted revision is whole afterwards. Raises WeightsError."""
+    def run(self, *, remove_earlier: bool = False) -> None:
+        """Every wanted revision is whole afterwards. Raises WeightsError.
+
+        remove_earlier: first remove what the order does not keep, though a server may still read an earlier one.
+        """
         with self.volume.writing(self.clock, self.say):
-            for wanted in self.order.wanted:
-                try:
+            try:
+                if remove_earlier:
+                    self._remove_earlier()
+                for wanted in self.order.wanted:
                     self._bring(wanted)
-                except OSError as error:
-                    raise storage_failure(error, Path(error.filename or self.volume.root)) from None
+            except OSError as error:
+                raise storage_failure(error, Path(error.filename or self.volume.root)) from None
 
     def _bring(self, wanted: Wanted) -> None:
         folder, locked = self.volume.folder(wanted.revision), wanted.manifest()
@@ -203,44 +208,53 @@ class Bringing:
 
     def prune(self) -> None:
         """Remove what no server needs: run it once every server of the model runs on the wanted revisions."""
-        wanted = [entry.revision for entry in self.order.wanted]
         with self.volume.writing(self.clock, self.say):
             for entry in self.order.wanted:
                 if read_marker(self.volume.folder(entry.revision)) is None:
                     self.say(f"{entry.revision} is not whole, so nothing is removed")
                     return
-            others = [path for path in self._revisions() if path.name not in wanted]
-            kept = [path for path in others if read_marker(path)][: max(self.order.keep - len(wanted), 0)]
-            for path in others:
-                if path in kept:
-                    self.say(f"{path.name}: kept, to go back to")
-                    continue
-                if not self._is_ours(path):
-                    self.say(f"{path.name}: left alone, as this program did not make it")
-                    continue
-                freed = folder_size(path)
-                remove(path)
-                remove(self.volume.parts(path.name))
-                self.say(f"{path.name}: removed, {size(freed)}")
+            self._remove_earlier()
             for entry in self.order.wanted:
                 cache = self.volume.cache(entry.repository, entry.revision).parents[1]
                 if self.hub is not None and cache.is_dir():
                     remove(cache)
                     self.say(f"{cache.name}: removed, the cache of earlier downloads")
 
+    def _remove_earlier(self) -> None:
+        """Of those that are not wanted, what was used last stays, up to the number that the order keeps."""
+        wanted = [entry.revision for entry in self.order.wanted]
+        others = [path for path in self._revisions() if path.name not in wanted]
+        kept = [path for path in others if read_marker(path)][: max(self.order.keep - len(wanted), 0)]
+        for path in others:
+            if path in kept:
+                self.say(f"{path.name}: kept, to go back to")
+                continue
+            if not self._is_ours(path):
+                self.say(f"{path.name}: left alone, as this program did not make it")
+                continue
+            freed = folder_size(path)
+            remove(path)
+            remove(self.volume.parts(path.name))
+            self.volume.used(path.name).unlink(missing_ok=True)
+            self.say(f"{path.name}: removed, {size(freed)}")
+
     def _is_ours(self, folder: Path) -> bool:
         """Whether this program made the revision, whole or in part; one that is copied in may wait for its turn."""
         return read_marker(folder) is not None or (self.hub is not None and self.volume.parts(folder.name).is_dir())
 
     def _revisions(self) -> list[Path]:
-        """Folders of revisions, the one that was verified last first; not what a removal has left."""
+        """Folders of revisions, the one that a server started on last first, then by when they were verified.
+
+        Not what a removal has left.
+        """
         folders = [path for path in self.volume.revisions.glob("[!.]*") if path.is_dir()]
-        return sorted(folders, key=lambda path: (-_verified_at(path), path.name))
+        return sorted(
+            folders, key=lambda path: (-_time(self.volume.used(path.name)), -_time(path / MARKER_FILE), path.name)
+        )
 
 
-def _verified_at(folder: Path) -> float:
-    marker = folder / MARKER_FILE
-    return marker.stat().st_mtime if marker.exists() else 0.0
+def _time(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0
 
 
 def folder_size(folder: Path) -> int:

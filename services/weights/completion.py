@@ -80,14 +80,11 @@ def problem(folder: Path, repository: str, revision: str, digest: str = "") -> s
     return ""
 
 
-def check(folder: Path, repository: str, revision: str, digest: str, job: str) -> None:
-    """Raise WeightsError where a server may not start on this folder. job: who brings the files there."""
+def check(folder: Path, repository: str, revision: str, digest: str, fix: str) -> None:
+    """Raise WeightsError where a server may not start on this folder. fix: who brings the files there."""
     if wrong := problem(folder, repository, revision, digest):
         raise WeightsError(
-            Exit.INCOMPLETE,
-            f"{repository} at {revision} is not ready in the volume: {wrong}",
-            fix=f"see the Job {job} (kubectl logs job/{job}); pulumi up runs it again where it failed, and this "
-            "server starts by itself once it is done",
+            Exit.INCOMPLETE, f"{repository} at {revision} is not ready in the volume: {wrong}", fix=fix
         )
 
 

@@ -3,6 +3,7 @@
 revisions/COMMIT/          files of a revision, entry there once it is verified; servers mount this folder
 revisions/COMMIT/.weights.json   the marker: the revision is whole
 parts/COMMIT/              unfinished files, and which finished ones were verified
+used/COMMIT                on a node's own disk: when a server last started on the revision there
 writer.lock                held by the one program that writes
 """
 
@@ -24,7 +25,10 @@ from services.weights.pace import Clock, size
 # How often a writer asks again for the lock that another one holds.
 _ASK_EVERY_S = 5.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_LARGER = "raise storage.weights.revisions, by which the volume grows, or delete what else is in the volume"
+_LARGER = (
+    "raise storage.weights.revisions, by which the volume grows (with place: nodes lower it, or take a larger disk), or "
+    "delete what else is in the volume"
+)
 
 
 def free_bytes(folder: Path) -> int:
@@ -52,6 +56,10 @@ class Volume:
     def parts(self, revision: str) -> Path:
         """Where its unfinished files are."""
         return self.root / "parts" / revision
+
+    def used(self, revision: str) -> Path:
+        """Where it is kept that a server started on the revision."""
+        return self.root / "used" / revision
 
     def cache(self, repository: str, revision: str) -> Path:
         """Where the hub's own client keeps the revision, if the volume has such a cache."""
