@@ -180,6 +180,10 @@ class Lab:
         """Backing folders of persistent volumes."""
         return self.home / "volumes"
 
+    def node_folder(self, node: str, path: str) -> Path:
+        """What a node has at a path of its own disks."""
+        return self.home / "node-disks" / node / path.lstrip("/")
+
     @property
     def hub_faults(self) -> Path:
         """What a test makes the emulated hub do wrong; there only while it does."""

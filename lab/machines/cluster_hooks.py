@@ -54,6 +54,8 @@ class NodeFacts:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    mounts: tuple[str, ...] = ()
+    """Where volumes of the site's own are mounted."""
     no_gpus_because: str = ""
     """Why a machine with GPUs in it offers none; empty where all is well."""
 

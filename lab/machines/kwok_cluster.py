@@ -91,7 +91,9 @@ class KwokCluster:
         return yaml.safe_dump(content, sort_keys=False)
 
     def node_ready(self, node: NodeFacts) -> None:
-        """As Cluster.node_ready."""
+        """As Cluster.node_ready; what is on its disks stays, also while no volume is mounted there."""
+        for path in node.mounts:
+            self._lab.node_folder(node.name, path).mkdir(parents=True, exist_ok=True)
         with api.connect(self._lab) as connection:
             core = client.CoreV1Api(connection)
             present = _find(core, node.name)

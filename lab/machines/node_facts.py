@@ -48,6 +48,7 @@ def node_facts(
         labels=labels,
         annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
         taints=taints,
+        mounts=tuple(f"/var/mnt/{volume['name']}" for volume in config.of_kind("UserVolumeConfig")),
         no_gpus_because=because,
     )
 

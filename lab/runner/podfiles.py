@@ -156,12 +156,24 @@ class PodFiles:
             if refused.code in (404, 409):
                 raise VolumeError(str(refused)) from refused
             raise
-        backing = volume["spec"].get("hostPath") or volume["spec"].get("local")
+        read_only = bool(source.get("readOnly"))
+        if local := volume["spec"].get("local"):
+            return self._node_folder(local["path"], volume["metadata"]["name"]), read_only
+        backing = volume["spec"].get("hostPath")
         if not backing:
             raise VolumeError(
-                f'persistentvolume "{volume["metadata"]["name"]}" has no hostPath; the lab serves no other'
+                f'persistentvolume "{volume["metadata"]["name"]}" is neither local nor a hostPath; the lab serves no '
+                "other"
             )
-        return self._host_folder(backing["path"], f'persistentvolumeclaim "{claim}"'), bool(source.get("readOnly"))
+        return self._host_folder(backing["path"], f'persistentvolumeclaim "{claim}"'), read_only
+
+    def _node_folder(self, path: str, volume: str) -> Path:
+        """The folder of the pod's own node. As the kubelet, this makes none: the node's machine mounts a disk there."""
+        disks = self._lab.node_folder(podspec.node_name(self._pod), "/").resolve()
+        folder = (disks / path.lstrip("/")).resolve()
+        if not folder.is_relative_to(disks) or not folder.is_dir():
+            raise VolumeError(f'MountVolume.NewMounter failed for volume "{volume}": path "{path}" does not exist')
+        return folder
 
     def _host_folder(self, path: str, what: str) -> Path:
         """A folder of this machine; only the lab's own volumes are given to pods."""

@@ -143,6 +143,18 @@ def test_data_in_use_or_of_others_is_not_touched(tmp_path: Path, kept: Any) -> N
     assert cluster.patched == {}
 
 
+@pytest.mark.parametrize(("phase", "deleting"), [("Available", False), ("Released", False), ("Released", True)])
+def test_a_volume_that_the_program_made_is_its_own(tmp_path: Path, phase: str, deleting: bool) -> None:
+    """A folder on each node: no provisioner made it, and its claim names it."""
+    made = volume(phase, deleting=deleting)
+    made.metadata.annotations = None
+    named = claim(volume="pvc-u1")
+    named.metadata.annotations = {}
+    cluster = FakeCluster([named], [made])
+    reconcile(cluster, tmp_path)
+    assert (cluster.created, cluster.deleted, cluster.patched, cluster.grown) == ([], [], {}, {})
+
+
 def test_larger_claim_is_granted(tmp_path: Path) -> None:
     cluster = FakeCluster([claim("Bound", size="2Gi", volume="pvc-u1")], [volume("Bound")])
     reconcile(cluster, tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from lab.machines.config_view import Config
 from lab.machines.image_factory import official_extensions
-from lab.machines.node_facts import node_addresses, pod_cidr_problem, why_no_gpus
+from lab.machines.node_facts import node_addresses, node_facts, pod_cidr_problem, why_no_gpus
 from lab.machines.spec import MachineSpec
 from lab.machines.state import System
 from talos.hgx import HGXProfile
@@ -65,3 +65,13 @@ def test_the_pod_network_must_be_the_configs() -> None:
     bad = MachineSpec(name="m", address="10.5.0.11", pod_cidr="10.1.0.0/24")
     assert pod_cidr_problem(CONFIG, good) == ""
     assert "10.64.0.0/12" in pod_cidr_problem(CONFIG, bad)
+
+
+def test_volumes_of_the_config_are_mounted_on_the_node() -> None:
+    volume = "---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: weights\n"
+    spec = MachineSpec(name="m", address="10.5.0.11", pod_cidr="10.65.0.0/24")
+    mounts = [
+        node_facts(config, system(*STACK), spec, name="m", boot_id="b").mounts
+        for config in (CONFIG, Config(CONFIG.source + volume.encode()))
+    ]
+    assert mounts[1] == (*mounts[0], "/var/mnt/weights")
