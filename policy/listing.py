@@ -30,7 +30,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="no-host-access",
-        says="No pod uses its host's files, network, processes or privileges, unless it is listed.",
+        says="No pod uses its host's files, network, processes or privileges, unless it is listed; a volume on nodes' "
+        "own disks is for one claim.",
         check=pods.no_host_access,
     ),
     Rule(

@@ -165,6 +165,7 @@ def no_host_access(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
             for volume in spec.get("volumes") or ()
             if volume.get("hostPath")
         ]
+        taken += _folders_of_hosts(resource)
         for container in containers(resource):
             context = container.get("securityContext") or {}
             if context.get("privileged"):
@@ -176,6 +177,15 @@ def no_host_access(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
                 problem=f"reaches into its host: {', '.join(taken)}",
                 fix=f"do without, or list '{resource.label}' under host_access in the site's rules file",
             )
+
+
+def _folders_of_hosts(resource: Resource) -> list[str]:
+    """What of its host a volume gives to pods; nothing of a local one that a single claim may take."""
+    spec = resource.body.get("spec") or {} if resource.kind == "PersistentVolume" else {}
+    taken = [f"hostPath {spec['hostPath'].get('path')}"] if spec.get("hostPath") else []
+    if spec.get("local") and not spec.get("claimRef"):
+        taken.append(f"folder {spec['local'].get('path')} for any claim that asks for one")
+    return taken
 
 
 def service_account_token(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001

@@ -79,7 +79,9 @@ def update_leaves_a_replica(resources: Sequence[Resource], facts: SiteFacts) -> 
 
 def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001
     volumes = [resource for resource in resources if resource.kind == stateful.VOLUME.kind]
+    of_nodes = _claims_of_nodes(resources)
     claims = {(volume.namespace, str(volume.body["metadata"].get("name"))): volume for volume in volumes}
+    claims = {name: volume for name, volume in claims.items() if name not in of_nodes}
     for model in _models(resources):
         for volume in pod_spec(model).get("volumes") or ():
             name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
@@ -91,6 +93,13 @@ def shared_volume(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[F
                     problem=f"{model.label} mounts it on several nodes, in mode {', '.join(modes) or '(none)'}",
                     fix="set accessModes: [ReadWriteMany]",
                 )
+
+
+def _claims_of_nodes(resources: Sequence[Resource]) -> set[tuple[str, str]]:
+    """Claims on a folder of each node: every node mounts its own, whatever their mode, as no one attaches it."""
+    specs = [resource.body.get("spec") or {} for resource in resources if resource.kind == "PersistentVolume"]
+    taken = [spec.get("claimRef") or {} for spec in specs if spec.get("local")]
+    return {(str(claim.get("namespace")), str(claim.get("name"))) for claim in taken}
 
 
 def protect_stateful(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from components.network_policies import Peer, peer
 from components.specs.inference_pool import PickerPlan
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerPlan
+from components.specs.weights import Place
 from floor.stateful import Keeping
 
 
@@ -35,6 +36,8 @@ class ModelArgs:
     ranks: bool
     """Whether clients ask it to rank documents."""
     namespace: NamespaceHandle
+    place: Place
+    """Where the weights are kept."""
     storage_class: str
     hardware: Sequence[pulumi.Resource]
     """What offers GPUs and volumes."""
@@ -65,6 +68,7 @@ class Model(Component):
                 plan=args.plan,
                 engine=args.engine,
                 namespace=args.namespace,
+                place=args.place,
                 storage_class=args.storage_class,
                 needs=args.hardware,
                 weights=args.weights,

@@ -1,4 +1,4 @@
-"""The replicas that serve one model, and one shared volume for its weights."""
+"""The replicas that serve one model, and where their weights are: one shared volume, or a folder on each node."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.models import weights
+from components.models import node_weights, weights
 from components.models.engines import PORT, Engine
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
 from components.specs.model_server import ModelServerPlan, ModelServerSpec
+from components.specs.weights import Place
 from floor import gpu_nodes
 from floor.stateful import VOLUME, Keeping
 
@@ -34,10 +35,14 @@ def deployment(
     plan: ModelServerPlan,
     engine: Engine,
     store: WeightsPlan | None = None,
+    *,
+    place: Place = "shared",
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
     gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
     volumes, mounts = weights.server_volumes(name, store), weights.server_mounts(store)
+    if store is None and place == "nodes":
+        volumes, mounts = [], []
     if plan.gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
@@ -134,7 +139,10 @@ class ModelServerArgs:
     plan: ModelServerPlan
     engine: Engine
     namespace: NamespaceHandle
+    place: Place
+    """Where the weights are kept."""
     storage_class: str
+    """Of a shared volume."""
     needs: Sequence[pulumi.Resource]
     """What offers GPUs and volumes."""
     clients: Sequence[Peer]
@@ -157,30 +165,15 @@ class ModelServerHandle:
 
 
 class ModelServer(Component):
-    """Volume, replicas and disruption budget of one model, and who may reach the replicas."""
+    """Weights, replicas and disruption budget of one model, and who may reach the replicas."""
 
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         space = args.namespace
-        volume = weights.claim(
-            name,
-            space.name,
-            labels=labels(name),
-            weight_bytes=args.weights.volume_bytes if args.weights else args.plan.weight_bytes,
-            storage_class=args.storage_class,
-            keeping=args.volume,
-        )
-        claim = self.stateful(
-            "weights",
-            VOLUME,
-            lambda logical_name, options: declare(logical_name, volume, options),
-            keeping=args.volume,
-            depends_on=[space.ready, *args.needs],
-        )
         replicas = self.child(
             "server",
-            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights),
-            depends_on=[claim, *self._brought(args, claim)],
+            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, place=args.place),
+            depends_on=self._filled(args),
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
         )
@@ -188,10 +181,51 @@ class ModelServer(Component):
         self.child("budget", budget, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)
         self.child("network-policy", policy, depends_on=[space.ready])
-        if args.weights:
+        # On nodes' own disks, what brings a revision removes earlier ones.
+        if args.weights and args.place == "shared":
             self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)
+
+    def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
+        """What servers wait for: their volume, and that their weights are in it."""
+        if args.place == "shared":
+            claim = self._shared_volume(args)
+            return [claim, *self._brought(args, claim)]
+        if args.weights is None:
+            return [args.namespace.ready, *args.needs]
+        space, plan = args.namespace, args.weights
+        volume = self.child("node-volume", node_weights.volume(space.name, plan), depends_on=args.needs)
+        claim = self.stateful(
+            "node-weights",
+            VOLUME,
+            lambda logical_name, options: declare(logical_name, node_weights.claim(space.name, plan), options),
+            # The files stay on the nodes, whatever becomes of it.
+            keeping="disposable",
+            depends_on=[space.ready, volume],
+        )
+        # The provider waits for a DaemonSet until its time is up, whatever its pods report. A Job that fails ends `up`
+        # at once: so the first node is filled by one, and what is wrong at the source reaches no other.
+        first = self._brought(args, claim)
+        nodes = node_weights.daemon_set(self.name, space.name, plan, args.spec.gpu_family)
+        return [self.child("nodes", nodes, depends_on=first, patience_s=plan.patience_s)]
+
+    def _shared_volume(self, args: ModelServerArgs) -> pulumi.Resource:
+        volume = weights.claim(
+            self.name,
+            args.namespace.name,
+            labels=labels(self.name),
+            weight_bytes=args.weights.volume_bytes if args.weights else args.plan.weight_bytes,
+            storage_class=args.storage_class,
+            keeping=args.volume,
+        )
+        return self.stateful(
+            "weights",
+            VOLUME,
+            lambda logical_name, options: declare(logical_name, volume, options),
+            keeping=args.volume,
+            depends_on=[args.namespace.ready, *args.needs],
+        )
 
     def _brought(self, args: ModelServerArgs, claim: pulumi.Resource) -> Sequence[pulumi.Resource]:
         """The Job after which the weights are there, with what it needs."""

@@ -1,4 +1,7 @@
-"""A model's weights: the volume that its replicas share, the Job that fills it, and how a server mounts a revision."""
+"""A model's weights: the volume that its replicas share, the Job that fills it, and how a server mounts a revision.
+
+`node_weights` has what differs where each node has them on its own disk.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from components.network_policies import Rule, allow_ingress
-from components.specs.weights import WeightsSpec
+from components.specs.weights import WEIGHTS, WeightsSpec
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
@@ -19,7 +22,7 @@ from services.weights.order import WeightsOrder
 # Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
 FOLDER, DRAFT_FOLDER = "/models/weights", "/models/draft"
-_CACHE = "/models/vllm-cache"
+_CACHE, _USED = "/models/vllm-cache", "/models/used"
 _PROGRAM = Path(__file__).parents[2] / "services" / "weights"
 # Below a folder of Python's path, under the names that the program's modules have in a checkout.
 _PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
@@ -52,6 +55,23 @@ class WeightsPlan:
     """ConfigMap of the models' namespace with the site's authorities; empty for none."""
     egress: Sequence[Rule] | None
     """What the Job may reach; None leaves that open."""
+    node_path: str = ""
+    """Folder of each GPU node for all models; empty where the replicas share one volume."""
+
+    @property
+    def claim(self) -> str:
+        """Name of the claim that pods mount."""
+        return node_claim_name(self.order.model, self.node_path) if self.node_path else claim_name(self.order.model)
+
+    @property
+    def daemon_set(self) -> str:
+        """Name of what fills each node."""
+        return f"{self.order.model}-weights"
+
+    def within(self, folder: str = "") -> dict[str, str]:
+        """The field of a mount that leads to a folder of the model; nothing for a volume as a whole."""
+        path = "/".join(filter(None, (self.order.model if self.node_path else "", folder)))
+        return {"subPath": path} if path else {}
 
     @property
     def job(self) -> str:
@@ -89,6 +109,11 @@ def claim_name(model: str) -> str:
     return f"{model}{CLAIM_SUFFIX}"
 
 
+def node_claim_name(model: str, path: str) -> str:
+    """Of the folder on each node: another path is another volume, as no field of one can change."""
+    return f"{model}-node{path.replace('/', '-')}"
+
+
 def volume_gib(weight_bytes: float) -> int:
     """Size of a model's volume: a tenth more than the weights, in whole GiB."""
     return math.ceil(weight_bytes * HEADROOM / 2**30)
@@ -119,7 +144,7 @@ def claim(
 
 def labels(name: str) -> dict[str, str]:
     """Of the pods that write the volume: no server's, so no request reaches them."""
-    return {"app.kubernetes.io/name": "model-weights", "app.kubernetes.io/instance": name}
+    return {"app.kubernetes.io/name": WEIGHTS, "app.kubernetes.io/instance": name}
 
 
 def program(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
@@ -147,41 +172,6 @@ def prune_job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
 def _job(
     name: str, namespace: str, plan: WeightsPlan, command: str, called: str, limits: Mapping[str, Any]
 ) -> dict[str, Any]:
-    container = {
-        **_runs(plan, command),
-        "name": "weights",
-        "args": ["--volume=/volume", f"--digest={plan.order.digest}"],
-        "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "volumeMounts": [_mounted_program(), {"name": "weights", "mountPath": "/volume"}],
-    }
-    authorities: list[dict[str, Any]] = []
-    if command == "bring" and plan.order.source != "volume":
-        container["env"] = [*container["env"], *_source_variables(plan)]
-        if plan.ca_config_map:
-            container["args"] = [*container["args"], f"--ca={_CA_FOLDER}/{CA_KEY}"]
-            container["volumeMounts"] = [
-                *container["volumeMounts"],
-                {"name": "ca", "mountPath": _CA_FOLDER, "readOnly": True},
-            ]
-            # Where it is missing the program states so; a pod that waits for it would only run out of time.
-            authorities = [{"name": "ca", "configMap": {"name": plan.ca_config_map, "optional": True}}]
-    near_gpus = {"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}
-    pod = {
-        "restartPolicy": "Never",
-        "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
-        # Where the servers run: the engine's image is there already, and other nodes need not mount the volume.
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [near_gpus]}]
-                }
-            }
-        },
-        "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
-        "containers": [container],
-        "volumes": [_program_volume(name), _weights_volume(name), *authorities],
-    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -195,8 +185,53 @@ def _job(
         "spec": {
             "backoffLimit": _MORE_RUNS,
             **limits,
-            "template": {"metadata": {"labels": labels(name)}, "spec": pod},
+            "template": {
+                "metadata": {"labels": labels(name)},
+                "spec": {"restartPolicy": "Never", **writing_pod(name, plan, command)},
+            },
         },
+    }
+
+
+def writing_pod(name: str, plan: WeightsPlan, command: str) -> dict[str, Any]:
+    """A pod whose one container writes the volume."""
+    container = {
+        **runs(plan, command),
+        "name": "weights",
+        "args": [
+            "--volume=/volume",
+            f"--digest={plan.order.digest}",
+            *(["--remove-earlier"] if plan.node_path and command == "bring" else []),
+        ],
+        "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "volumeMounts": [mounted_program(), {"name": "weights", "mountPath": "/volume", **plan.within()}],
+    }
+    authorities: list[dict[str, Any]] = []
+    if command == "bring" and plan.order.source != "volume":
+        container["env"] = [*container["env"], *_source_variables(plan)]
+        if plan.ca_config_map:
+            container["args"] = [*container["args"], f"--ca={_CA_FOLDER}/{CA_KEY}"]
+            container["volumeMounts"] = [
+                *container["volumeMounts"],
+                {"name": "ca", "mountPath": _CA_FOLDER, "readOnly": True},
+            ]
+            # Where it is missing the program states so; a pod that waits for it would only run out of time.
+            authorities = [{"name": "ca", "configMap": {"name": plan.ca_config_map, "optional": True}}]
+    near_gpus = {"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}
+    return {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        # Where the servers run: the engine's image is there already, and other nodes need not mount the volume.
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [near_gpus]}]
+                }
+            }
+        },
+        "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
+        "containers": [container],
+        "volumes": [_program_volume(name), _weights_volume(plan.claim), *authorities],
     }
 
 
@@ -222,16 +257,20 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
     """A server's containers that end well only where the revision is whole; they run before the engine."""
     return [
         {
-            **_runs(plan, "check"),
+            **runs(plan, "check"),
             "name": name,
             "args": [
                 f"--folder={folder}",
                 f"--repository={wanted.repository}",
                 f"--revision={wanted.revision}",
-                f"--job={plan.job}",
+                *([f"--daemon-set={plan.daemon_set}", f"--used={_USED}"] if plan.node_path else [f"--job={plan.job}"]),
             ],
             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-            "volumeMounts": [_mounted_program(), _revision(folder, wanted.revision)],
+            "volumeMounts": [
+                mounted_program(),
+                _revision(plan, folder, wanted.revision),
+                *([{"name": "weights", "mountPath": _USED, **plan.within("used")}] if plan.node_path else []),
+            ],
         }
         for name, folder, wanted in zip(
             ("check-weights", "check-draft"), (FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False
@@ -244,18 +283,20 @@ def server_mounts(plan: WeightsPlan | None) -> list[dict[str, Any]]:
     if plan is None:
         return [{"name": "weights", "mountPath": MOUNT}]
     read = [
-        _revision(folder, wanted.revision)
+        _revision(plan, folder, wanted.revision)
         for folder, wanted in zip((FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False)
     ]
-    return [*read, {"name": "weights", "mountPath": _CACHE, "subPath": "vllm-cache"}]
+    return [*read, {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")}]
 
 
 def server_volumes(name: str, plan: WeightsPlan | None) -> list[dict[str, Any]]:
     """The volumes behind these mounts."""
-    return [_weights_volume(name), *([_program_volume(name)] if plan else [])]
+    if plan is None:
+        return [_weights_volume(claim_name(name))]
+    return [_weights_volume(plan.claim), _program_volume(name)]
 
 
-def _runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
+def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
     """The program in the engine's image, with what it needs of its host: nothing.
 
     As the image's user, root: servers are, and what they and earlier programs left in the volume is theirs. A group
@@ -280,11 +321,12 @@ def _runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
     }
 
 
-def _revision(folder: str, revision: str) -> dict[str, Any]:
-    return {"name": "weights", "mountPath": folder, "subPath": f"revisions/{revision}", "readOnly": True}
+def _revision(plan: WeightsPlan, folder: str, revision: str) -> dict[str, Any]:
+    return {"name": "weights", "mountPath": folder, **plan.within(f"revisions/{revision}"), "readOnly": True}
 
 
-def _mounted_program() -> dict[str, Any]:
+def mounted_program() -> dict[str, Any]:
+    """The mount of the program, by whose path Python finds it."""
     return {"name": "weights-program", "mountPath": _PROGRAM_FOLDER, "readOnly": True}
 
 
@@ -292,5 +334,5 @@ def _program_volume(name: str) -> dict[str, Any]:
     return {"name": "weights-program", "configMap": {"name": f"{name}-weights"}}
 
 
-def _weights_volume(name: str) -> dict[str, Any]:
-    return {"name": "weights", "persistentVolumeClaim": {"claimName": claim_name(name)}}
+def _weights_volume(claim: str) -> dict[str, Any]:
+    return {"name": "weights", "persistentVolumeClaim": {"claimName": claim}}

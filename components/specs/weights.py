@@ -11,8 +11,17 @@ from floor.images import is_repository
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
+# Names of volumes are made of it.
+_FOLDER = re.compile(r"(/[a-z0-9]([a-z0-9-]*[a-z0-9])?){1,8}")
 # No credentials: the address is in the pods' definition.
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?P<path>/[A-Za-z0-9._~/-]*)?")
+
+
+Place = Literal["shared", "nodes"]
+WEIGHTS = "model-weights"
+"""Value of the label app.kubernetes.io/name of what writes weights."""
+NODE_CLASS = "node-weights"
+"""Class of volumes on nodes' own disks. No such class is made: by its name alone, no provisioner takes a claim."""
 
 
 class BucketSpec(Spec):
@@ -72,8 +81,17 @@ class WeightsRegistrySpec(Spec):
 
 
 class WeightsSpec(Spec):
-    """Where the weights come from."""
+    """Where the weights come from, and where they are kept."""
 
+    place: Place = "shared"
+    """`shared`: a volume per model that all replicas read. `nodes`: a folder on each GPU node's own disk, filled once
+    per node, which needs `revisions` of 2 or more."""
+    node_path: str = "/var/mnt/weights"
+    """With `place: nodes`: the folder that each GPU node has for all models. On machines of this program it is
+    `/var/mnt/NAME` of `cluster.machines.roles.hgx.volumes.NAME`; elsewhere you make it."""
+    node_read_bytes_per_s: float = Field(default=3.0e9, ge=1.0e6, le=1.0e11)
+    """With `place: nodes`: what one replica reads from its node's disk, in place of `storage.read_bytes_per_s`. The
+    default is an estimate: less than half of what PCIe 4 NVMe disks are specified for."""
     source: Literal["hub", "mirror", "bucket", "oci", "volume"] = "hub"
     """`hub`: a Job downloads them from Hugging Face before the servers start. `mirror`: the same from a server of the
     site, `bucket` from an S3 bucket, `oci` from an OCI registry. `volume`: you fill the volume, and the Job compares
@@ -98,13 +116,13 @@ class WeightsSpec(Spec):
     """Revisions of a model that have room in its volume. A new commit is brought beside the one that is served, so
     with 1 there must be other room for it, or the Job ends, which `sitectl plan` warns of; with 2 there is. With 3, an
     earlier one stays to go back to, and so on. Earlier ones go when all servers run on the new one. Volumes grow by
-    this, and never shrink."""
+    this, and never shrink. With `place: nodes` the earlier one stays with 2, and goes when the next commit comes."""
     simulated: Literal["nothing", "bring"] = "nothing"
     """Whether the weights of simulated models are brought, checked and mounted as well, for a trial of the way they
     take. The simulator reads none of them."""
 
     @model_validator(mode="after")
-    def _mirror_is_named(self) -> WeightsSpec:
+    def _keys_go_together(self) -> WeightsSpec:
         if (self.source == "mirror") != (self.mirror is not None):
             got = f"source {self.source} and {'no mirror' if self.mirror is None else 'a mirror'}"
             raise WrongValueError(
@@ -133,6 +151,25 @@ class WeightsSpec(Spec):
             raise WrongValueError(
                 "token_secret is for a hub or mirror, and a registry takes a login",
                 fix="name the Secret of the login as oci.login_secret",
+            )
+        if self.place == "nodes" and self.revisions < 2:
+            raise WrongValueError(
+                "revisions is too small for place nodes: servers read the earlier commit until nodes have the new one",
+                got=str(self.revisions),
+                allowed="2 to 16",
+                fix="write revisions: 2, or place: shared",
+            )
+        unread = sorted({"node_path", "node_read_bytes_per_s"} & self.model_fields_set)
+        if self.place == "shared" and unread:
+            raise WrongValueError(
+                f"{' and '.join(unread)} {'are' if unread[1:] else 'is'} set, and place shared reads nothing of it",
+                fix=f"take {' and '.join(unread)} out, or write place: nodes",
+            )
+        if not _FOLDER.fullmatch(self.node_path):
+            raise WrongValueError(
+                "node_path is no folder of a node in lower-case letters, digits and inner dashes",
+                got=self.node_path,
+                fix="write it like /var/mnt/weights",
             )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
             raise WrongValueError(

@@ -29,8 +29,8 @@ _SEE_JOB = (
     "itself once it is done"
 )
 _SEE_NODE = (
-    "see the pod of the DaemonSet {name} on this server's node (kubectl get pods -o wide; kubectl logs POD -c bring); it "
-    "tries again by itself, and this server starts by itself once it is done"
+    "see the pod of the DaemonSet {name} on this server's node (kubectl get pods -o wide; kubectl logs POD -c bring); "
+    "it tries again by itself, and this server starts by itself once it is done"
 )
 
 
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         )
         command.add_argument("--stall-s", type=float, default=60.0, help="a transfer without a byte is begun again")
         if name == "bring":
-            command.add_argument("--remove-earlier", action="store_true", help="first remove what the order does not keep")
+            command.add_argument(
+                "--remove-earlier", action="store_true", help="first remove what the order does not keep"
+            )
     check = commands.add_parser("check", help="whether a folder is a whole revision, by its marker and its sizes")
     check.add_argument("--folder", type=Path, required=True)
     check.add_argument("--repository", required=True)

@@ -26,8 +26,8 @@ from services.weights.pace import Clock, size
 _ASK_EVERY_S = 5.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LARGER = (
-    "raise storage.weights.revisions, by which the volume grows (with place: nodes lower it, or take a larger disk), or "
-    "delete what else is in the volume"
+    "raise storage.weights.revisions, by which the volume grows (with place: nodes lower it, or take a larger disk), "
+    "or delete what else is in the volume"
 )
 
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.changes import Change
-from sitectl.verdicts import front, ground, machines, measuring, tiers, workloads
+from sitectl.verdicts import front, ground, machines, measuring, node_weights, tiers, workloads
 from sitectl.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "Deployment": workloads.deployment,
-    "PersistentVolumeClaim": workloads.claim,
+    "PersistentVolumeClaim": lambda change: (
+        node_weights.volume(change) if node_weights.is_of_nodes(change) else workloads.claim(change)
+    ),
+    "PersistentVolume": lambda change: (
+        node_weights.volume(change) if node_weights.is_of_nodes(change) else ground.anything(change)
+    ),
+    "DaemonSet": lambda change: (
+        node_weights.daemon_set(change) if node_weights.fills_nodes(change) else ground.anything(change)
+    ),
     "SecurityPolicy": front.security_policy,
     "Secret": front.secret,
     "Gateway": front.gateway,

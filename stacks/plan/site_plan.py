@@ -24,6 +24,7 @@ from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
+from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
 from stacks.plan.placing import crowds, describe_placement
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
@@ -80,7 +81,9 @@ class SitePlan:
 
     @property
     def weight_bytes(self) -> dict[str, float]:
-        """Bytes of each model's weights, which its volume is for, by the model's name."""
+        """Bytes of each model's weights, which its volume is for, by the model's name; none on nodes' own disks."""
+        if self.site.storage.weights.place == "nodes":
+            return {}
         revisions = {name: model.stable for name, model in self.models.items()}
         return {
             name: revision.weights.volume_bytes if revision.weights else revision.server.weight_bytes
@@ -90,6 +93,8 @@ class SitePlan:
     @cached_property
     def storage_text(self) -> str:
         """Where all weights find room, as text for people; empty where the site brings no storage system."""
+        if self.site.storage.weights.place == "nodes":
+            return describe_node_weights(self.site, self.stores)
         return describe_storage(self.site, self.weight_bytes)
 
     @property
@@ -230,6 +235,8 @@ def _plan(
     if valid.whole and len(models) == len(site.models):
         problems += crowds(site, plan.proofs)
         problems += lacking(site, plan.weight_bytes)
+        if site.storage.weights.place == "nodes":
+            problems += lacking_on_nodes(site, plan.stores)
     if site.cluster.machines is not None:
         machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
         plan = replace(plan, machines=machines)
@@ -257,6 +264,7 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
+    yield from many_downloads(plan.site, plan.stores)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores)
 

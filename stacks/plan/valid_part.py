@@ -12,7 +12,11 @@ from stacks.site.machines import MachinesSpec
 from stacks.site.model import SiteConfig
 
 # Keys that every proof starts from.
-_OF_ALL_PROOFS: tuple[Path, ...] = (("cluster", "gpu"), ("storage", "read_bytes_per_s"))
+_OF_ALL_PROOFS: tuple[Path, ...] = (
+    ("cluster", "gpu"),
+    ("storage", "read_bytes_per_s"),
+    ("storage", "weights", "node_read_bytes_per_s"),
+)
 # For documentation (RFC 5737), so no machine has an address of them.
 _STAND_IN_NETWORKS: Mapping[str, Any] = {
     "nodes": ("0.0.0.0/0",),

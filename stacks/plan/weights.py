@@ -68,6 +68,7 @@ def plan_weights(
     """None for a model without weights. file_bytes: of one revision by the catalogue."""
     if not brings(spec, source):
         return None
+    on_nodes = source.place == "nodes"
     secret, keys = source.secret, variables.keys_of(source.source)
     called = "keys" if len(keys) > 1 else "key"
     wanted = wanted_of(spec, locks)
@@ -82,7 +83,8 @@ def plan_weights(
             endpoint=(source.address or HUB).rstrip("/"),
             bytes_per_s=source.download_bytes_per_s,
             parallel=_PARALLEL,
-            keep=max(source.revisions - 1, 1) * len(wanted),
+            # On nodes' own disks earlier ones go before a new one comes, and one of them is still served then.
+            keep=(source.revisions if on_nodes else max(source.revisions - 1, 1)) * len(wanted),
             token_from=f"Secret {namespace}/{secret}, {called} {' and '.join(keys)}" if secret else "",
             wanted=wanted,
             ca_from=f"ConfigMap {namespace}/{source.ca_config_map}, key {CA_KEY}" if source.ca_config_map else "",
@@ -94,6 +96,7 @@ def plan_weights(
         token_secret=secret or "",
         ca_config_map=source.ca_config_map or "",
         egress=egress(source),
+        node_path=source.node_path if on_nodes else "",
     )
 
 

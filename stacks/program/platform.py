@@ -187,6 +187,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 engine=serving.engine,
                 ranks=serving.proof.order.model.task == "rerank",
                 namespace=space,
+                place=site.storage.weights.place,
                 storage_class=site.storage.storage_class,
                 hardware=addons.hardware,
                 weights=serving.weights,

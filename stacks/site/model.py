@@ -80,9 +80,10 @@ class StorageSpec(Spec):
     """Class of the volumes; it must offer ReadWriteMany. With `system: longhorn` the program makes it, and classes for
     databases and scratch volumes beside it."""
     read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
-    """What one replica reads from a shared volume; decides how long a start may take."""
+    """What one replica reads from a shared volume; decides how long a start may take. With `weights.place: nodes`,
+    `weights.node_read_bytes_per_s` does."""
     weights: WeightsSpec = Field(default_factory=WeightsSpec)
-    """Where the weights come from."""
+    """Where the weights come from, and where they are kept."""
     volumes: Keeping = "protected"
     """protected: the engine refuses to delete or replace a model's volume, or to uninstall Longhorn; disposable: each
     goes with its model and with `destroy`."""
@@ -95,6 +96,11 @@ class StorageSpec(Spec):
                 fix="set system to longhorn, or take the section longhorn out",
             )
         return self
+
+    @property
+    def replica_reads_bytes_per_s(self) -> float:
+        """What one replica reads from where its weights are."""
+        return self.weights.node_read_bytes_per_s if self.weights.place == "nodes" else self.read_bytes_per_s
 
 
 class SiteConfig(Spec):

@@ -33,7 +33,8 @@ def _budget_bounds(basis: Basis) -> Bounds:
         high=_LONGEST_START_S,
         above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
         below=f"a replica needs {start:,} s to start and would be killed while it loads, for ever",
-        instead_below="raise storage.read_bytes_per_s if the site is faster",
+        instead_below="raise storage.read_bytes_per_s (with place: nodes storage.weights.node_read_bytes_per_s) if the "
+        "site is faster",
     )
 
 
@@ -66,7 +67,7 @@ DEFINITIONS = (
         formula=f"{START_MARGIN} x (time to download the weights + time to read them, for those that are in the volume "
         f"unverified) + {START_SLACK_S}",
         derive=_download_budget,
-        used="activeDeadlineSeconds of the Job that brings the weights",
+        used="activeDeadlineSeconds of the Job that brings the weights, and how long `up` waits for the other nodes",
         places=(Place(kind="field", name="activeDeadlineSeconds"),),
     ),
     Definition(

@@ -69,6 +69,12 @@ def bodies() -> Bodies:
             "metadata": space,
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}},
         },
+        "folder of nodes": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "chat-node"},
+            "spec": {"local": {"path": "/var/mnt/weights"}, "claimRef": {"namespace": "models", "name": "chat-node"}},
+        },
         "claim": {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -144,6 +150,10 @@ def resources(objects: Bodies, *, protected: bool = True) -> list[Resource]:
 def _pod(objects: Bodies) -> dict[str, Any]:
     spec: dict[str, Any] = objects["deployment"]["spec"]["template"]["spec"]
     return spec
+
+
+def _add_volume(objects: Bodies, source: dict[str, Any]) -> None:
+    objects["volume"] = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": source}
 
 
 def _add_policy(objects: Bodies, target: dict[str, str]) -> None:
@@ -223,6 +233,13 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
     ("no-host-access", "path"): Broken(
         change=lambda objects: _pod(objects)["volumes"].append({"name": "host", "hostPath": {"path": "/var"}}),
         says="hostPath /var",
+    ),
+    ("no-host-access", "volume of a host's path"): Broken(
+        change=lambda objects: _add_volume(objects, {"hostPath": {"path": "/var"}}), says="hostPath /var"
+    ),
+    ("no-host-access", "volume of a node for all claims"): Broken(
+        change=lambda objects: _add_volume(objects, {"local": {"path": "/var/mnt/weights"}}),
+        says="folder /var/mnt/weights for any claim that asks for one",
     ),
     ("no-host-access", "network"): Broken(
         change=lambda objects: _pod(objects).update(hostNetwork=True), says="hostNetwork"

@@ -40,6 +40,22 @@ def test_names_are_said_once() -> None:
     assert len(names()) == len(set(names()))
 
 
+def test_each_node_mounts_its_own_folder_whatever_the_mode() -> None:
+    objects = bodies()
+    spec = objects["deployment"]["spec"]["template"]["spec"]
+    spec["volumes"].append({"name": "more", "persistentVolumeClaim": {"claimName": "chat-node"}})
+    own = {"name": "chat-node", "namespace": "models", "annotations": {"inference-platform/disposable": "true"}}
+    objects["node claim"] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": own,
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    }
+    assert violations(resources(objects), FACTS, RULES) == []
+    del objects["folder of nodes"]
+    assert [violation.rule for violation in violations(resources(objects), FACTS, RULES)] == ["shared-volume"]
+
+
 def test_one_replica_needs_no_budget() -> None:
     objects = bodies()
     objects["deployment"]["spec"]["replicas"] = 1

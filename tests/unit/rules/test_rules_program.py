@@ -17,6 +17,8 @@ from floor.reading.document import read_file
 from floor.stateful import holder
 from sitectl import checkout
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
+from tests.unit.stacks.site_examples import ON_NODES
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 15")]
 
@@ -35,6 +37,7 @@ SITES: dict[str, tuple[str, dict[str, Any]]] = {
     "fallback": ("prod", INSIDE),
     "keeping": ("lab", {}),
     "disposable": ("prod", {}),
+    "nodes": ("prod", INSIDE),
 }
 CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "mirror": lambda _: None,
@@ -43,6 +46,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "fallback": lambda site: site["cluster"]["machines"]["registries"]["mirrors"]["*"].update(skip_fallback=False),
     "keeping": lambda site: site["models"]["glm-5-1"].update(volume="protected"),
     "disposable": lambda site: site["cluster"]["machines"].update(secrets="disposable"),
+    "nodes": lambda site: site.update(changed(site, ON_NODES)),
 }
 
 
@@ -142,6 +146,22 @@ def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: d
         "lab": {"glm-5-1-weights": False, "qwen3-32b-weights": False},
         "keeping": {"glm-5-1-weights": True, "qwen3-32b-weights": False},
     }
+
+
+def test_weights_on_nodes_keep_the_rules_and_wait_for_every_node(outcomes: dict[str, Any]) -> None:
+    """Under the rules of a sovereign site, to which each of its pods with a source belongs."""
+    assert outcomes["nodes"].get("error", "") == ""
+    declared = {resource["name"]: resource for resource in outcomes["nodes"]["resources"]}
+    of_model = {name for name in declared if name.startswith("qwen3-32b-") and ("node" in name or "weight" in name)}
+    assert of_model == {
+        "qwen3-32b-node-volume",
+        "qwen3-32b-node-weights",
+        "qwen3-32b-weights-policy",
+        "qwen3-32b-nodes",
+    }
+    assert {"qwen3-32b-bring", "qwen3-32b-program", "qwen3-32b-server"} <= declared.keys()
+    assert "qwen3-32b-prune" not in declared, "what brings a revision removes earlier ones"
+    assert declared["qwen3-32b-node-weights"]["protect"] is False
 
 
 def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:

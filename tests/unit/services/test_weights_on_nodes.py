@@ -1,4 +1,4 @@
-"""The program on a node's own disk: what goes before a new revision comes, what a server's start keeps, how it holds."""
+"""The program on a node's disk: what goes before a new revision comes, what a server's start keeps, how it waits."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from components.addons import gpu_stack, longhorn
 from components.gateway import front_door, gateway, gateway_protection
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
-from components.models import inference_pool, model_route, model_server, weights
+from components.models import inference_pool, model_route, model_server, node_weights, weights
 from components.models.engines import PORT
 from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
 from components.monitoring.pods import Placing
@@ -30,7 +30,9 @@ from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED
 from floor.taints import GPU_TAINT, tolerations
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan
-from stacks.plan.site_plan import plan_file, plan_site
+from stacks.plan.site_plan import plan_file, plan_site, plan_values
+from tests.unit.stacks.site_examples import ON_NODES, prod
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 
@@ -78,6 +80,18 @@ def weights_objects(model: RevisionPlan) -> list[dict[str, Any]]:
         return []
     return [
         build(model.model, "m", model.weights) for build in (weights.job, weights.prune_job, weights.network_policy)
+    ]
+
+
+def node_weights_objects() -> list[dict[str, Any]]:
+    model = plan_values(changed(prod(), ON_NODES), "site.yaml").models["glm-5-1"].stable
+    assert model.weights
+    return [
+        node_weights.volume("m", model.weights),
+        node_weights.claim("m", model.weights),
+        weights.job("glm-5-1", "m", model.weights),
+        node_weights.daemon_set("glm-5-1", "m", model.weights, model.spec.server.gpu_family),
+        model_server.deployment("glm-5-1", "m", model.spec.server, model.server, model.engine, model.weights),
     ]
 
 
@@ -167,6 +181,7 @@ CASES = {
     "model-drafts": lambda: model_objects("tests/fixtures/sites/valid/optimisations.yaml", "llama"),
     "model-one-gpu": lambda: model_objects("Pulumi.prod.yaml", "qwen3-32b"),
     "model-on-a-slice": lambda: model_objects("tests/fixtures/sites/valid/slices.yaml", "embed"),
+    "node-weights": lambda: node_weights_objects(),
     "gpu-stack": lambda: [
         gpu_stack.operator_values([GPU_TAINT]),
         gpu_stack.device_plugin_values([GPU_TAINT]),

@@ -19,6 +19,14 @@ from tests.unit.talos import talos_examples as examples
 ROOT = Path(__file__).parents[3]
 PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
 
+# Changes of it: weights on each node's own disk.
+ON_NODES: dict[str, Any] = {
+    "storage.weights.place": "nodes",
+    "cluster.machines.roles.hgx.volumes": {
+        "weights": {"provisioning": {"disk_selector": 'disk.serial == "W1"', "min_size": "3TB", "grow": True}}
+    },
+}
+
 
 def prod() -> dict[str, Any]:
     """The annotated site, to be changed."""

@@ -1,0 +1,105 @@
+"""A model's weights on each node's own disk: the folder as a volume, and the DaemonSet that fills it once per node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from components.models.weights import WeightsPlan, labels, runs, writing_pod
+from components.specs.weights import NODE_CLASS
+from floor import gpu_nodes
+from floor.metadata import DISPOSABLE
+
+# Kubernetes compares the two and holds no pod to either; a claim on a volume without a provisioner can never grow.
+_SIZE = "1Gi"
+# As KServe's local model cache has it. No attacher watches local volumes, so pods of all nodes mount theirs.
+_MODES = ["ReadWriteOnce"]
+_SELECTED = {"app.kubernetes.io/component": "node"}
+
+
+def volume(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """The folder of all models, as a volume that only this model's claim takes; on each node it is that node's."""
+    near_gpus = {"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": _volume_name(namespace, plan), "labels": labels(plan.order.model)},
+        "spec": {
+            "capacity": {"storage": _SIZE},
+            "accessModes": _MODES,
+            "volumeMode": "Filesystem",
+            "storageClassName": NODE_CLASS,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": namespace,
+                "name": plan.claim,
+            },
+            "local": {"path": plan.node_path},
+            # All GPU nodes, as no field of a volume can change; which of them a pod is for, its own selector decides.
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [near_gpus]}]}},
+        },
+    }
+
+
+def claim(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """The claim on that volume. It may go at any time: the files stay on the nodes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": plan.claim,
+            "namespace": namespace,
+            "labels": labels(plan.order.model),
+            "annotations": {DISPOSABLE: "true"},
+        },
+        "spec": {
+            "accessModes": _MODES,
+            "storageClassName": NODE_CLASS,
+            "volumeName": _volume_name(namespace, plan),
+            "resources": {"requests": {"storage": _SIZE}},
+        },
+    }
+
+
+def daemon_set(name: str, namespace: str, plan: WeightsPlan, gpu_family: str) -> dict[str, Any]:
+    """On each node where a server may run: a container that brings what is wanted, then one that holds the pod.
+
+    So a node that joins later is filled by itself.
+    """
+    pod = writing_pod(name, plan, "bring")
+    (bring,) = pod.pop("containers")
+    del pod["affinity"]
+    # What a container requests that ends before the others is kept for as long as the pod lives.
+    small = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+    hold = {
+        **runs(plan, "hold"),
+        "name": "hold",
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "volumeMounts": [mount for mount in bring["volumeMounts"] if mount["name"] == "weights-program"],
+    }
+    selected = {**labels(name), **_SELECTED}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": plan.daemon_set, "namespace": namespace, "labels": selected},
+        "spec": {
+            "selector": {"matchLabels": selected},
+            # All nodes at once: a pod that is away stops no server.
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+            "template": {
+                "metadata": {"labels": selected},
+                "spec": {
+                    **pod,
+                    # As the servers' own.
+                    "nodeSelector": {gpu_nodes.FAMILY_LABEL: gpu_family},
+                    "initContainers": [{**bring, "name": "bring", "resources": small}],
+                    "containers": [hold],
+                },
+            },
+        },
+    }
+
+
+def _volume_name(namespace: str, plan: WeightsPlan) -> str:
+    return f"{namespace}-{plan.claim}"
