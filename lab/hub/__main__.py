@@ -28,7 +28,8 @@ def main(words: list[str]) -> int:
     host, _, port = given.address.rpartition(":")
     content = files_of(given.folder) if given.folder else held.content_of(given.model)
     identity = tuple(given.identity) if given.identity else None
-    server = EmulatedHubServer(Hub(content=content, faults_file=given.faults), host, int(port), identity=identity)
+    hub = Hub(content=content, faults_file=given.faults, log=lambda line: print(line, flush=True))
+    server = EmulatedHubServer(hub, host, int(port), identity=identity)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

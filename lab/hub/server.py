@@ -83,6 +83,8 @@ class Hub:
     """What every request must carry; empty for a hub that asks for none."""
     store: str = ""
     """Address of the server that large files are redirected to; empty for the hub's own."""
+    log: Callable[[str], None] = lambda _: None
+    """Gets a line per file that is sent: its commit, path and Range."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Path and Range of each request for a file, in order."""
     seen_by_store: list[str] = field(default_factory=list)
@@ -281,6 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, data, headers)
             return
         range_ = self.headers.get("range", "")
+        self.hub.log(f"sends {headers['X-Repo-Commit']}/{path} {range_}".rstrip())
         faults = self.hub.fault_of(path, range_)
         if faults.status is not None:
             self._refuse_by(faults)

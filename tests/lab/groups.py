@@ -20,6 +20,7 @@ SITE_GROUPS = {
         "test_tenants",
         "test_tiers",
         "test_weights",
+        "test_weights_on_nodes",
         "test_ranking",
         "test_node_added",
         "test_picker_handover",

@@ -53,7 +53,8 @@ def test_each_node_mounts_its_own_folder_whatever_the_mode() -> None:
     }
     assert violations(resources(objects), FACTS, RULES) == []
     del objects["folder of nodes"]
-    assert [violation.rule for violation in violations(resources(objects), FACTS, RULES)] == ["shared-volume"]
+    (broken,) = violations(resources(objects), FACTS, RULES)
+    assert "mounts it on several nodes, in mode ReadWriteOnce" in broken.problem
 
 
 def test_one_replica_needs_no_budget() -> None:
