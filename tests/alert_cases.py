@@ -223,6 +223,15 @@ CASES = (
         shown="1",
     ),
     Case(
+        alert="WeightsNotOnNode",
+        change={
+            f'kube_daemonset_status_number_unavailable{{{OBJECT}, namespace="inference-models", '
+            'daemonset="chat-weights"}': constant(2)
+        },
+        labels={"daemonset": "chat-weights"},
+        shown="2",
+    ),
+    Case(
         alert="GpusNotOffered",
         change={
             f"kube_node_status_capacity{{{GPUS}}}": constant(7),

@@ -188,6 +188,9 @@ HEALTHY: Mapping[str, Values] = {
     f'kube_job_failed{{{OBJECT}, namespace="inference-models", job_name="chat-weights", condition="true"}}': constant(
         0
     ),
+    f'kube_daemonset_status_number_unavailable{{{OBJECT}, namespace="inference-models", daemonset="chat-weights"}}': (
+        constant(0)
+    ),
     f"kube_node_status_capacity{{{GPUS}}}": constant(8),
     f"kube_node_status_allocatable{{{GPUS}}}": constant(8),
     f'kube_node_status_condition{{{OBJECT}, node="hgx-1", condition="Ready", status="true"}}': constant(1),

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from components.models import model_server
+from components.models.weights import claim_name
 from components.specs.inference_pool import picker_name
 from stacks.plan.models import MODELS_NAMESPACE, RevisionPlan
 from tests.live.conftest import Seen
@@ -96,11 +97,15 @@ def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> 
 @pytest.mark.row("000.22")
 def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: Seen) -> None:
     wrong = []
+    on_nodes = site.plan.site.storage.weights.place == "nodes"
     for revision in site.plan.revisions:
-        claim = site.read(f"{_CORE}/persistentvolumeclaims/{revision.model}-weights")
+        if on_nodes and revision.weights is None:
+            continue
+        name = revision.weights.claim if revision.weights else claim_name(revision.model)
+        claim = site.read(f"{_CORE}/persistentvolumeclaims/{name}")
         phase, modes = claim["status"].get("phase"), claim["spec"]["accessModes"]
         seen(f"{claim['metadata']['name']}: {phase}, {', '.join(modes)}, class {claim['spec'].get('storageClassName')}")
-        if phase != "Bound" or modes != ["ReadWriteMany"]:
+        if phase != "Bound" or (modes != ["ReadWriteMany"] and not on_nodes):
             wrong.append(f"{claim['metadata']['name']} is {phase} with {modes}")
         for pod in _replicas(site, revision):
             claims = [
@@ -109,6 +114,32 @@ def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: S
             if claim["metadata"]["name"] not in claims:
                 wrong.append(f"{pod['metadata']['name']} does not mount it")
     assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.row("003.09", "003.12")
+def test_every_gpu_node_has_the_weights_of_every_model(site: RunningSite, seen: Seen) -> None:
+    if site.plan.site.storage.weights.place != "nodes":
+        pytest.skip("the site's weights are on shared volumes")
+    wrong = []
+    for plan in site.plan.stores.values():
+        body = site.read(f"/apis/apps/v1/namespaces/{MODELS_NAMESPACE}/daemonsets/{plan.daemon_set}")
+        status = body.get("status", {})
+        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+        filled = [
+            f"{pod['spec'].get('nodeName')} {'filled' if _is_ready(pod) else 'not filled'}"
+            for pod in site.pods(MODELS_NAMESPACE, body["spec"]["selector"]["matchLabels"])
+        ]
+        seen(f"{plan.daemon_set}: {ready} of {wanted} nodes; {', '.join(sorted(filled))}")
+        if not wanted or ready != wanted or status.get("updatedNumberScheduled") != wanted:
+            wrong.append(f"{plan.daemon_set}: {ready} of {wanted} nodes have what is wanted")
+        bring = body["spec"]["template"]["spec"]["initContainers"][0]
+        if f"--digest={plan.order.digest}" not in bring["args"]:
+            wrong.append(f"{plan.daemon_set} brings another order than the site's")
+    assert not wrong, "; ".join(wrong)
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in pod["status"].get("conditions", []))
 
 
 @pytest.mark.row("000.27")

@@ -206,4 +206,14 @@ def replicas(promise: SitePromise) -> list[Alert]:
             description="The model's next replicas wait for files that are not there.",
             runbook="weights-not-there",
         ),
+        Alert(
+            name="WeightsNotOnNode",
+            severity="ticket",
+            expression=f"{queries.nodes_without_weights()} > 0",
+            # A node that joins, or a new commit, brings hundreds of GB.
+            minutes=180,
+            summary="Nodes lack the weights of {{ $labels.daemonset }}",
+            description="{{ $value }} nodes are not filled. Replicas that start there wait.",
+            runbook="weights-not-there",
+        ),
     ]

@@ -33,6 +33,13 @@ BOARD = Board(
                     queries=lines(queries.or_zero(queries.weights_jobs("active"), queries.OBJECTS), "{{job_name}}"),
                 ),
                 Panel(
+                    title="Nodes without a model's weights, where each node has its own",
+                    good="0, but after a new model, revision or node.",
+                    do="The log of the node's pod has the file and the rate, or why it failed.",
+                    unit=COUNT,
+                    queries=lines(queries.or_zero(queries.nodes_without_weights(), queries.OBJECTS), "{{daemonset}}"),
+                ),
+                Panel(
                     title="Claims that are bound, pending or lost",
                     good="All bound.",
                     do="Pending: storage class or room. Lost: the volume was deleted under its claim.",

@@ -16,6 +16,7 @@ import pytest
 from kubernetes import client
 
 from lab import session
+from lab.cluster.parts import name_of
 from lab.hub import made_up
 from lab.paths import Lab
 from stacks.facts import catalogue
@@ -123,7 +124,7 @@ def test_each_node_is_filled_once_however_many_replicas_it_runs(
         for volume in pod.spec.volumes
         if volume.name == "weights"
     }
-    claims = {found.metadata.name for found in core.list_namespaced_persistent_volume_claim(NAMESPACE).items}
+    claims = {name_of(found) for found in core.list_namespaced_persistent_volume_claim(NAMESPACE).items}
     assert claim in claims
     assert f"{MODEL}-weights" not in claims, "the shared volume was disposable, and went after its last reader"
     pulumi("preview", "--expect-no-changes", *pulumi.edited(on_nodes))
@@ -198,9 +199,6 @@ def test_a_new_commit_comes_to_every_node_once_and_the_earlier_one_stays(
 
 def _ended_checks(core: client.CoreV1Api) -> list[Any]:
     labels = f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={MODEL}"
-    statuses = [
-        status
-        for pod in core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
-        for status in pod.status.init_container_statuses or ()
-    ]
-    return [status.last_state.terminated for status in statuses if status.last_state.terminated]
+    found: list[Any] = core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
+    ended = [status.last_state.terminated for pod in found for status in pod.status.init_container_statuses or ()]
+    return [state for state in ended if state]
