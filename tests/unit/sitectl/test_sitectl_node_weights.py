@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from components.models import node_weights
+from components.models import node_weights, weights
+from components.models.model_server import deployment
+from components.specs.weights import Place
 from sitectl.changes import Change, Op
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
+from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import ON_NODES, prod
 from tests.unit.stacks.wrong_sites import changed
@@ -51,6 +54,23 @@ def test_what_fills_nodes_is_named() -> None:
     )
     assert judged("update", FILLS)[1] == "brings what is wanted to each GPU node"
     assert judged("delete", FILLS)[1] == "fills no node any more"
+
+
+def test_a_change_of_place_restarts_all_replicas_from_cold_and_deletes_what_was_shared() -> None:
+    """And a shared volume that is protected is not deleted: the engine refuses that, in preview."""
+    shared = plan_values(prod(), "site.yaml").models["qwen3-32b"].stable
+    places: list[tuple[RevisionPlan, Place]] = [(shared, "shared"), (MODEL, "nodes")]
+    bodies = [
+        deployment("qwen3-32b", "m", model.spec.server, model.server, model.engine, model.weights, place=place)
+        for model, place in places
+    ]
+    change = Change(op="update", type="kubernetes:apps/v1:Deployment", name="s", before=bodies[0], after=bodies[1])
+    (verdict,) = classify(change)
+    assert (verdict.severity, verdict.restarts) == (Severity.RESTARTS, 4)
+    assert verdict.cold_start_s > 4 * 60
+    assert "volumes" in verdict.reason
+    claim = weights.claim("qwen3-32b", "m", labels={}, weight_bytes=34e9, storage_class="longhorn")
+    assert judged("delete", claim)[:2] == (Severity.IRREVERSIBLE, "deletes the volume of 35Gi and what is on it")
 
 
 def test_volumes_and_daemon_sets_of_others_are_judged_as_before() -> None:
