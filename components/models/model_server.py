@@ -205,7 +205,7 @@ class ModelServer(Component):
             depends_on=[space.ready, volume],
         )
         # The provider waits for a DaemonSet until its time is up, whatever its pods report. A Job that fails ends `up`
-        # at once: so the first node is filled by one, and what is wrong at the source reaches no other.
+        # at once: so the first node is filled by one, and what is wrong at the source stops there.
         first = self._brought(args, claim)
         nodes = node_weights.daemon_set(self.name, space.name, plan, args.spec.gpu_family)
         return [self.child("nodes", nodes, depends_on=first, patience_s=plan.patience_s)]

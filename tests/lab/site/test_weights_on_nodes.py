@@ -160,7 +160,7 @@ def test_a_server_waits_for_its_own_node(site: Site, pulumi: Pulumi, core: clien
     eventually(lambda: len([pod for pod in pods(core, "model-server") if is_ready(pod)]) == REPLICAS)
 
 
-def test_a_corrupt_file_ends_the_up_in_words_and_reaches_one_node(
+def test_a_corrupt_file_ends_the_up_in_words_before_all_nodes_ask_for_it(
     site: Site, pulumi: Pulumi, core: client.CoreV1Api
 ) -> None:
     site.lab.hub_faults.write_text(json.dumps([{"path": SHARD, "corrupt": True}]))
@@ -170,7 +170,8 @@ def test_a_corrupt_file_ends_the_up_in_words_and_reaches_one_node(
     assert f"{SHARD} of {SERVED.repository} from http://" in reported
     assert "is not the expected file: got sha256" in reported
     begun = [node for node in gpu_nodes(core) if (disk(site.lab, node) / "revisions" / NEXT).exists()]
-    assert len(begun) == 1, "the others were not asked for it"
+    # The Job's tries, each on the node that the scheduler chooses.
+    assert 1 <= len(begun) <= 3 < len(gpu_nodes(core))
     for node in gpu_nodes(core):
         assert revisions(site.lab, node) == {SERVED.revision}
 
