@@ -247,11 +247,6 @@ def weights_jobs(state: str) -> str:
     return total(f"kube_job_status_{state}", IN_MODELS, by=("job_name",))
 
 
-def nodes_without_weights() -> str:
-    """GPU nodes that a model's DaemonSet has not filled, where weights are on nodes' own disks."""
-    return total("kube_daemonset_status_number_unavailable", IN_MODELS, by=("daemonset",))
-
-
 def weights_job_age() -> str:
     """Seconds since each weights Job that is under way began."""
     started = highest("kube_job_status_start_time", IN_MODELS, by=("job_name",))

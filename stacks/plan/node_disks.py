@@ -99,15 +99,15 @@ def describe_node_weights(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -
     if not stores:
         return ""
     path, disks = site.storage.weights.node_path, _disks(site)
-    each, revision = bytes_per_node(stores), sum(_revision_bytes(site, plan) for plan in stores.values())
+    needed, revision = bytes_per_node(stores), sum(_revision_bytes(site, plan) for plan in stores.values())
     if disks is None:
         return (
-            f"weights: on each node's own disk. Each GPU node needs {_size(each)} free in {path}, a folder that you "
+            f"weights: on each node's own disk. Each GPU node needs {_size(needed)} free in {path}, a folder that you "
             f"make; the source serves {_size(revision)} to each, to one node first and then to all others at once"
         )
     least = min((disk.size_bytes for disk in disks), default=0.0)
     lines = [
-        f"weights: fit on each node's own disk: {_size(each)} of {_size(least)} in {path}, on "
+        f"weights: fit on each node's own disk: {_size(needed)} of {_size(least)} in {path}, on "
         f"{counted(len(disks), 'node')}"
     ]
     if site.storage.weights.downloaded:

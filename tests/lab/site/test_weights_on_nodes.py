@@ -124,7 +124,7 @@ def test_each_node_is_filled_once_however_many_replicas_it_runs(
         for volume in pod.spec.volumes
         if volume.name == "weights"
     }
-    claims = {name_of(found) for found in core.list_namespaced_persistent_volume_claim(NAMESPACE).items}
+    claims = {name_of(existing) for existing in core.list_namespaced_persistent_volume_claim(NAMESPACE).items}
     assert claim in claims
     assert f"{MODEL}-weights" not in claims, "the shared volume was disposable, and went after its last reader"
     pulumi("preview", "--expect-no-changes", *pulumi.edited(on_nodes))
@@ -200,6 +200,6 @@ def test_a_new_commit_comes_to_every_node_once_and_the_earlier_one_stays(
 
 def _ended_checks(core: client.CoreV1Api) -> list[Any]:
     labels = f"app.kubernetes.io/name=model-server,app.kubernetes.io/instance={MODEL}"
-    found: list[Any] = core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
-    ended = [status.last_state.terminated for pod in found for status in pod.status.init_container_statuses or ()]
+    servers: list[Any] = core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
+    ended = [status.last_state.terminated for pod in servers for status in pod.status.init_container_statuses or ()]
     return [state for state in ended if state]

@@ -34,7 +34,7 @@ class Recorded(RunningSite):
     """Claim that the replicas of a model mount."""
 
     def read(self, path: str, **_: str) -> Object:
-        return next(found for end, found in self.objects.items() if path.endswith(end))
+        return next(body for end, body in self.objects.items() if path.endswith(end))
 
     def pods(self, namespace: str | None, labels: Mapping[str, str]) -> list[Object]:
         assert namespace == MODELS_NAMESPACE
