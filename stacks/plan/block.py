@@ -124,9 +124,16 @@ def _speed(proof: Proof) -> Iterator[str]:
     yield _line("band", f"steps take {band} as long in {band.rows} published figures of {of}")
     yield _line(
         "cold start",
-        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_first_start(proof)}",
+        f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_together(proof)}"
+        f"{_first_start(proof)}",
         proof.cold_start,
     )
+
+
+def _together(proof: Proof) -> str:
+    if proof.case.replicas == 1:
+        return ""
+    return f"; all {proof.case.replicas:,} at once {proof.cold_start['cold_start_together']}"
 
 
 def _first_start(proof: Proof) -> str:

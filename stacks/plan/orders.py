@@ -43,6 +43,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,
         typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.replica_reads_bytes_per_s,
+        shared_bytes_per_s=site.storage.replicas_read_bytes_per_s,
         download_bytes_per_s=_download(site, spec),
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,

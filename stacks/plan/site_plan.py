@@ -123,8 +123,10 @@ class SitePlan:
 
     @property
     def load_s(self) -> dict[str, float]:
-        """Seconds in which a replica of each model reads its weights, by the model's name."""
-        return {name: model.stable.server.load_s for name, model in self.models.items()}
+        """Seconds in which all replicas of a model that start at once read its weights, by the model's name."""
+        return {
+            name: model.stable.proof.cold_start["read_weights_together"].value for name, model in self.models.items()
+        }
 
     @cached_property
     def images(self) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from stacks.site.model import SiteConfig
 _OF_ALL_PROOFS: tuple[Path, ...] = (
     ("cluster", "gpu"),
     ("storage", "read_bytes_per_s"),
+    ("storage", "shared_read_bytes_per_s"),
     ("storage", "weights", "node_read_bytes_per_s"),
 )
 # For documentation (RFC 5737), so no machine has an address of them.

@@ -49,6 +49,8 @@ class Order:
     """Replaces the load's mean request if no load is declared."""
     storage_bytes_per_s: float = 1.0e9
     """What one replica reads from the weights' volume."""
+    shared_bytes_per_s: float | None = None
+    """What all that read this volume at once get together; None for what one gets."""
     download_bytes_per_s: float | None = None
     """What the first replica fetches into that volume; None where the weights are there already."""
     max_num_seqs: int | None = None
@@ -67,6 +69,11 @@ class Order:
     def file_bytes(self) -> float:
         """Bytes of all files that a replica reads: the model's as stored, and those of a draft model."""
         return weight_bytes(as_stored(self.model, self.stored)).files + draft_files(self.speculation)
+
+    def read_s(self, readers: int = 1) -> float:
+        """Seconds in which each of so many readers of the volume has read all files, where they start at once."""
+        together = self.shared_bytes_per_s or self.storage_bytes_per_s
+        return self.file_bytes / min(self.storage_bytes_per_s, together / readers)
 
     @property
     def tokens_per_step(self) -> float:

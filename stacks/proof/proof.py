@@ -129,18 +129,30 @@ class Proof:
     @cached_property
     def cold_start(self) -> dict[str, Figure]:
         """From a scheduled Pod with its image to the first answer: with the weights in the volume, and before that."""
-        read = self.order.file_bytes / self.order.storage_bytes_per_s
-        copy = self.case.weights / self.order.hardware.pcie_bytes_per_s
-        speed = self.order.download_bytes_per_s
+        speed, replicas = self.order.download_bytes_per_s, self.case.replicas
         download = self.order.file_bytes / speed if speed else 0.0
-        later = max(read, copy) + ENGINE_START_S
+        together = self.start_s(replicas)
+        shared = "weight files / (what the volume gives to all that read it / replicas), or as one alone if longer"
+        longer = "longer of both + compilation and CUDA graphs"
         return {
-            "read_weights": _figure(read, "s", "weight files / storage bandwidth of a replica", "estimated"),
-            "copy_weights": _figure(copy, "s", "weights per GPU / PCIe bandwidth"),
-            "cold_start": _figure(later, "s", "longer of both + compilation and CUDA graphs", "estimated"),
+            "read_weights": _figure(
+                self.order.read_s(), "s", "weight files / storage bandwidth of a replica", "estimated"
+            ),
+            "read_weights_together": _figure(self.order.read_s(replicas), "s", shared, "estimated"),
+            "copy_weights": _figure(self._copy_s, "s", "weights per GPU / PCIe bandwidth"),
+            "cold_start": _figure(self.start_s(), "s", longer, "estimated"),
+            "cold_start_together": _figure(together, "s", f"{longer}, all replicas at once", "estimated"),
             "download_weights": _figure(download, "s", "weight files / download bandwidth; once a volume", "estimated"),
-            "first_start": _figure(download + later, "s", "download + cold start", "estimated"),
+            "first_start": _figure(download + together, "s", "download + cold start of all at once", "estimated"),
         }
+
+    def start_s(self, readers: int = 1) -> float:
+        """Seconds from a scheduled Pod to its first answer, where so many start at once."""
+        return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S
+
+    @property
+    def _copy_s(self) -> float:
+        return self.case.weights / self.order.hardware.pcie_bytes_per_s
 
     @cached_property
     def serving(self) -> dict[str, Figure]:

@@ -5,6 +5,7 @@ The way in is `stacks.site.loader`, which checks the form of each key, and that 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -82,11 +83,27 @@ class StorageSpec(Spec):
     read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
     """What one replica reads from a shared volume; decides how long a start may take. With `weights.place: nodes`,
     `weights.node_read_bytes_per_s` does."""
+    shared_read_bytes_per_s: float | None = Field(default=None, ge=1.0e6, le=1.0e13)
+    """What a volume's server gives to all that read it at once, such as the replicas of a model after a power failure;
+    decides how long a start may take too. Without it, `read_bytes_per_s`: Longhorn reads such a volume through one NFS
+    server, and no figure is public of one with several readers."""
     weights: WeightsSpec = Field(default_factory=WeightsSpec)
     """Where the weights come from, and where they are kept."""
     volumes: Keeping = "protected"
     """protected: the engine refuses to delete or replace a model's volume, or to uninstall Longhorn; disposable: each
     goes with its model and with `destroy`."""
+
+    @model_validator(mode="after")
+    def _together_is_no_less(self) -> StorageSpec:
+        together = self.shared_read_bytes_per_s
+        if together is not None and together < self.read_bytes_per_s:
+            raise WrongValueError(
+                "shared_read_bytes_per_s is less than read_bytes_per_s, and one replica reads no more than all do",
+                got=f"{together:g} and {self.read_bytes_per_s:g}",
+                allowed=f"shared_read_bytes_per_s of at least {self.read_bytes_per_s:g}",
+                fix=f"lower read_bytes_per_s to {together:g}, or raise shared_read_bytes_per_s",
+            )
+        return self
 
     @model_validator(mode="after")
     def _longhorn_is_read(self) -> StorageSpec:
@@ -101,6 +118,14 @@ class StorageSpec(Spec):
     def replica_reads_bytes_per_s(self) -> float:
         """What one replica reads from where its weights are."""
         return self.weights.node_read_bytes_per_s if self.weights.place == "nodes" else self.read_bytes_per_s
+
+    @property
+    def replicas_read_bytes_per_s(self) -> float:
+        """What all replicas of a model that read at once get together."""
+        if self.weights.place == "nodes":
+            # Those of one node read the same files, which its page cache has by then.
+            return math.inf
+        return self.shared_read_bytes_per_s or self.read_bytes_per_s
 
 
 class SiteConfig(Spec):

@@ -132,7 +132,7 @@ class ModelTwin:
         served = served_of(self._plan, self._revision, self._step_s, self._tiers, in_turn=scenario.in_turn)
         parallel = self._revision.parallel_requests
         served = replace(served, replicas=round(served.replicas * part), most_parallel=math.ceil(parallel * part))
-        outage_s = GONE_S + self._revision.proof.cold_start["cold_start"].value
+        outage_s = GONE_S + self._revision.proof.start_s(max(1, lost.returning))
         answer_s = load.answer_tokens.p95 * self._case.token_s(self._case.slots) * self._pace
         times = schedule_of(load, scenario, lost, answer_s=answer_s, outage_s=outage_s)
         surge = None

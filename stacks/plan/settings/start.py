@@ -12,6 +12,8 @@ PROBE_PERIOD_S = 5
 START_SLACK_S = 300
 # A download and a disk may be this much slower than predicted: that is no crash.
 START_MARGIN = 2
+# A start that this many share is in every budget.
+_FEWEST_READERS = 4
 # Kubernetes counts a Deployment's deadline in int32 seconds: this, a stream and the end of a pod are within it.
 _LONGEST_START_S = 10**9
 
@@ -21,28 +23,42 @@ def _figure(basis: Basis, key: str) -> float:
     return basis.proof.cold_start[key].value
 
 
+def readers(replicas: int) -> int:
+    """Replicas that a budget lets start at once: 4, 8, 16 and so on, at least as many as there are.
+
+    A budget is part of a Pod: by the exact count, one replica more would restart all others.
+    """
+    return max(_FEWEST_READERS, 1 << (replicas - 1).bit_length())
+
+
 def _budget(basis: Basis) -> Derived:
-    read = _figure(basis, "read_weights")
-    return Derived(value=math.ceil(START_MARGIN * read) + START_SLACK_S, inputs={"read_weights_s": round(read)})
+    together = readers(basis.case.replicas)
+    read = basis.case.order.read_s(together)
+    return Derived(
+        value=math.ceil(START_MARGIN * read) + START_SLACK_S,
+        inputs={"readers": together, "read_weights_s": round(read)},
+    )
 
 
 def _budget_bounds(basis: Basis) -> Bounds:
-    start = math.ceil(_figure(basis, "cold_start"))
+    start, replicas = math.ceil(_figure(basis, "cold_start_together")), basis.case.replicas
+    needs = f"{replicas:,} replicas at once need" if replicas > 1 else "a replica needs"
     return Bounds(
         low=start,
         high=_LONGEST_START_S,
         above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
-        below=f"a replica needs {start:,} s to start and would be killed while it loads, for ever",
-        instead_below="raise storage.read_bytes_per_s (with place: nodes storage.weights.node_read_bytes_per_s) if the "
-        "site is faster",
+        below=f"{needs} {start:,} s to start and would be killed while they load, for ever",
+        instead_below="raise storage.read_bytes_per_s and storage.shared_read_bytes_per_s (with place: nodes "
+        "storage.weights.node_read_bytes_per_s) if the site is faster",
     )
 
 
 def _download_budget(basis: Basis) -> Derived:
-    download, read = _figure(basis, "download_weights"), _figure(basis, "read_weights")
+    together = readers(basis.case.replicas) + 1
+    download, read = _figure(basis, "download_weights"), basis.case.order.read_s(together)
     return Derived(
         value=math.ceil(START_MARGIN * (download + read)) + START_SLACK_S,
-        inputs={"download_weights_s": round(download), "read_weights_s": round(read)},
+        inputs={"readers": together, "download_weights_s": round(download), "read_weights_s": round(read)},
     )
 
 
@@ -55,7 +71,9 @@ DEFINITIONS = (
     Definition(
         key="start_budget_s",
         unit="s",
-        formula=f"{START_MARGIN} x time to read the weights + {START_SLACK_S} for compilation and CUDA graphs",
+        formula=f"{START_MARGIN} x time in which as many read the weights at once as there are replicas, rounded up to "
+        f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ... + {START_SLACK_S} for compilation and "
+        "CUDA graphs",
         derive=_budget,
         used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
         places=(Place(kind="variable", name="VLLM_ENGINE_READY_TIMEOUT_S"),),
@@ -64,8 +82,8 @@ DEFINITIONS = (
     Definition(
         key="download_budget_s",
         unit="s",
-        formula=f"{START_MARGIN} x (time to download the weights + time to read them, for those that are in the volume "
-        f"unverified) + {START_SLACK_S}",
+        formula=f"{START_MARGIN} x (time to download the weights + time to read them while replicas start, for those "
+        f"that are in the volume unverified) + {START_SLACK_S}",
         derive=_download_budget,
         used="activeDeadlineSeconds of the Job that brings the weights, and how long `up` waits for the other nodes",
         places=(Place(kind="field", name="activeDeadlineSeconds"),),

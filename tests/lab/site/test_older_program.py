@@ -51,6 +51,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.template.spec.containers[0].args[17]",
             "spec.template.spec.containers[0].args[19]",
             "spec.template.spec.containers[0].args[9]",
+            "spec.template.spec.containers[0].startupProbe.failureThreshold",
         ),
     ),
     "kubernetes:apps/v1:Deployment::qwen3-32b-picker": (
@@ -60,6 +61,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kubernetes:apps/v1:Deployment::qwen3-32b-server": (
         "update",
         (
+            "spec.progressDeadlineSeconds",
             "spec.template.spec.containers[0].args[11]",
             "spec.template.spec.containers[0].args[12]",
             "spec.template.spec.containers[0].args[14]",
@@ -67,6 +69,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.template.spec.containers[0].args[7]",
             "spec.template.spec.containers[0].args[8]",
             "spec.template.spec.containers[0].args[9]",
+            "spec.template.spec.containers[0].startupProbe.failureThreshold",
         ),
     ),
     "kubernetes:core/v1:ConfigMap::glm-5-1-picker-config": (

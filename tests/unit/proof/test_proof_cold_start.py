@@ -54,14 +54,62 @@ def test_storage_faster_than_pcie_leaves_the_copy_to_wait_for() -> None:
 
 def test_the_block_shows_both_times() -> None:
     text = block(prove(GLM))
-    assert re.search(r"^  cold start  876 s, of it 756 s reading  \[estimated\]$", text, re.MULTILINE), text
+    shown = r"^  cold start  876 s, of it 756 s reading; all 4 at once 3,144 s  \[estimated\]$"
+    assert re.search(shown, text, re.MULTILINE), text
+    alone = block(prove(replace(GLM, replicas=1)))
+    assert re.search(r"^  cold start  876 s, of it 756 s reading  \[estimated\]$", alone, re.MULTILINE), alone
 
 
-def test_the_start_budget_is_twice_the_read_and_five_minutes() -> None:
+@pytest.mark.parametrize(
+    ("shared_bytes_per_s", "together_s"),
+    [
+        (None, 4 * 756.07),
+        (1.0e9, 4 * 756.07),
+        # Half of what four could read.
+        (2.0e9, 2 * 756.07),
+        (4.0e9, 756.07),
+        # More than they read.
+        (1.0e12, 756.07),
+    ],
+)
+def test_replicas_that_start_at_once_share_what_their_volume_gives(
+    shared_bytes_per_s: float | None, together_s: float
+) -> None:
+    proof = prove(replace(GLM, shared_bytes_per_s=shared_bytes_per_s, download_bytes_per_s=1.0e9))
+    assert proof.cold_start["read_weights"].value == pytest.approx(756.07, rel=1e-3)
+    assert proof.cold_start["read_weights_together"].value == pytest.approx(together_s, rel=1e-3)
+    assert proof.cold_start["cold_start_together"].value == pytest.approx(together_s + 120, rel=1e-3)
+    # Once the Job has brought the files, all start at once.
+    assert proof.cold_start["first_start"].value == pytest.approx(756.07 + together_s + 120, rel=1e-3)
+    # No replica is killed while all of them load.
+    assert values(proof)["start_budget_s"] > proof.cold_start["cold_start_together"].value
+
+
+def test_the_start_budget_is_twice_the_read_of_all_and_five_minutes() -> None:
     for asked, read_s in ((GLM, GLM_FILES / 1e9), (QWEN, QWEN_FILES / 1e9)):
         derived = values(prove(asked))
-        assert derived["start_budget_s"] == math.ceil(2 * read_s) + 300
+        assert derived["start_budget_s"] == math.ceil(2 * 4 * read_s) + 300
         assert derived["startup_probe_failures"] == math.ceil(derived["start_budget_s"] / 5)
+
+
+def test_what_brings_the_weights_may_read_them_while_all_replicas_start() -> None:
+    derived = values(prove(replace(QWEN, download_bytes_per_s=0.5e9)))
+    assert derived["download_budget_s"] == math.ceil(2 * (QWEN_FILES / 0.5e9 + 5 * QWEN_FILES / 1e9)) + 300
+
+
+@pytest.mark.parametrize(
+    ("replicas", "readers"), [(1, 4), (2, 4), (4, 4), (5, 8), (8, 8), (9, 16), (100, 128), (128, 128)]
+)
+def test_one_replica_more_changes_the_start_budget_in_steps_alone(replicas: int, readers: int) -> None:
+    """It is part of the Pod, so that a change restarts all replicas."""
+    derived = derive(prove(replace(QWEN, load=None, replicas=replicas)))
+    assert derived["start_budget_s"].inputs["readers"] == readers
+    assert derived["start_budget_s"].number == pytest.approx(2 * readers * QWEN_FILES / 1e9 + 300, rel=1e-3, abs=2)
+
+
+def test_a_volume_that_gives_each_reader_its_rate_needs_no_longer_for_more_replicas() -> None:
+    alone, many = (values(prove(replace(QWEN, replicas=count, shared_bytes_per_s=1e12))) for count in (1, 64))
+    assert alone["start_budget_s"] == many["start_budget_s"] == math.ceil(2 * QWEN_FILES / 1e9) + 300
 
 
 def test_scaling_follows_from_the_cold_start_and_the_bounds() -> None:

@@ -102,7 +102,7 @@ def test_the_budgets_outlast_the_download_and_the_start(name: str) -> None:
 def test_the_block_says_first_and_later_start() -> None:
     slow, there = (block(prove(replace(GLM, download_bytes_per_s=speed))) for speed in (1.25e9, None))
     lines = [next(line for line in text.splitlines() if "cold start" in line) for text in (slow, there)]
-    assert "; the first 1,481 s, of it 605 s downloading" in lines[0], lines[0]
+    assert "; the first 3,749 s, of it 605 s downloading" in lines[0], lines[0]
     assert "download" not in lines[1]
 
 

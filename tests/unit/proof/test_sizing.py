@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from stacks.facts import versions
 from stacks.plan.models import DoesNotFitError, RevisionPlan, plan_model
 from stacks.plan.orders import order_of
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import plan_file, plan_site
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
@@ -57,6 +57,7 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
             "overrides": {"max_num_seqs": {"value": 16, "reason": "a tenant measured it"}},
         },
         prices={"gpu_hour": 3.5, "power_kwh": 0.2},
+        storage={"read_bytes_per_s": 2.0e9, "shared_read_bytes_per_s": 5.0e9},
     )
     order = order_of(config, "m", config.models["m"])
     assert (order.name, order.gpus, order.replicas, order.typical_request_tokens) == ("m", 2, 3, 5000)
@@ -65,7 +66,12 @@ def test_every_word_of_the_site_reaches_the_order() -> None:
     assert (order.load.requests_per_s, order.load.prefix_hit) == (2.5, 0.25)
     assert order.slo.by_key == {"ttft_p95_ms": 2000}
     assert order.prices and (order.prices.gpu_hour, order.prices.power_kwh) == (3.5, 0.2)
-    assert order.storage_bytes_per_s == config.storage.read_bytes_per_s
+    assert (order.storage_bytes_per_s, order.shared_bytes_per_s) == (2.0e9, 5.0e9)
+
+
+def test_the_rules_hold_a_start_to_the_read_of_all_replicas_at_once() -> None:
+    config = site({"catalogue": "qwen3-32b-fp8", "server": {"replicas": 3}}, storage={"read_bytes_per_s": 1.0e9})
+    assert plan_site(config).load_s == {"m": pytest.approx(3 * 34.32, rel=1e-3)}
 
 
 @pytest.mark.parametrize(

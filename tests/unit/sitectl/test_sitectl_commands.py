@@ -202,8 +202,8 @@ def test_an_override_that_breaks_the_proof_is_refused_with_what_is_allowed(own: 
     result = run(own, "validate", "berlin")
     assert result.status == Exit.REFUSED
     reported = " ".join((result.out + result.err).split())
-    assert "models.chat.overrides.start_budget_s: a replica needs 155 s to start" in reported
-    assert "got 60 s; allowed: from 155 to 1,000,000,000 fix: write at least 155" in reported
+    assert "models.chat.overrides.start_budget_s: 2 replicas at once need 189 s to start" in reported
+    assert "got 60 s; allowed: from 189 to 1,000,000,000 fix: write at least 189" in reported
 
 
 def test_help_teaches() -> None:

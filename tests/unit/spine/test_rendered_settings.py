@@ -225,15 +225,33 @@ def test_a_model_that_sees_takes_pictures_whatever_its_context() -> None:
 
 
 @pytest.mark.parametrize(
-    "edit", [{"server": {"gpus": 1, "replicas": 6}}, {"load": {"requests_per_s": 3}}], ids=["replicas", "load"]
+    "edit", [{"server": {"gpus": 1, "replicas": 8}}, {"load": {"requests_per_s": 3}}], ids=["replicas", "load"]
 )
 def test_more_replicas_or_load_restart_no_engine_and_no_picker(
     edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart costs minutes per replica; an engine's settings follow from one full replica."""
+    """A restart costs minutes per replica; an engine's settings follow from one full replica.
+
+    The start budget alone takes a step beyond 4, 8, 16, ... replicas.
+    """
     monkeypatch.setitem(MODEL, "slo", {"itl_p95_ms": 100, "ttft_p95_ms": 6000})
+    monkeypatch.setitem(MODEL, "server", {"gpus": 1, "replicas": 5})
     before = places()
     for key, value in edit.items():
         monkeypatch.setitem(MODEL, key, value)
     after = places()
     assert {place for place in after if after[place] != before[place]} <= {"parallel", "pending", "unavailable"}
+
+
+def test_a_fifth_replica_changes_no_more_of_a_pod_than_its_start_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five that start at once share the volume; with what each of them can read, nothing changes."""
+    before = places()
+    monkeypatch.setitem(MODEL, "server", {"gpus": 1, "replicas": 5})
+    after = places()
+    changed = {place for place in after if after[place] != before[place]}
+    assert changed - {"parallel", "pending", "unavailable"} == {"ready", "deadline", "failures"}
+    monkeypatch.setitem(PROD["storage"], "shared_read_bytes_per_s", 1.0e12)
+    fast = places()
+    monkeypatch.setitem(MODEL, "server", {"gpus": 1, "replicas": 4})
+    again = places()
+    assert {place for place in again if again[place] != fast[place]} <= {"parallel", "pending", "unavailable"}

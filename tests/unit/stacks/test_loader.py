@@ -44,7 +44,7 @@ def test_unknown_key_names_the_near_one() -> None:
 
 def test_unknown_key_without_a_near_one_lists_what_is_allowed() -> None:
     with pytest.raises(
-        SiteError, match=r"site\.yaml:storage\.zzz: unknown key; allowed: longhorn, read_bytes_per_s, storage_cl"
+        SiteError, match=r"site\.yaml:storage\.zzz: unknown key; allowed: longhorn, read_bytes_per_s, shared_read_by"
     ):
         plan_values(lab(storage={"zzz": 1}), "site.yaml")
 

@@ -205,6 +205,12 @@ WRONG: dict[str, Wrong] = {
         "allowed: a number from 1.0e+6 to 1.0e+11",
         {"storage.read_bytes_per_s": 1.5e9},
     ),
+    "a volume that gives all replicas less than one of them": Wrong(
+        {"storage.read_bytes_per_s": 1.5e9, "storage.shared_read_bytes_per_s": 1.0e9},
+        "storage",
+        "one replica reads no more than all do",
+        {"storage.read_bytes_per_s": 1.0e9, "storage.shared_read_bytes_per_s": 1.0e9},
+    ),
 }
 
 
