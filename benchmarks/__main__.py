@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from benchmarks import (
+    cold_start,
     engine_cost,
     front_end,
     gateway_latency,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "many_sites": many_sites,
     "resource_counts": resource_counts,
     "site_preview": site_preview,
+    "cold_start": cold_start,
     "state_options": state_options,
 }
 

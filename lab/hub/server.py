@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -259,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(data) > _LARGE:
             headers = {
                 "X-Repo-Commit": commit,
-                "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
+                "X-Linked-Etag": f'"{_sha256(data)}"',
                 "X-Linked-Size": str(len(data)),
                 "Location": f"{self.hub.store or self._own}{_STORE}/{repository}/{commit}/{path}?{self.hub.signed()}",
                 "ETag": '"of-the-redirect"',
@@ -276,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner, name, commit, file = path.strip("/").split("/", 3)
         data = self.hub.content(f"{owner}/{name}", commit)[file]
         # A client that stays on the hub's host finds here what the hub's redirect states otherwise.
-        self._send(file, data, {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
+        self._send(file, data, {"X-Repo-Commit": commit, "ETag": f'"{_sha256(data)}"'})
 
     def _send(self, path: str, data: bytes, headers: Mapping[str, str]) -> None:
         if self.command == "HEAD":
@@ -350,10 +351,17 @@ class _Handler(BaseHTTPRequestHandler):
 def _sibling(path: str, data: bytes) -> dict[str, Any]:
     stated: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": _git_sha1(data)}
     if len(data) > _LARGE:
-        digest = hashlib.sha256(data).hexdigest()
+        digest = _sha256(data)
         stated["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 134}
     return stated
 
 
+# Of large files each costs as long as a transfer, and is asked for several times.
+@lru_cache(maxsize=32)
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@lru_cache(maxsize=32)
 def _git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -16,12 +16,16 @@ import pytest
 from lab.hub.server import LIST, EmulatedHubServer, HubFaults
 from lab.hub.server import Hub as EmulatedHub
 from services.weights.failure import Exit
+from stacks.facts import catalogue
+from stacks.proof.order import Order
+from stacks.proof.proof import prove
 from tests.unit.services.weights_rig import (
     FILES,
     LARGE,
     OTHER,
     REPOSITORY,
     REVISION,
+    Rig,
     VirtualClock,
     refused,
     rig,
@@ -269,6 +273,28 @@ def test_no_more_bytes_pass_in_a_second_than_the_limit(tmp_path: Path) -> None:
         site.program(site.order(bytes_per_s=limit, parallel=4)).run()
         assert site.is_whole()
         assert site.clock.time == pytest.approx(count / limit, rel=0.05)
+
+
+@pytest.mark.row("opening 10")
+def test_a_download_takes_as_long_as_the_plan_predicts(tmp_path: Path) -> None:
+    """A model that is as large as its catalogue entry, by the plan's limit, on a clock that this alone moves."""
+    known = catalogue.load("bge-m3")
+    two_layers = {
+        field: {kind: layers.model_copy(update={"count": 2}) for kind, layers in getattr(known, field).items()}
+        for field in ("mixers", "feed_forward")
+    }
+    model = known.model_copy(update={"hidden": 64, "vocabulary": 4096, **two_layers})
+    asked = Order(name="m", model=model, gpu="h200-sxm", kv_dtype="bf16", download_bytes_per_s=50_000)
+    size = round(asked.file_bytes)
+    assert 1_000_000 < size < 10_000_000
+    server = EmulatedHubServer(EmulatedHub(content=lambda *_: {"model.safetensors": bytes(size)}))
+    try:
+        site = Rig(tmp_path / "volume", EmulatedHub(), server.url)
+        site.program(site.order(bytes_per_s=asked.download_bytes_per_s or 0, parallel=4)).run()
+    finally:
+        server.close()
+    predicted = prove(asked).cold_start["download_weights"].value
+    assert site.clock.time == pytest.approx(predicted, rel=0.05)
 
 
 def test_progress_names_bytes_rate_and_time_left(tmp_path: Path) -> None:
