@@ -69,6 +69,7 @@ def vllm_engine(
         *_answer_cap(plan),
         f"--kv-cache-dtype={plan.kv_cache_dtype}",
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),
+        *_loading_flags(spec, plan.layout),
         *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
         *(["--enable-prefix-caching"] if generates else []),
         "--enable-prompt-tokens-details",
@@ -110,6 +111,17 @@ def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
         yield "--api-server-count=1"
     if layout.expert_parallel:
         yield "--enable-expert-parallel"
+
+
+def _loading_flags(spec: ModelServerSpec, layout: LayoutSpec) -> Iterator[str]:
+    """vLLM's flags for how it reads the weights; none for its own choice."""
+    if spec.loading == "streamer":
+        yield "--load-format=runai_streamer"
+        if layout.tensor > 1:
+            # Each rank reads its part and gives it to the others; without it each of them streams all files.
+            yield '--model-loader-extra-config={"distributed": true}'
+    elif spec.loading != "default":
+        yield f"--safetensors-load-strategy={spec.loading}"
 
 
 def _answer_cap(plan: ModelServerPlan) -> list[str]:

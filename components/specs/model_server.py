@@ -87,6 +87,11 @@ class ModelServerSpec(Spec):
     quantization: Literal["fp8_per_tensor", "fp8_per_block"] | None = None
     """What vLLM makes of 16-bit weights as it loads them, as its `--quantization` calls it: FP8 with one scale for a
     matrix, or for 128 x 128 elements of it. What the answers lose is not proven."""
+    loading: Literal["default", "lazy", "eager", "prefetch", "streamer"] = "default"
+    """How vLLM reads the weights. `default` maps the files, and reads them ahead from NFS where they fit into 90 % of
+    the free memory. `lazy`, `eager` and `prefetch` are its `--safetensors-load-strategy`: mapped and never ahead; each
+    file as a whole; all ahead. `streamer` is its `--load-format=runai_streamer`: several reads at once. The cold start
+    has no factor for any of them: set `storage.read_bytes_per_s` to what is measured with it."""
     revision: str | None = None
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)

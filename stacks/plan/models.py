@@ -17,7 +17,7 @@ from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
-from stacks.plan.optimisations import refused, speculative_config
+from stacks.plan.optimisations import refused, speculative_config, unstreamable
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
@@ -118,7 +118,8 @@ def plan_revision(
     if unable := [*refused(("models", name, "server"), spec.server, spec.catalogue, site.cluster.gpu)]:
         raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, name, spec, versions.minor_of(images.vllm))), serving_of(spec)
-    if problems := [*_misfits(spec, proof)] or [*broken_overrides(proof, serving)]:
+    unable = [*unstreamable(("models", name, "server"), spec.server, spec.catalogue, proof.case.layout)]
+    if problems := [*_misfits(spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     if broken := [*broken_locks(name, spec, site.storage.weights, locks)]:
         raise DoesNotFitError(broken)

@@ -10,6 +10,7 @@ from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS
+from stacks.proof.layouts import Layout
 from stacks.proof.speculation import Method, Speculation, Undraftable, why_unsuited
 from stacks.proof.weights import parameters
 
@@ -59,6 +60,28 @@ def refused(path: Path, server: ModelServerSpec, entry: str, gpu: str | None = N
                 allowed="1",
                 fix="write 1, or take server.speculative out",
             )
+
+
+def unstreamable(path: Path, server: ModelServerSpec, entry: str, layout: Layout) -> Iterator[Problem]:
+    """Why the entry's weights cannot be streamed onto this layout, at its key below `path`."""
+    if server.loading != "streamer":
+        return
+    if any(flag.startswith("--load-format") for flag in catalogue.load(entry).engine_flags):
+        yield Problem(
+            path=(*path, "loading"),
+            what=f"the files of {catalogue.load(entry).repository} are loaded in a form of their own, by its entry",
+            got=shown(server.loading),
+            fix="take it out",
+        )
+    elif layout.gpus > layout.tensor:
+        yield Problem(
+            path=(*path, "loading"),
+            what=f"only ranks of one tensor-parallel group share a stream, and the layout is {layout}: "
+            "every other rank would read all files by itself",
+            got=shown(server.loading),
+            allowed="default, lazy, eager, prefetch",
+            fix="write default, or a layout with tensor alone",
+        )
 
 
 def _unquantisable(path: Path, method: str, model: CatalogueModel, gpu: str | None) -> Iterator[Problem]:

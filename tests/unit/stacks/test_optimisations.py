@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ from stacks.proof.online_quantisation import ONLINE
 from stacks.proof.speculation import METHODS
 from stacks.proof.weights import weight_bytes
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import changed
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("001.22", "002.08", "003.03")
 
@@ -75,6 +76,66 @@ def test_a_site_without_them_gets_neither_flag_nor_setting() -> None:
     plan = qwen({})
     assert not [arg for arg in plan.engine.args if "specul" in arg or "quantiz" in arg]
     assert not {"num_speculative_tokens", "tokens_per_step", "quantized_weights"} & plan.settings.keys()
+
+
+@pytest.mark.parametrize("how", ["lazy", "eager", "prefetch"])
+def test_vllm_reads_the_weights_as_the_site_says(how: str) -> None:
+    plan = qwen({f"{QWEN}.loading": how})
+    assert argument(plan, "--safetensors-load-strategy") == how
+    assert argument(plan, "--load-format") == ""
+
+
+def test_without_a_choice_vllm_has_its_own_way_to_read() -> None:
+    assert not [arg for arg in qwen({}).engine.args if re.search("load-format|load-strategy|loader", arg)]
+    assert qwen({f"{QWEN}.loading": "default"}).engine.args == qwen({}).engine.args
+
+
+@pytest.mark.row("opening 10")
+def test_ranks_of_a_tensor_parallel_group_share_one_stream() -> None:
+    alone, eight = (
+        plan_values(changed(prod(), {f"models.{name}.server.loading": "streamer"}), "Pulumi.prod.yaml")
+        .models[name]
+        .stable
+        for name in ("qwen3-32b", "glm-5-1")
+    )
+    assert (alone.proof.case.layout.tensor, eight.proof.case.layout.tensor) == (1, 8)
+    assert argument(alone, "--load-format") == argument(eight, "--load-format") == "runai_streamer"
+    assert argument(alone, "--model-loader-extra-config") == ""
+    assert json.loads(argument(eight, "--model-loader-extra-config")) == {"distributed": True}
+    assert argument(eight, "--safetensors-load-strategy") == ""
+
+
+def test_a_stream_that_each_rank_would_read_by_itself_is_refused() -> None:
+    glm = "models.glm-5-1.server"
+    layout = {"tensor": 4, "data": 2, "expert_parallel": True}
+    refused_and_fixed(
+        Wrong(
+            {f"{glm}.gpus": None, f"{glm}.layout": layout, f"{glm}.loading": "streamer"},
+            f"{glm}.loading",
+            "every other rank would read all files by itself",
+            {f"{glm}.loading": "default"},
+        )
+    )
+
+
+def test_an_entry_with_a_form_of_its_own_is_not_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, load = catalogue.load("qwen3-32b-fp8"), catalogue.load
+    apart = entry.model_copy(update={"engine_flags": (*entry.engine_flags, "--load-format=mistral")})
+    monkeypatch.setattr(catalogue, "load", lambda name: apart if name == "qwen3-32b-fp8" else load(name))
+    refused_and_fixed(
+        Wrong(
+            {f"{QWEN}.loading": "streamer"},
+            f"{QWEN}.loading",
+            "are loaded in a form of their own, by its entry",
+            {f"{QWEN}.loading": None},
+        )
+    )
+
+
+def test_how_weights_are_read_changes_no_figure() -> None:
+    """No factor is known for a shared volume."""
+    times = [qwen({f"{QWEN}.loading": how}).proof.cold_start for how in ("default", "prefetch", "streamer")]
+    assert times[0] == times[1] == times[2]
 
 
 def test_a_draft_model_lies_in_a_folder_of_its_own_at_the_catalogues_commit() -> None:
