@@ -97,6 +97,29 @@ def test_what_is_protected_goes_only_by_permission(lab: Lab, project: Path, monk
     assert "weights" not in pulumi("stack", "--show-urns")
 
 
+SERVED = """
+import pulumi
+
+volume = pulumi.ComponentResource("test:index:Volume", "weights", opts=pulumi.ResourceOptions(protect=True))
+pulumi.ComponentResource("test:index:Server", "server", opts=pulumi.ResourceOptions(depends_on=[volume]))
+"""
+
+
+def test_a_refused_destroy_deletes_nothing_unless_its_preview_is_skipped(lab: Lab, project: Path) -> None:
+    """The engine's own way: without a preview it begins with what no protected resource needs."""
+    (project / "__main__.py").write_text(SERVED)
+
+    def held() -> set[str]:
+        words = session.run_pulumi(lab, "stack", "--show-urns", project=project).stdout.split()
+        return {word.rpartition("::")[2] for word in words if "test:index:" in word and "::" in word}
+
+    session.run_pulumi(lab, "up", "--yes", "--skip-preview", project=project)
+    for options, left in (((), {"weights", "server"}), (("--skip-preview",), {"weights"})):
+        with pytest.raises(LabError, match="protected"):
+            session.run_pulumi(lab, "destroy", "--yes", *options, project=project)
+        assert held() == left
+
+
 def test_pulumi_by_hand_works_in_a_shell(lab: Lab, project: Path) -> None:
     session.prepare(lab, project)
     lines = "\n".join(f"export {name}='{value}'" for name, value in session.settings(lab).items())
