@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError
 from lab.cluster import api, controlplane, services
 from lab.cluster.parts import name_of, namespace_of, spec_of
 from lab.errors import LabError
+from lab.machines import lab_rack
 from lab.machines.cluster_hooks import ControlPlane, NodeFacts
 from lab.machines.kubernetes_pki import control_plane_pki
 from lab.paths import Lab
@@ -45,8 +46,7 @@ class KwokCluster:
     def control_plane_up(self, plane: ControlPlane) -> None:
         """As Cluster.control_plane_up; everything that Talos itself brings is there afterwards."""
         with self._changing:
-            names = (*controlplane.api_names(self._lab), *_hosts(plane))
-            controlplane.create(self._lab, control_plane_pki(plane.kubernetes_ca, names))
+            controlplane.create(self._lab, control_plane_pki(plane.kubernetes_ca, _names(self._lab, plane)))
             controlplane.wait_ready(self._lab, _READY_WITHIN_S)
             services.apply(self._lab)
             with api.connect(self._lab) as connection:
@@ -152,6 +152,11 @@ class KwokCluster:
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
         file.write_bytes(snapshot)
+
+
+def _names(lab: Lab, plane: ControlPlane) -> tuple[str, ...]:
+    """What the API server is valid for. Talos adds the addresses of its machine; here it is that of every machine."""
+    return (*controlplane.api_names(lab), *_hosts(plane), *lab_rack.addresses(lab))
 
 
 def _hosts(plane: ControlPlane) -> Iterator[str]:

@@ -6,6 +6,7 @@ It holds more machines than the lab's site names, so that a node is added by nam
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,13 @@ def description(plan: NetworkPlan, hgx: int) -> dict[str, Any]:
 
 
 def write(lab: Lab, hgx: int) -> bool:
-    """Write the description; whether it is another one than before."""
-    content = json.dumps(description(lab.network, hgx), indent=2)
+    """Write the description of the lab's own rack; whether it is another one than before."""
+    return put(lab, description(lab.network, hgx))
+
+
+def put(lab: Lab, rack: Mapping[str, Any]) -> bool:
+    """Write a rack's description; whether it is another one than before."""
+    content = json.dumps(rack, indent=2)
     if file(lab).exists() and file(lab).read_text() == content:
         return False
     lab.make_folders()
@@ -64,3 +70,8 @@ def write(lab: Lab, hgx: int) -> bool:
 def names(lab: Lab) -> list[str]:
     """The machines of the rack as it is described now."""
     return [machine["name"] for machine in json.loads(file(lab).read_text())["machines"]]
+
+
+def addresses(lab: Lab) -> list[str]:
+    """Of every machine of the rack as it is described now."""
+    return [machine["address"] for machine in json.loads(file(lab).read_text())["machines"]]

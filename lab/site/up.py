@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,19 @@ def command(lab: Lab, *, hgx: int, bundle: Path | None, engine: str | None) -> i
     return 0
 
 
-def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES, bundle: Path | None = None) -> None:
+def bring_up(
+    lab: Lab,
+    *,
+    hgx: int = lab_rack.DEFAULT_HGX_MACHINES,
+    bundle: Path | None = None,
+    rack: Mapping[str, Any] | None = None,
+) -> None:
     """Raises `LabError` when root, a tool, or the lab's index on this machine is not to be had.
 
-    `bundle`: where images and weights come from; None leaves it as it is.
+    `bundle`: where images and weights come from; None leaves it as it is. `rack`: a description in place of the lab's
+    own rack with `hgx` machines.
     """
-    rack = lab_rack.description(lab.network, hgx)
+    rack = rack or lab_rack.description(lab.network, hgx)
     network.require_root()
     with network.machine_lock(lab):
         network.require_own(lab)
@@ -89,7 +96,7 @@ def bring_up(lab: Lab, *, hgx: int = lab_rack.DEFAULT_HGX_MACHINES, bundle: Path
             for address in (lab.network.image_factory, lab.network.hub, lab.network.registry):
                 network.own_address(lab, address)
         with progress.step(f"{len(rack['machines'])} machines and their image factory"):
-            if lab_rack.write(lab, hgx):
+            if lab_rack.put(lab, rack):
                 _restart_machines(lab)
             guard.ensure(lab)
             shown = wait_for_machines(lab, _MACHINES_WITHIN_S)

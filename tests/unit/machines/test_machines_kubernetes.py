@@ -11,9 +11,10 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from lab.machines import lab_rack
 from lab.machines.cluster_hooks import ControlPlane
 from lab.machines.kubernetes_pki import control_plane_pki
-from lab.machines.kwok_cluster import KwokCluster, _hosts
+from lab.machines.kwok_cluster import KwokCluster, _hosts, _names
 from lab.paths import Lab
 from lab.site import up
 from talos.secrets import bundle as secrets
@@ -45,6 +46,14 @@ def test_the_servers_certificate_is_of_the_configs_authority_and_has_each_name_o
 
 def test_the_api_server_is_valid_for_the_endpoint_and_the_configs_names() -> None:
     assert list(_hosts(PLANE)) == ["api.site.example", "10.5.0.10"]
+
+
+def test_the_api_server_is_valid_for_each_machine_that_may_be_a_control_plane(tmp_path: Path) -> None:
+    """`roll` asks every control plane's API server by the address of its machine."""
+    lab = Lab(home=tmp_path, cache=tmp_path)
+    lab_rack.write(lab, 2)
+    machines = {str(lab.network.node_address(ordinal)) for ordinal in range(3)}
+    assert machines | {"10.5.0.10", "127.0.0.1"} <= set(_names(lab, PLANE))
 
 
 def test_there_is_a_kubeconfig_before_there_is_a_cluster(tmp_path: Path) -> None:
