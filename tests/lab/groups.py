@@ -73,7 +73,7 @@ REAL_ENGINES = ("site-vllm",)
 # The modules of a package that has one lab for all of them.
 _ONE_LAB = ("runner",)
 # What takes longest begins first, so that no worker is left alone with it at the end.
-_LONG = (*SITE_GROUPS, "cluster/test_cluster_survival", "cluster_program/test_cluster_members")
+_LONG = (*SITE_GROUPS, "prod/test_prod_walk", "cluster/test_cluster_survival", "cluster_program/test_cluster_members")
 _SITE_ORDER = {module: (group, place) for group, all_ in SITE_GROUPS.items() for place, module in enumerate(all_)}
 
 
