@@ -340,10 +340,6 @@ BROKEN: Mapping[tuple[str, str], Broken] = {
         change=lambda objects: objects["route"]["spec"]["rules"][0]["backendRefs"][0].update(name="gone"),
         says="leads to InferencePool models/gone",
     ),
-    ("route-leads-somewhere", "around the pool"): Broken(
-        change=lambda objects: objects["route"]["spec"]["rules"][0]["backendRefs"][0].pop("kind"),
-        says="leads to AIServiceBackend models/chat",
-    ),
     ("namespace-security", "none"): Broken(
         change=lambda objects: objects["namespace"]["metadata"].pop("labels"), says="sets no level of pod security"
     ),

@@ -20,6 +20,15 @@ def test_a_site_that_keeps_the_rules_breaks_none(facts: SiteFacts) -> None:
     assert violations(resources(bodies()), facts, RULES) == []
 
 
+def test_a_route_around_a_pool_leads_to_a_backend_that_the_site_declares() -> None:
+    objects = copy.deepcopy(bodies())
+    objects["route"]["spec"]["rules"][0]["backendRefs"] = [{"name": "chat"}]
+    (broken,) = violations(resources(objects), FACTS, RULES)
+    assert "leads to AIServiceBackend models/chat" in broken.problem
+    objects["form"] = {**objects["pool"], "kind": "AIServiceBackend"}
+    assert violations(resources(objects), FACTS, RULES) == []
+
+
 @pytest.mark.parametrize(("rule", "case"), list(BROKEN.items()), ids=["-".join(rule) for rule in BROKEN])
 def test_a_broken_rule_is_the_one_that_is_named(rule: tuple[str, str], case: Broken) -> None:
     """Each rule of 15: a violating site, and a message with the fix."""
