@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
     host, _, port = given.address.rpartition(":")
     content = files_of(given.folder) if given.folder else held.content_of(given.model)
     identity = tuple(given.identity) if given.identity else None
-    hub = Hub(content=content, faults_file=given.faults, log=lambda line: print(line, flush=True))
+    hub = Hub(content=content, faults_file=given.faults, log=say)
     server = EmulatedHubServer(hub, host, int(port), identity=identity)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -36,6 +36,12 @@ def main(words: list[str]) -> int:
     stopping.wait()
     server.close()
     return 0
+
+
+def say(line: str) -> None:
+    """Write a line in one piece: requests are answered by several threads."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
