@@ -208,7 +208,8 @@ class ModelServer(Component):
         # at once: so the first node is filled by one, and what is wrong at the source stops there.
         first = self._brought(args, claim)
         nodes = node_weights.daemon_set(self.name, space.name, plan, args.spec.gpu_family)
-        return [self.child("nodes", nodes, depends_on=first, patience_s=plan.patience_s)]
+        # The claim too: it goes after the pods that mount it, also where the Job stays.
+        return [self.child("nodes", nodes, depends_on=[claim, *first], patience_s=plan.patience_s)]
 
     def _shared_volume(self, args: ModelServerArgs) -> pulumi.Resource:
         volume = weights.claim(

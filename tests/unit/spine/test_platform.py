@@ -23,7 +23,7 @@ from stacks.plan.site_plan import plan_file, plan_site, plan_values
 from stacks.program.platform import declare_platform
 from stacks.site.model import SiteConfig
 from tests.unit.pulumi_runtime import in_own_runtime
-from tests.unit.stacks.site_examples import prod, under_later_operator
+from tests.unit.stacks.site_examples import ON_NODES, prod, under_later_operator
 from tests.unit.stacks.test_wrong_bgp import site as bgp_site
 from tests.unit.stacks.wrong_sites import changed
 from tests.unit.talos import talos_examples as examples
@@ -216,6 +216,21 @@ def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool
     needed = marks | {"storage-class-longhorn", "storage-longhorn"}
     addons = {name for name in requests if name.startswith(("gpu-stack", "storage"))}
     assert (needed <= waits, bool(addons)) == (brought, brought)
+
+
+@pytest.mark.row("003.09")
+def test_servers_wait_for_all_nodes_and_what_fills_these_goes_before_its_claim(tmp_path: Path) -> None:
+    """Back on shared volumes, a claim that went first would wait for pods that mount it, and they for nothing."""
+    site = plan_values(changed(prod(), ON_NODES), "site.yaml").site
+    _, requests = requested(site, tmp_path, Recorder())
+
+    def waits(name: str) -> set[str]:
+        return {urn.rpartition("::qwen3-32b-")[2] for urn in requests[f"qwen3-32b-{name}"].dependencies}
+
+    assert "nodes" in waits("server")
+    assert {"bring", "node-weights"} <= waits("nodes")
+    assert {"node-weights", "program", "weights-policy"} <= waits("bring")
+    assert "node-volume" in waits("node-weights")
 
 
 def test_replicas_on_slices_wait_until_the_node_that_is_cut_offers_them(tmp_path: Path) -> None:
