@@ -31,7 +31,8 @@ def ai_gateway_route(
     """
     timeout = f"{request_timeout_s}s"
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
-    backend = {"group": "aigateway.envoyproxy.io", "kind": "AIServiceBackend"} if ranks else pool
+    # Without a kind it is an AIServiceBackend, and the API server takes none that is spelt out.
+    backend: dict[str, str] = {} if ranks else pool
     return {
         "apiVersion": "aigateway.envoyproxy.io/v1beta1",
         "kind": "AIGatewayRoute",

@@ -263,8 +263,13 @@ def test_requests_to_rank_go_around_the_pool_to_all_replicas_of_the_model(tmp_pa
     plan = under_later_operator(plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml"))
     recorder, _ = declare(plan.site, tmp_path, pinned=plan.versions)
     bodies = {name: args.inputs for name, args in recorder.resources.items()}
-    leads = {name: bodies[f"{name}-route"]["spec"]["rules"][0]["backendRefs"][0]["kind"] for name in plan.models}
-    assert leads == {"chat": "InferencePool", "embed": "InferencePool", "rerank": "AIServiceBackend"}
+    leads = {name: bodies[f"{name}-route"]["spec"]["rules"][0]["backendRefs"] for name in plan.models}
+    pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
+    assert leads == {
+        **{name: [{**pool, "name": name}] for name in ("chat", "embed")},
+        # Of the kind that a reference without one has: the API server refuses a group.
+        "rerank": [{"name": bodies["rerank-form"]["metadata"]["name"]}],
+    }
     form = bodies["rerank-form"]["spec"]
     assert form["schema"] == {"name": "Cohere", "version": "v2"}
     assert form["backendRef"]["name"] == bodies["rerank-backend"]["metadata"]["name"]
