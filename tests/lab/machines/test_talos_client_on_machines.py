@@ -160,7 +160,7 @@ def test_what_reads(talos: TalosClient) -> None:
     assert talos("m1", "kubeconfig")["reply"].startswith("apiVersion: v1\nkind: Config\n")
     boot = talos("m1", "read", BOOT_ID)["reply"].strip()
     assert boot == talos.bench.rack.machines["m1"].store.disks.boot_id
-    assert talos("m1", "read", "/nothing")["code"] == "NotFound"
+    assert talos("m1", "read", "/nothing")["code"] == "Unknown"
     assert talos("m1", "etcd-snapshot")["reply"]["whole"]
     assert messages(talos("m1", "disks"))[0]["disks"][0]["systemDisk"]
 
