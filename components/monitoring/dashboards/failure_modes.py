@@ -25,7 +25,8 @@ CANNOT_HAPPEN = {
 
 _, _, _CACHE = where_time_goes.BOARD.groups
 _PHASES = ("queue", "prefill", "decode")
-_SERVERS = f'{queries.IN_MODELS}, condition!="true", pod=~".+-server-.+"'
+# All but pickers, and what brings and removes weights.
+_SERVERS = f'{queries.IN_MODELS}, condition!="true", pod!~".+-(epp|weights|prune)-.+"'
 
 
 def _middle_and_slowest(histogram: str) -> tuple[Query, ...]:
