@@ -230,6 +230,7 @@ CASES = (
         },
         labels={"daemonset": "chat-weights"},
         shown="2",
+        minutes=190,
     ),
     Case(
         alert="GpusNotOffered",
