@@ -11,6 +11,8 @@ from stacks.facts.metrics import PartMetrics
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? \S+")
 _LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
 _PARTS = ("_bucket", "_sum", "_count")
+UNTYPED = "untyped"
+"""Of a metric without a line of its type: kube-state-metrics has none where its first namespace has no such object."""
 
 
 @dataclass
@@ -32,9 +34,8 @@ def read(text: str) -> Mapping[str, Exposed]:
         elif match := _SAMPLE.match(line):
             name = match["name"]
             whole = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
-            metric = exposed.get(name) or exposed.get(whole)
-            if metric is not None:
-                metric.labels.update(set(_LABEL.findall(match["labels"] or "")) - {"le", "quantile"})
+            metric = exposed.get(name) or exposed.get(whole) or exposed.setdefault(name, Exposed(UNTYPED))
+            metric.labels.update(set(_LABEL.findall(match["labels"] or "")) - {"le", "quantile"})
     return exposed
 
 
@@ -62,7 +63,7 @@ def differences(
                 wrong += [] if name in listed.rare else [f"{name} is not there"]
                 continue
             strange = exposed[name].labels - {*labels, *listed.common_labels} - _NOT_LISTED - sometimes
-            if exposed[name].type != kind or strange:
+            if exposed[name].type not in (kind, UNTYPED) or strange:
                 labels_of = ", ".join(sorted(strange)) or "the listed labels"
                 wrong.append(f"{name} is a {exposed[name].type} with {labels_of}")
     return wrong

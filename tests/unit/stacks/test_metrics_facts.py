@@ -74,9 +74,19 @@ b_total 3
 untyped_total 4
 """
     exposed = exposition.read(text)
-    assert set(exposed) == {"a_seconds", "b_total"}
-    assert (exposed["a_seconds"].type, exposed["a_seconds"].labels) == ("histogram", {"path"})
-    assert (exposed["b_total"].type, exposed["b_total"].labels) == ("counter", set())
+    assert {name: metric.type for name, metric in exposed.items()} == {
+        "a_seconds": "histogram",
+        "b_total": "counter",
+        # Prometheus reads it too.
+        "untyped_total": "untyped",
+    }
+    assert [metric.labels for metric in exposed.values()] == [{"path"}, set(), set()]
+
+
+def test_a_metric_without_its_type_is_there_with_its_labels() -> None:
+    listed = metrics.PartMetrics(part="state", version="v1", job="state", source="a scrape", gauges={"d": ("pod",)})
+    assert exposition.differences(listed, exposition.read('d{pod="a"} 1\n')) == []
+    assert exposition.differences(listed, exposition.read('d{node="a"} 1\n')) == ["d is a untyped with node"]
 
 
 def test_a_list_that_differs_from_what_a_part_exposes_is_found() -> None:
