@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from stacks.facts import metrics
 from tests import exposition
-from tests.lab.site.replicas import Cluster, Replica
+from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat, fresh_prompt
 
@@ -39,10 +41,18 @@ def pods(cluster: Cluster, part: str) -> list[tuple[Replica, int, str]]:
             return [(pod, 1064, "/metrics") for pod in cluster.envoys()]
 
 
+def scraped(cluster: Cluster, part: str) -> list[str]:
+    """What each pod exposes; nothing while one does not answer, as an Envoy that is being replaced."""
+    try:
+        return [
+            cluster.run_in(pod, "curl", "-sS", "--fail", "--max-time", "20", f"http://{pod.ip}:{port}{path}")
+            for pod, port, path in pods(cluster, part)
+        ]
+    except subprocess.CalledProcessError:
+        return []
+
+
 @pytest.mark.parametrize("part", ["simulator", "endpoint_picker", "envoy", "gateway_requests"])
 def test_the_list_of_a_part_is_what_it_exposes(part: str, cluster: Cluster) -> None:
-    exposed = exposition.union(
-        cluster.run_in(pod, "curl", "-sS", "--fail", "--max-time", "20", f"http://{pod.ip}:{port}{path}")
-        for pod, port, path in pods(cluster, part)
-    )
+    exposed = exposition.union(until(lambda: scraped(cluster, part), what="an answer of each pod"))
     assert exposition.differences(metrics.load()[part], exposed, WHERE_MEASURED) == []
