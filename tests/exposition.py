@@ -55,7 +55,7 @@ def union(texts: Iterable[str]) -> Mapping[str, Exposed]:
 def differences(
     listed: PartMetrics, exposed: Mapping[str, Exposed], sometimes: frozenset[str] = frozenset()
 ) -> list[str]:
-    """What a list has otherwise than the part exposes it. sometimes: labels that not every site has."""
+    """What a list has that the part does not expose so. sometimes: labels that not every site has."""
     wrong = []
     for kind, names in (("counter", listed.counters), ("gauge", listed.gauges), ("histogram", listed.histograms)):
         for name, labels in names.items():

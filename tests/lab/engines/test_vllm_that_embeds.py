@@ -84,6 +84,5 @@ def test_each_document_gets_a_score(engine: RunningEngine, path: str) -> None:
 
 
 @pytest.mark.parametrize("engine", EMBEDDERS[:1], indirect=True, ids=lambda tried: tried.model)
-def test_more_prompts_than_a_replica_holds_are_refused_whole(engine: RunningEngine) -> None:
-    """Each prompt of a request takes a place."""
+def test_as_many_prompts_as_a_replica_is_to_hold_are_one_request(engine: RunningEngine) -> None:
     assert len(vectors(engine, ["a"] * HELD)) == HELD
