@@ -20,3 +20,15 @@ def is_duration(text: str) -> bool:
 def seconds_of(text: str) -> float:
     """Seconds of a duration that `is_duration`; what cannot be read of another text counts for nothing."""
     return sum(float(count) * _SECONDS[unit] for count, unit in re.findall(_STEP, text))
+
+
+def duration_of(seconds: int) -> str:
+    """Whole seconds as Go writes them, such as 1h0m0s (src/time/time.go, Duration.String).
+
+    A controller that writes an object back leaves this form as it is, so the next preview shows no change.
+    """
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minute}m{second}s"
+    return f"{minute}m{second}s" if minute else f"{second}s"

@@ -12,6 +12,7 @@ import pulumi
 from components.component import Component
 from components.specs.secrets import KubernetesStoreSpec, RemoteSecret, StoreSpec, VaultStoreSpec
 from floor import namespaces
+from floor.durations import duration_of
 
 ACCOUNT = "inference-secrets"
 """Account by which the store knows the platform; no pod runs as it."""
@@ -123,7 +124,7 @@ def external_secret(secret: RemoteSecret, store: str, refresh_interval_s: int) -
         "kind": "ExternalSecret",
         "metadata": {"name": secret.name, "namespace": secret.namespace, "annotations": _READY},
         "spec": {
-            "refreshInterval": f"{refresh_interval_s}s",
+            "refreshInterval": duration_of(refresh_interval_s),
             "secretStoreRef": {"kind": "ClusterSecretStore", "name": store},
             "target": {
                 "name": secret.name,

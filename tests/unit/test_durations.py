@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floor.durations import DURATION, is_duration, seconds_of
+from floor.durations import DURATION, duration_of, is_duration, seconds_of
 
 pytestmark = pytest.mark.row("opening 13")
 
@@ -39,3 +39,12 @@ def test_what_go_reads_as_none_is_none(text: str) -> None:
 
 def test_a_time_below_zero_is_one_for_flags_alone() -> None:
     assert DURATION.fullmatch("-5s") and not is_duration("-5s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59, "59s"), (60, "1m0s"), (3600, "1h0m0s"), (3661, "1h1m1s"), (604_800, "168h0m0s")],
+)
+def test_whole_seconds_are_written_as_go_does(seconds: int, text: str) -> None:
+    assert duration_of(seconds) == text
+    assert seconds_of(text) == seconds

@@ -118,7 +118,7 @@ def test_a_secret_has_the_type_and_the_keys_of_its_reader() -> None:
         {"secretKey": "tls.key", "remoteRef": {"key": "gateway/tls", "property": "tls.key"}},
     ]
     assert spec["secretStoreRef"] == {"kind": "ClusterSecretStore", "name": "own"}
-    assert spec["refreshInterval"] == "60s"
+    assert spec["refreshInterval"] == "1m0s"
 
 
 def test_an_entry_that_the_store_lost_takes_no_key_from_the_platform() -> None:
