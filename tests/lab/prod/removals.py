@@ -55,10 +55,12 @@ def watched(lab: Lab, paths: Sequence[str]) -> Iterator[Removals]:
         try:
             yield removals
         finally:
-            for answer in answers:
-                # What a thread still waits for ends with its connection.
-                with suppress(OSError, HTTPError):
-                    answer.close()
+            for answer, thread in zip(answers, threads, strict=True):
+                # To close what a thread still reads would wait for the next event.
+                with suppress(OSError, HTTPError, ValueError, RuntimeError):
+                    answer.shutdown()
+                thread.join()
+                answer.close()
 
 
 def _watch(connection: client.ApiClient, path: str) -> Any:
