@@ -10,6 +10,8 @@ MIG_LAYOUT_LABEL = "nvidia.com/mig.config"
 RUNTIME_CLASS = "nvidia"
 """RuntimeClass of replicas, and the handler that Talos's container toolkit gives containerd."""
 FAMILY_LABEL = "nvidia.com/gpu.family"
+WHOLE_LABEL = "inference-platform/whole-node"
+"""Label of nodes that the site's plan gives to a replica each: such replicas prefer them, smaller ones avoid them."""
 TAINT_KEY, TAINT_VALUE, TAINT_EFFECT = "nvidia.com/gpu", "present", "NoSchedule"
 """The taint that a node with GPUs registers with, and the only one that replicas tolerate."""
 

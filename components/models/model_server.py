@@ -26,6 +26,9 @@ NOTICE_S = 10
 SERVER = "model-server"
 # Time for the engine to close its sockets after the last stream has ended.
 CLOSING_S = 10
+# With 1, an empty node that is to be avoided outdoes one with a replica: both preferences have the same weight. Each
+# above 1 brings the spread's scores nearer to each other (Kubernetes 1.36, plugins/podtopologyspread/scoring.go).
+_SKEW = 2
 
 
 def deployment(
@@ -69,9 +72,10 @@ def deployment(
         "nodeSelector": {gpu_nodes.FAMILY_LABEL: spec.gpu_family},
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
         "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
+        "affinity": _affinity(whole=plan.whole_nodes),
         "topologySpreadConstraints": [
             {
-                "maxSkew": 1,
+                "maxSkew": _SKEW,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
                 "labelSelector": {"matchLabels": labels(name)},
@@ -95,6 +99,16 @@ def deployment(
             "template": {"metadata": {"labels": labels(name)}, "spec": pod},
         },
     }
+
+
+def _affinity(*, whole: bool) -> dict[str, Any]:
+    """Replicas of whole nodes go where the plan has them, and smaller ones elsewhere, as long as there is room.
+
+    Else small replicas that start first, of which a scheduler puts one on each empty node, leave no node whole.
+    """
+    known = {"key": gpu_nodes.WHOLE_LABEL, "operator": "Exists" if whole else "DoesNotExist"}
+    preferred = {"weight": 100, "preference": {"matchExpressions": [known]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
 def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dict[str, Any]:

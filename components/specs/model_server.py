@@ -129,6 +129,8 @@ class ModelServerPlan:
     """Most tokens of an answer; None for a model that writes none."""
     max_unavailable: int
     """Replicas that may be drained at once."""
+    whole_nodes: bool
+    """Whether a replica takes every GPU of its nodes."""
     kv_blocks: int
     """Likewise."""
     block_tokens: int

@@ -70,6 +70,8 @@ class ClusterPlan:
     machines: MachinesSpec
     versions: Versions
     nodes: tuple[PlannedNode, ...]
+    whole: frozenset[str] = frozenset()
+    """Nodes that one replica takes as a whole, by name."""
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -149,6 +151,8 @@ class ClusterPlan:
             own = own.joined(MachineSettings(node_taints={"node-role.kubernetes.io/control-plane": ":NoSchedule"}))
         if spec.role == "hgx" and keys.mig is not None:
             own = own.joined(MachineSettings(node_labels={gpu_nodes.MIG_LAYOUT_LABEL: keys.mig}))
+        if planned.name in self.whole:
+            own = own.joined(MachineSettings(node_labels={gpu_nodes.WHOLE_LABEL: "true"}))
         return NodeDescription(
             name=planned.name,
             role="controlplane" if planned.is_control_plane else "worker",
@@ -168,7 +172,9 @@ class ClusterPlan:
         return any(planes) and not all(planes)
 
 
-def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> ClusterPlan:
+def plan_cluster(
+    name: str, machines: MachinesSpec, versions: Versions, whole: frozenset[str] = frozenset()
+) -> ClusterPlan:
     """The plan of a cluster. ConfigError or FactoryError for a factory or HGX profile that cannot be."""
     factory = FactorySite(machines.image_factory)
     nodes = []
@@ -181,7 +187,7 @@ def plan_cluster(name: str, machines: MachinesSpec, versions: Versions) -> Clust
         image = factory.assets(schematic.id, versions.talos).installer
         nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
     ordered = sorted(nodes, key=lambda node: (not node.is_control_plane, node.name))
-    return ClusterPlan(name, machines, versions, tuple(ordered))
+    return ClusterPlan(name, machines, versions, tuple(ordered), whole)
 
 
 @lru_cache(maxsize=256)
@@ -191,9 +197,9 @@ def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Sch
 
 
 def plan_machines(
-    name: str, machines: MachinesSpec, versions: Versions
+    name: str, machines: MachinesSpec, versions: Versions, whole: frozenset[str] = frozenset()
 ) -> tuple[ClusterPlan | None, list[ConfigProblem]]:
-    """The plan of a cluster with every problem of its machines' configs.
+    """The plan of a cluster with every problem of its machines' configs. whole: nodes that one replica fills, by name.
 
     A machine without a possible config is reported and left out; None where a problem of all of them leaves no plan.
     """
@@ -209,7 +215,7 @@ def plan_machines(
         problems += [replace(problem, path=("hgx",)) for problem in error.problems]
         machines = machines.model_copy(update={"hgx": HgxSpec()})
     try:
-        plan = plan_cluster(name, machines, versions)
+        plan = plan_cluster(name, machines, versions, whole)
     except ConfigError as error:
         return None, [*problems, *error.problems]
     try:

@@ -15,6 +15,7 @@ from components.specs.model_server import LayoutSpec, ModelServerPlan
 from floor import namespaces
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
+from stacks.facts.hardware import slices_per_node
 from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
@@ -202,6 +203,7 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         max_num_queued_reqs=whole("max_num_queued_reqs"),
         max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
         max_unavailable=whole("disruption_max_unavailable"),
+        whole_nodes=case.layout.gpus % slices_per_node(proof.order.gpu) == 0,
         kv_blocks=whole("kv_blocks"),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,

@@ -79,6 +79,8 @@ class Placement:
     empty where that does no harm."""
     uncrowded_nodes: dict[str, int]
     """Nodes more by kind of GPU with which it does none."""
+    whole: tuple[str, ...]
+    """Nodes of which one replica takes every GPU, by name; smaller replicas are to avoid them."""
 
     @property
     def fits(self) -> bool:
@@ -101,7 +103,7 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
         if twice:
             raise ValueError(f"given twice: {', '.join(sorted(twice))}")
     replicas, free, unplaced = _fill(nodes, demands)
-    crowded = [] if unplaced else _fill(nodes, demands, packed=False)[2]
+    crowded = [] if unplaced else _fill(nodes, demands, avoided=_whole(nodes, replicas))[2]
     surge = {
         demand.model: not unplaced and _spot(nodes, free, demand, _on_nodes(replicas, demand.model)) is not None
         for demand in sorted(demands, key=lambda demand: demand.model)
@@ -113,6 +115,7 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
         missing_nodes=_missing(nodes, demands, unplaced),
         crowded=tuple(sorted(demand.model for demand in crowded)),
         uncrowded_nodes=_missing(nodes, demands, crowded, packed=False),
+        whole=tuple(sorted(_whole(nodes, replicas))),
         losses=tuple(_loss(node, nodes, demands, replicas, free) for node in nodes),
         surge=surge,
     )
@@ -123,17 +126,31 @@ def fits(nodes: Sequence[Node], demands: Sequence[Demand]) -> bool:
     return not _fill(nodes, demands)[2]
 
 
+def whole_nodes(nodes: Sequence[Node], demands: Sequence[Demand]) -> frozenset[str]:
+    """Nodes of which `place` gives one replica every GPU, by name."""
+    return _whole(nodes, _fill(nodes, demands)[0])
+
+
+def _whole(nodes: Iterable[Node], replicas: Iterable[Replica]) -> frozenset[str]:
+    gpus = {node.name: node.gpus for node in nodes}
+    return frozenset(name for replica in replicas for name in replica.nodes if replica.gpus_per_node == gpus[name])
+
+
 def _fill(
-    nodes: Sequence[Node], demands: Sequence[Demand], *, packed: bool = True
+    nodes: Sequence[Node], demands: Sequence[Demand], *, avoided: frozenset[str] | None = None
 ) -> tuple[list[Replica], dict[str, int], list[Demand]]:
-    """Replicas, free GPUs by node, and what found no room. packed: large ones first, and small ones into gaps."""
+    """Replicas, free GPUs by node, and what found no room: large ones first, and small ones into gaps.
+
+    avoided: nodes that replicas smaller than them take last. Given, small ones come first and spread instead.
+    """
+    packed = avoided is None
     free = {node.name: node.gpus for node in nodes}
     placed: list[Replica] = []
     unplaced: list[Demand] = []
     for demand in sorted(demands, key=lambda demand: (-demand.gpus if packed else demand.gpus, demand.model)):
         taken: Counter[str] = Counter()
         for number in range(demand.replicas):
-            spot = _spot(nodes, free, demand, taken, packed=packed)
+            spot = _spot(nodes, free, demand, taken, avoided=avoided)
             if spot is None:
                 missing = demand.replicas - number
                 unplaced.append(Demand(model=demand.model, gpu=demand.gpu, gpus=demand.gpus, replicas=missing))
@@ -147,14 +164,23 @@ def _fill(
 
 
 def _spot(
-    nodes: Iterable[Node], free: dict[str, int], demand: Demand, taken: Counter[str], *, packed: bool = True
+    nodes: Iterable[Node],
+    free: dict[str, int],
+    demand: Demand,
+    taken: Counter[str],
+    *,
+    avoided: frozenset[str] | None = None,
 ) -> tuple[str, ...] | None:
-    """Nodes for one replica: where fewest of its like are, and of those where the least (packed) or most stays free."""
-    sign = 1 if packed else -1
+    """Nodes for one replica: where fewest of its like are, and of those where the least stays free.
+
+    avoided: nodes that it takes last unless it fills them. Given, it goes where most stays free, as a scheduler has it.
+    """
+    sign = 1 if avoided is None else -1
     fitting = [node for node in nodes if node.gpu == demand.gpu]
     single = [node for node in fitting if free.get(node.name, 0) >= demand.gpus]
     if single:
-        best = min(single, key=lambda node: (taken[node.name], sign * free[node.name], node.name))
+        last = {node.name for node in single if node.name in (avoided or ()) and demand.gpus < node.gpus}
+        best = min(single, key=lambda node: (node.name in last, taken[node.name], sign * free[node.name], node.name))
         return (best.name,)
     size = max((node.gpus for node in fitting), default=0)
     if not size or demand.gpus <= size or demand.gpus % size:
@@ -213,12 +239,21 @@ def _missing(
         low = max(1, -(-lacking // size)) - 1
         high = min(sum(demand.replicas * -(-demand.gpus // size) for demand in wanted), _MOST_MISSING)
         more = [Node(name=f"+{number}", gpu=gpu, gpus=size) for number in range(high)]
-        if low >= high or _fill([*here, *more], wanted, packed=packed)[2]:
+
+        def lacks(
+            count: int,
+            here: Sequence[Node] = here,
+            more: Sequence[Node] = more,
+            wanted: Sequence[Demand] = wanted,
+        ) -> bool:
+            there = [*here, *more[:count]]
+            return bool(_fill(there, wanted, avoided=None if packed else whole_nodes(there, wanted))[2])
+
+        if low >= high or lacks(high):
             missing[gpu] = max(low + 1, high)
             continue
         while high - low > 1:
             middle = (low + high) // 2
-            enough = not _fill([*here, *more[:middle]], wanted, packed=packed)[2]
-            low, high = (low, middle) if enough else (middle, high)
+            low, high = (middle, high) if lacks(middle) else (low, middle)
         missing[gpu] = high
     return missing

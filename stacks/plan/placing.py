@@ -10,7 +10,7 @@ from floor.problems import Problem
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.facts.mig import layout_of, profile_of
 from stacks.plan.machine_documents import merged_keys
-from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place
+from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place, whole_nodes
 from stacks.proof.case import Case
 from stacks.proof.ends import Ends, Verdict
 from stacks.proof.fixes import FEWEST_REPLICAS
@@ -109,6 +109,11 @@ def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
         Demand(model=name, gpu=proof.order.gpu, gpus=proof.case.layout.gpus, replicas=proof.case.replicas)
         for name, proof in sorted(proofs.items())
     ]
+
+
+def whole_nodes_of(site: SiteConfig, proofs: Mapping[str, Proof]) -> frozenset[str]:
+    """Nodes that the placement gives to one replica each, by name; none where the site does not list its nodes."""
+    return whole_nodes(nodes_of(site) or [], demands_of(proofs))
 
 
 def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) -> Iterator[Problem]:
@@ -223,6 +228,8 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     lines += [_line("free", _free(site, nodes, placement))]
     lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]
     lines += [_line("rollout", _rollout(placement, proofs))]
+    if placement.whole and any(demand.gpus < slices_per_node(demand.gpu) for demand in demands):
+        lines.append(_line("kept whole", f"{_some(placement.whole)}, which smaller replicas take last"))
     if placement.crowded:
         lines.append(_line("order", _order(site, placement)))
     return "\n".join(lines)

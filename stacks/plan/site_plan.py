@@ -25,7 +25,7 @@ from stacks.plan.images import pinned_images, site_images, unlocked_images, unta
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
-from stacks.plan.placing import crowds, describe_placement
+from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
@@ -234,13 +234,15 @@ def _plan(
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
+    whole = frozenset[str]()
     if valid.whole and len(models) == len(site.models):
+        whole = whole_nodes_of(site, plan.proofs)
         problems += crowds(site, plan.proofs)
         problems += lacking(site, plan.weight_bytes)
         if site.storage.weights.place == "nodes":
             problems += lacking_on_nodes(site, plan.stores)
     if site.cluster.machines is not None:
-        machines, in_configs = plan_machines(site.name, site.cluster.machines, pins)
+        machines, in_configs = plan_machines(site.name, site.cluster.machines, pins, whole)
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
     if images is not None:

@@ -35,6 +35,8 @@ LANDED = "af0ec19911715c092b2beb9858a6d6f7eab587ed"
 # What the proof derives has changed, so that engines, pickers and limits get other values.
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
 MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "command:local:Command::machines-nodes-hgx-1": ("update", ("stdin",)),
+    "command:local:Command::machines-nodes-hgx-2": ("update", ("stdin",)),
     "kubernetes:apps/v1:Deployment::glm-5-1-picker": (
         "update",
         ("spec.template.metadata.annotations.inference-platform/config-digest",),
@@ -43,6 +45,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "update",
         (
             "spec.progressDeadlineSeconds",
+            "spec.template.spec.affinity",
             "spec.template.spec.containers[0].args[10]",
             "spec.template.spec.containers[0].args[11]",
             "spec.template.spec.containers[0].args[12]",
@@ -52,6 +55,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.template.spec.containers[0].args[19]",
             "spec.template.spec.containers[0].args[9]",
             "spec.template.spec.containers[0].startupProbe.failureThreshold",
+            "spec.template.spec.topologySpreadConstraints[0].maxSkew",
         ),
     ),
     "kubernetes:apps/v1:Deployment::qwen3-32b-picker": (
@@ -62,6 +66,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "update",
         (
             "spec.progressDeadlineSeconds",
+            "spec.template.spec.affinity",
             "spec.template.spec.containers[0].args[11]",
             "spec.template.spec.containers[0].args[12]",
             "spec.template.spec.containers[0].args[14]",
@@ -70,6 +75,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.template.spec.containers[0].args[8]",
             "spec.template.spec.containers[0].args[9]",
             "spec.template.spec.containers[0].startupProbe.failureThreshold",
+            "spec.template.spec.topologySpreadConstraints[0].maxSkew",
         ),
     ),
     "kubernetes:core/v1:ConfigMap::glm-5-1-picker-config": (

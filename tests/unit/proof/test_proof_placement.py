@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from stacks.plan.placement import Demand, Node, Placement, fits, place
+from stacks.plan.placement import Demand, Node, Placement, fits, place, whole_nodes
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
 
@@ -104,22 +104,37 @@ def test_the_number_of_replicas_that_a_lost_node_takes_is_said() -> None:
     assert [(loss.verdict, loss.missing) for loss in placement.losses] == [("degraded", (("qwen", 2),))] * 2
 
 
-def test_small_replicas_that_start_first_can_crowd_large_ones_out() -> None:
-    """A scheduler that spreads leaves no whole node; as many nodes more as it may spread over make it harmless."""
+def test_small_replicas_that_start_first_leave_whole_nodes_to_large_ones() -> None:
+    """They take the nodes of large ones last, in whatever order all start."""
     nodes = [*H200, Node(name="hgx-4", gpu="h200-sxm", gpus=8)]
     placement = place(nodes, [GLM, QWEN])
+    assert placement.whole == ("hgx-1", "hgx-2")
+    assert whole_nodes(nodes, [GLM, QWEN]) == set(placement.whole)
+    assert (placement.crowded, placement.uncrowded_nodes) == ((), {})
+    assert place(nodes, [QWEN]).whole == ()
+
+
+def test_two_nodes_of_a_replica_are_whole() -> None:
+    assert place(H200, [Demand(model="big", gpu="h200-sxm", gpus=16, replicas=1)]).whole == ("hgx-1", "hgx-2")
+
+
+def test_small_replicas_that_start_first_can_crowd_out_ones_of_half_a_node() -> None:
+    """A scheduler that spreads leaves too little on each node; more nodes make that harmless."""
+    half = Demand(model="half", gpu="h200-sxm", gpus=4, replicas=3)
+    placement = place(H200[:2], [half, QWEN])
     assert placement.fits
-    assert placement.crowded == ("glm",)
-    assert placement.uncrowded_nodes == {"h200-sxm": 2}
-    more = [Node(name=f"new-{number}", gpu="h200-sxm", gpus=8) for number in range(2)]
-    assert place([*nodes, *more], [GLM, QWEN]).crowded == ()
-    assert place([*nodes, *more[1:]], [GLM, QWEN]).crowded == ("glm",)
+    assert placement.whole == ()
+    assert (placement.crowded, placement.uncrowded_nodes) == (("half",), {"h200-sxm": 1})
+    assert place(H200, [half, QWEN]).crowded == ()
 
 
-def test_small_models_spread_over_nodes_too() -> None:
-    small = [Demand(model=name, gpu="h200-sxm", gpus=1, replicas=1) for name in ("a", "b")]
-    assert place(H200, [GLM, *small]).crowded == ("glm",)
-    assert place(H200, [GLM, small[0]]).crowded == ()
+def test_what_finds_no_other_room_takes_a_whole_node_all_the_same() -> None:
+    """It is a preference: a half that finds no room beside spread small ones is not kept waiting."""
+    half = Demand(model="half", gpu="h200-sxm", gpus=4, replicas=3)
+    whole = Demand(model="whole", gpu="h200-sxm", gpus=8, replicas=1)
+    placement = place(H200, [whole, half, QWEN])
+    assert placement.whole == ("hgx-1",)
+    assert (placement.crowded, placement.uncrowded_nodes) == (("whole",), {"h200-sxm": 1})
 
 
 def test_a_site_that_is_far_too_small_is_answered_soon() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from components.models import model_server
+from floor import gpu_nodes
 from floor.problems import SiteError
 from stacks.plan.orders import order_of
 from stacks.plan.placement import place
@@ -17,6 +19,7 @@ from stacks.plan.site_plan import plan_file, plan_values
 from stacks.proof.proof import Proof, prove
 from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
+from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
 
@@ -170,3 +173,35 @@ def test_a_large_site_is_a_few_lines() -> None:
     assert text.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
     assert len(text.splitlines()) < 16
     assert max(map(len, text.splitlines())) < 240
+
+
+def test_machines_that_a_replica_fills_are_labelled_and_no_others() -> None:
+    """The label that replicas of whole nodes prefer and smaller ones avoid (ADR 45)."""
+    plan = plan_values(prod(), "site.yaml")
+    assert plan.machines
+    labels = {node.name: plan.machines._node(node, {}).settings.node_labels for node in plan.machines.nodes}
+    assert {name for name, own in labels.items() if gpu_nodes.WHOLE_LABEL in own} == {"hgx-1", "hgx-2"}
+    assert "kept whole  hgx-1, hgx-2, which smaller replicas take last" in plan.placement_text
+    preferences = {
+        name: _preference(model_server.deployment(name, "m", of.spec.server, of.server, of.engine))
+        for name, of in ((name, model.stable) for name, model in plan.models.items())
+    }
+    assert preferences == {"glm-5-1": "Exists", "qwen3-32b": "DoesNotExist"}
+
+
+def test_models_without_smaller_ones_beside_them_need_no_word_about_whole_nodes() -> None:
+    values = prod()
+    del values["models"]["qwen3-32b"]
+    for tenant in values["tenants"].values():
+        tenant["models"] = ["glm-5-1"]
+    plan = plan_values(values, "site.yaml")
+    assert "kept whole" not in plan.placement_text
+
+
+def _preference(deployment: dict[str, Any]) -> str:
+    affinity = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    (wanted,) = preferred["preference"]["matchExpressions"]
+    assert (wanted["key"], preferred["weight"]) == (gpu_nodes.WHOLE_LABEL, 100)
+    operator: str = wanted["operator"]
+    return operator
