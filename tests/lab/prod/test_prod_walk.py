@@ -30,7 +30,7 @@ from tests.lab.site.cluster_objects import inventory, kubectl
 from tests.lab.site.streams import chat
 from tests.lab.waiting import eventually
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.02", "opening 4")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("C.04", "C.05", "000.02", "opening 4")]
 
 GOLDEN = Path(__file__).parents[2] / "unit" / "golden" / "urns-prod.txt"
 # Optional parts that the checked-in site leaves out, and this one has.
