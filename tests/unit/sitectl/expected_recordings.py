@@ -26,10 +26,8 @@ class Expected:
 
 
 # What the startup probe allows one replica, and what it may take to end before: two replicas go one after the other.
-GLM_START_S, GLM_END_S = 363 * 5, 80
-QWEN_START_S, QWEN_END_S = 74 * 5, 80
-# With vLLM, whose first start downloaded when the change was recorded.
-QWEN_DOWNLOADING_START_S = 184 * 5
+GLM_START_S, GLM_END_S = 1270 * 5, 80
+QWEN_START_S, QWEN_END_S = 115 * 5, 80
 GLM_ROLLOUT_S, QWEN_ROLLOUT_S = 2 * (GLM_START_S + GLM_END_S), 2 * (QWEN_START_S + QWEN_END_S)
 
 KEYS_CHANGE = (LIVE, "Secret inference-gateway/keys-globex", "values change in place")
@@ -153,7 +151,7 @@ EXPECTED = {
             # What else the engine had looked at when this refused is different each time.
             (ANEW, f"PersistentVolumeClaim {MODELS}/glm-5-1-weights", "775Gi -> 36Gi"),
         ],
-        tenants=["acme"],
+        tenants=BOTH,
         errors="field can not be less than status.capacity",
     ),
     "model-swapped-larger": Expected(
@@ -218,7 +216,7 @@ EXPECTED = {
             (LIVE, f"AIGatewayRoute {MODELS}/qwen3-32b", "the route changes"),
         ],
         restarts=2,
-        cold_start_s=2 * (QWEN_DOWNLOADING_START_S + QWEN_END_S),
+        cold_start_s=QWEN_ROLLOUT_S,
         tenants=BOTH,
     ),
     "picker-weights": Expected(

@@ -78,7 +78,8 @@ def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
     before = [Resource(type=change.type, name=change.name, body=change.before) for change in engine if change.before]
     after = [Resource(type=change.type, name=change.name, body=change.after) for change in engine if change.after]
     # A moved object is one that goes and one that comes to those who only see objects.
-    moved = {change.name for change in engine if "metadata.namespace" in change.replaced_by}
+    places = {"metadata.namespace", "metadata.name"}
+    moved = {change.name for change in engine if places & {*change.replaced_by}}
     # Of a Secret, and of a machine's config, inputs cannot tell that a value changed: both sides are hidden.
     hidden = {
         change.name
