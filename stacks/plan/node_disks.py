@@ -13,7 +13,7 @@ from floor.problems import Path, Problem
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placing import nodes_of
 from stacks.proof.figures import shown
-from stacks.site.checks.disks import amount
+from stacks.site.checks.disks import amount, least_size
 from stacks.site.machine import VolumeSpec
 from stacks.site.model import SiteConfig
 
@@ -36,7 +36,14 @@ class _NodeDisk:
     def size_bytes(self) -> float:
         """At least so large; 0 where nothing of it is sure."""
         place = self.volume.provisioning if self.volume else None
-        return amount(place.min_size)[1] if place else 0.0
+        if place is None:
+            return 0.0
+        return least_size(place.disk_selector or "") if self.is_whole else amount(place.min_size)[1]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the volume takes a disk for itself, and may have no min_size."""
+        return self.volume is not None and self.volume.volume_type == "disk"
 
 
 def bytes_per_node(stores: Mapping[str, WeightsPlan]) -> float:
@@ -79,16 +86,25 @@ def lacking_on_nodes(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -> Ite
             got=f"volume_type: directory of the volume {name}",
             fix=f"write it like {name}: {example}",
         )
-    if small:
-        smallest = min(small, key=lambda disk: disk.size_bytes)
+    for whole in (False, True):
+        some = [disk for disk in small if disk.is_whole is whole]
+        if not some:
+            continue
+        smallest = min(some, key=lambda disk: disk.size_bytes)
         more = site.storage.weights.revisions > 2
+        stated = "disk.size in disk_selector" if whole else "min_size"
+        larger = (
+            f"add `&& disk.size >= {least[:-2]}u * GB` to disk_selector"
+            if whole
+            else f"write min_size: {least} or more"
+        )
         yield Problem(
             path=_PATH,
-            what=f"has no room on {_some([disk.node for disk in small])} for {_models(stores)}, each with "
+            what=f"has no room on {_some([disk.node for disk in some])} for {_models(stores)}, each with "
             f"{counted(site.storage.weights.revisions, 'revision')} and a tenth more: {_size(needed)} per node",
-            got=f"min_size of the volume {name}: "
+            got=f"{stated} of the volume {name}: "
             + (_size(smallest.size_bytes) if smallest.size_bytes else "none, so that any size will do"),
-            fix=f"write min_size: {least} or more for the volume {name} of these machines, on a disk that has it"
+            fix=f"{larger} for the volume {name} of these machines, on a disk that has it"
             + (f"; or lower storage.weights.revisions from {site.storage.weights.revisions}" if more else "")
             + "; or take models off the site",
         )
@@ -101,9 +117,10 @@ def describe_node_weights(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -
     path, disks = site.storage.weights.node_path, _disks(site)
     needed, revision = bytes_per_node(stores), sum(_revision_bytes(site, plan) for plan in stores.values())
     if disks is None:
+        served = f"; the source serves {_size(revision)} to each, to one node first and then to all others at once"
         return (
             f"weights: on each node's own disk. Each GPU node needs {_size(needed)} free in {path}, a folder that you "
-            f"make; the source serves {_size(revision)} to each, to one node first and then to all others at once"
+            f"make{served if site.storage.weights.downloaded else ''}"
         )
     least = min((disk.size_bytes for disk in disks), default=0.0)
     lines = [
@@ -123,7 +140,7 @@ def describe_node_weights(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -
 def many_downloads(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
     """A site whose every node downloads over the internet what one server of the site could hold for all."""
     of_hub = [plan for plan in stores.values() if plan.order.endpoint == HUB]
-    if site.storage.weights.place == "shared" or not of_hub:
+    if site.storage.weights.place == "shared" or not site.storage.weights.downloaded or not of_hub:
         return
     disks = _disks(site) or []
     if len(disks) > 1:
@@ -138,7 +155,7 @@ def many_downloads(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -> Itera
 
 
 def _disks(site: SiteConfig) -> list[_NodeDisk] | None:
-    nodes, machines = nodes_of(site, dead=True), site.cluster.machines
+    nodes, machines = nodes_of(site), site.cluster.machines
     if nodes is None or machines is None:
         return None
     name = _volume_name(site)

@@ -80,7 +80,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _wanted(path: Path, name: str, selector: Any, least: Any) -> _Wanted | None:
     if not isinstance(selector, str):
         return None
-    simple = not any(operator in selector for operator in ("||", "!disk", "!(", "?"))
+    simple = _is_simple(selector)
     known = {first or last: text or other for first, text, other, last in _EQUALS.findall(selector) if simple}
     return _Wanted(path, name, " ".join(selector.split()), amount(least)[1], known, simple)
 
@@ -122,9 +122,8 @@ def _not_of_a_disk(volumes: list[_Wanted], refused: tuple[bool, ...]) -> Iterato
 def _of_no_size(volumes: list[_Wanted]) -> Iterator[Problem]:
     """Conditions on a disk's size that no disk meets together with the others and with min_size."""
     for volume in volumes:
-        bounds = [(sign, float(count) * _UNITS[unit]) for sign, count, unit in _SIZE.findall(volume.selector)]
-        most = min((size for sign, size in bounds if sign == "<"), default=None)
-        least = max((volume.least, *(size for sign, size in bounds if sign == ">")))
+        most = min(_sizes(volume.selector, "<"), default=None)
+        least = max(volume.least, *_sizes(volume.selector, ">"), 0)
         if volume.simple and most is not None and least > most:
             yield Problem(
                 path=volume.path,
@@ -240,6 +239,21 @@ def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:
         return False
     sign, size = amount(chosen.get("size"))
     return not (size and sign in ("<", "<=", "==", "") and volume.least > size)
+
+
+def least_size(selector: str) -> float:
+    """Bytes that each disk which the condition matches has at least; 0 where it does not state that."""
+    return max(_sizes(selector, ">"), default=0) if _is_simple(selector) else 0
+
+
+def _is_simple(selector: str) -> bool:
+    """Whether all parts of the condition must hold."""
+    return not any(operator in selector for operator in ("||", "!disk", "!(", "?"))
+
+
+def _sizes(selector: str, sign: str) -> list[float]:
+    """Bytes that the condition compares a disk's size with by this sign."""
+    return [float(count) * _UNITS[unit] for compared, count, unit in _SIZE.findall(selector) if compared == sign]
 
 
 def amount(text: Any) -> tuple[str, float]:

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.row("000.21", "000.22", "001.30", "003.09")
 VOLUMES = "cluster.machines.roles.hgx.volumes"
 VOLUME = f"{VOLUMES}.weights"
 SIZE = f"{VOLUME}.provisioning.min_size"
+OTHER_DISK = 'disk.serial == "S7XY"'
+WHOLE = {"volume_type": "disk", "provisioning": {"disk_selector": OTHER_DISK}}
 
 
 def site(change: dict[str, Any] | None = None) -> SitePlan:
@@ -60,6 +62,12 @@ def test_longhorn_counts_no_weights_that_nodes_have() -> None:
             "min_size of the volume weights: none",
             "write min_size: 1739GB or more",
             {SIZE: "1739GB", SIZE.replace("min", "max"): "4TB"},
+        ),
+        (
+            {VOLUME: WHOLE},
+            "disk.size in disk_selector of the volume weights: none",
+            "add `&& disk.size >= 1739u * GB` to disk_selector for the volume weights",
+            {VOLUME: {**WHOLE, "provisioning": {"disk_selector": OTHER_DISK + " && disk.size >= 1739u * GB"}}},
         ),
         (
             {"storage.weights.revisions": 4},
@@ -153,6 +161,26 @@ def test_many_nodes_that_download_from_the_hub_are_a_warning() -> None:
 def test_a_filled_disk_asks_no_source() -> None:
     filled = {"storage.weights": {"place": "nodes", "source": "volume", "revisions": 2}}
     assert "source" not in site(filled).storage_text
+    assert not [entry for entry in site(filled).warnings if entry.key == "storage.weights.source"]
+    text = site({**filled, "cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}}).storage_text
+    assert text.endswith("in /var/mnt/weights, a folder that you make")
+
+
+def test_a_whole_disk_is_as_large_as_its_selector_requires() -> None:
+    def selects(size: str) -> SitePlan:
+        return site({VOLUME: {**WHOLE, "provisioning": {"disk_selector": f"{OTHER_DISK} {size}"}}})
+
+    assert "1.74 TB of 2 TB" in selects("&& disk.size >= 2u * TB").storage_text
+    with pytest.raises(SiteError, match="so that any size will do"):
+        selects("|| disk.size >= 2u * TB")
+
+
+def test_a_dead_node_needs_no_room_and_is_served_nothing() -> None:
+    change = {
+        "cluster.machines.nodes.hgx-4.dead": True,
+        "cluster.machines.nodes.hgx-4.volumes": {"weights": {"provisioning": {"min_size": "1GB"}}},
+    }
+    assert "on 3 nodes" in site(change).storage_text
 
 
 def test_a_node_that_replicas_do_not_tolerate_needs_no_room() -> None:
