@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,7 +225,7 @@ class Bringing:
         """Of those that are not wanted, what was used last stays, up to the number that the order keeps."""
         wanted = [entry.revision for entry in self.order.wanted]
         others = [path for path in self._revisions() if path.name not in wanted]
-        kept = [path for path in others if read_marker(path)][: max(self.order.keep - len(wanted), 0)]
+        kept = self._kept(others)
         for path in others:
             if path in kept:
                 self.say(f"{path.name}: kept, to go back to")
@@ -237,6 +238,22 @@ class Bringing:
             remove(self.volume.parts(path.name))
             self.volume.used(path.name).unlink(missing_ok=True)
             self.say(f"{path.name}: removed, {size(freed)}")
+
+    def _kept(self, others: list[Path]) -> list[Path]:
+        """Those of the revisions that stay, of each repository as many: a draft model gives its model no more room."""
+        repositories = [entry.repository for entry in self.order.wanted]
+        room = max(self.order.keep - len(repositories), 0)
+        whole = [(marker.manifest.repository, path) for path in others if (marker := read_marker(path))]
+        # What the order names comes first, as its servers go back to it.
+        whole.sort(key=lambda entry: entry[0] not in repositories)
+        kept: list[Path] = []
+        counts: Counter[str] = Counter()
+        for repository, path in whole:
+            most = room // len(repositories) * max(repositories.count(repository), 1)
+            if len(kept) < room and counts[repository] < most:
+                counts[repository] += 1
+                kept.append(path)
+        return kept
 
     def _is_ours(self, folder: Path) -> bool:
         """Whether this program made the revision, whole or in part; one that is copied in may wait for its turn."""

@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from services.weights.__main__ import main
+from services.weights.completion import Marker, write_marker
 from services.weights.failure import Exit
+from services.weights.manifest import Manifest
+from services.weights.order import Wanted
 from tests.unit.services.weights_rig import OTHER, REPOSITORY, REVISION, THIRD, Rig, rig, write_order
 
 pytestmark = pytest.mark.row("000.22", "001.30", "003.09", "003.12")
@@ -52,6 +56,49 @@ def test_the_oldest_revision_goes_before_the_next_one_comes(tmp_path: Path) -> N
             for begin in (f"{THIRD}: removed", f"{REPOSITORY} at {REVISION}: 8 files")
         )
         assert went < came
+
+
+def whole(site: Rig, repository: str, letter: str, *, at: int) -> str:
+    """A revision that was brought and used at that time."""
+    revision = letter * 40
+    folder, used = site.root / "revisions" / revision, site.root / "used"
+    folder.mkdir(parents=True)
+    used.mkdir(exist_ok=True)
+    write_marker(folder, Marker(Manifest(repository, revision, {}), "hub"))
+    (used / revision).touch()
+    os.utime(used / revision, (at, at))
+    return revision
+
+
+def remove_earlier(site: Rig, keep: int, **wanted: str) -> set[str]:
+    """First letters of what is left, where the order wants these revisions of these repositories."""
+    names = tuple(Wanted(f"org/{name}", letter * 40, "") for name, letter in wanted.items())
+    program = site.program(replace(site.order(keep=keep), wanted=names))
+    for entry in names:
+        if not (site.root / "revisions" / entry.revision).exists():
+            whole(site, entry.repository, entry.revision[0], at=100)
+    program.prune()
+    return {name[0] for name in kept(site)}
+
+
+def test_a_draft_gives_its_model_no_room_for_one_revision_more(tmp_path: Path) -> None:
+    """Two of each are what the disk was counted for."""
+    with rig(tmp_path) as site:
+        whole(site, "org/model", "1", at=1)
+        whole(site, "org/model", "2", at=2)
+        whole(site, "org/draft", "d", at=2)
+        assert remove_earlier(site, 4, model="3", draft="d") == {"2", "3", "d"}
+
+
+def test_what_servers_run_on_stays_where_a_draft_is_changed_or_taken_out(tmp_path: Path) -> None:
+    with rig(tmp_path) as site:
+        whole(site, "org/model", "1", at=1)
+        whole(site, "org/draft", "d", at=2)
+        assert remove_earlier(site, 4, model="2", other="e") == {"1", "2", "d", "e"}
+    with rig(tmp_path / "again") as site:
+        whole(site, "org/model", "1", at=1)
+        whole(site, "org/draft", "d", at=2)
+        assert remove_earlier(site, 2, model="2") == {"1", "2"}
 
 
 def test_the_revision_that_servers_run_on_stays_whatever_was_brought_since(tmp_path: Path) -> None:
