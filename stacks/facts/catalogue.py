@@ -188,12 +188,15 @@ FeedForward = Annotated[DenseFeedForward | Experts, Field(discriminator="kind")]
 
 
 class Quantisation(Record):
-    """How the published weights are stored; what is not named is bfloat16."""
+    """How the published weights are stored; what is not named has 16 bits."""
 
     format: Literal["none", "fp8", "fp8-block", "mxfp4", "nvfp4", "int4"] = "none"
     """Storage of the quantised parts; fp8-block has one scale for 128 x 128 elements."""
     parts: tuple[Part, ...] = ()
     """Parts of the model with this storage."""
+    unquantised: Literal["bfloat16", "float32"] = "bfloat16"
+    """Type in the files of a model without quantised parts. float32 takes twice the room there, and vLLM loads it in 16
+    bits."""
 
 
 class VisionTower(Record):

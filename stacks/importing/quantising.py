@@ -11,6 +11,8 @@ from stacks.importing.geometry import NotUnderstoodError, Section
 _SPOKEN = re.compile(r"fp8|fp4|int4|int8|awq|gptq|w4a16|w8a8", re.IGNORECASE)
 # What a part's modules are called in lists of what stays unquantised.
 _SIGNS = {"mixers": ("self_attn", "mixer"), "dense": ("mlp.",), "shared": ("shared_expert",)}
+# Of the weights' type, in newer and older files.
+_TYPE = ("dtype", "torch_dtype")
 _NVIDIA = {"FP8": "fp8", "NVFP4": "nvfp4"}
 
 
@@ -35,7 +37,9 @@ def quantisation(
             f"quantization_config: missing, though the repository's name states {spoken.group()}; "
             "fix: give its hf_quant_config.json with --quantisation"
         )
-    return {"format": "none"}
+    text = config.get("text_config", {})
+    dtype = next((stated for section in (text, config) for key in _TYPE if (stated := section.get(key))), None)
+    return {"format": "none", **({"unquantised": dtype} if dtype == "float32" else {})}
 
 
 def _linear_parts(shape: Section) -> list[str]:

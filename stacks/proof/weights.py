@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Experts, FeedForward, Mixer, Part
@@ -64,7 +64,10 @@ class Parameters(_Parts):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightBytes(_Parts):
-    """Bytes as stored."""
+    """Bytes as stored, but for numbers of 32 bits, which are loaded in 16."""
+
+    widened: float = 0
+    """Bytes that the files have more of these."""
 
     @property
     def loaded(self) -> float:
@@ -74,7 +77,7 @@ class WeightBytes(_Parts):
     @property
     def files(self) -> float:
         """Bytes of the weight files."""
-        return self.loaded + self.draft
+        return self.loaded + self.draft + self.widened
 
 
 def parameters(model: CatalogueModel) -> Parameters:
@@ -117,7 +120,7 @@ def weight_bytes(model: CatalogueModel) -> WeightBytes:
     def size(part: Part, number: float) -> float:
         return number * part_bits(model, part) / 8
 
-    return WeightBytes(
+    sizes = WeightBytes(
         mixers=size("mixers", counts.mixers),
         replicated=size("mixers", counts.replicated),
         routers=size("embeddings", counts.routers),
@@ -129,6 +132,8 @@ def weight_bytes(model: CatalogueModel) -> WeightBytes:
         head=size("embeddings", counts.head),
         draft=size("experts" if counts.experts else "dense", counts.draft),
     )
+    is_wide = model.quantisation.format == "none" and model.quantisation.unquantised == "float32"
+    return replace(sizes, widened=sizes.files) if is_wide else sizes
 
 
 def part_bits(model: CatalogueModel, part: Part) -> float:

@@ -10,6 +10,7 @@ from floor.problems import SiteError
 from stacks.facts import catalogue
 from stacks.facts.hardware import FOLDER, GPUS, Gpu
 from stacks.facts.records import read_facts
+from stacks.importing.quantising import quantisation
 from stacks.proof.layouts import Layout, layer_count, weights_per_gpu
 from stacks.proof.weights import parameters, part_bits, weight_bytes
 
@@ -35,6 +36,30 @@ def test_derived_parameters_are_the_published_ones(name: str) -> None:
     if model.task == "generate":
         stated = model.published.active_parameters
         assert min(abs(counts.active - stated), abs(counts.active - counts.head - stated)) <= 0.12 * stated
+
+
+@pytest.mark.row("000.07")
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("bge-m3", 2_271_145_830),
+        ("bge-reranker-v2-m3", 2_271_071_852),
+        ("multilingual-e5-large", 2_239_607_176),
+    ],
+)
+def test_files_of_32_bits_take_twice_the_room_and_are_loaded_in_16(name: str, published: int) -> None:
+    """A volume that is counted for 16 bits takes no such file."""
+    sizes = weight_bytes(catalogue.load(name))
+    assert sizes.files == pytest.approx(published, rel=0.03)
+    assert sizes.loaded == pytest.approx(published / 2, rel=0.03)
+
+
+@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
+def test_an_import_keeps_a_type_of_32_bits(key: str) -> None:
+    shape = {"feed_forward": {"dense": {"kind": "dense"}}}
+    assert quantisation({key: "float32"}, shape) == {"format": "none", "unquantised": "float32"}
+    assert quantisation({"text_config": {key: "float32"}}, shape) == {"format": "none", "unquantised": "float32"}
+    assert quantisation({key: "float16"}, shape) == quantisation({}, shape) == {"format": "none"}
 
 
 @pytest.mark.parametrize("name", catalogue.names())

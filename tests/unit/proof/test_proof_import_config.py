@@ -270,6 +270,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 16,
         "vocab_size": 250002,
         "max_position_embeddings": 8194,
+        "torch_dtype": "float32",
     },
 }
 
