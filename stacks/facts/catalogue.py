@@ -273,6 +273,8 @@ class CatalogueModel(Record):
     """Size of the vision tower and of its largest picture; without it, what pictures take at a start is not counted."""
     quantisation: Quantisation = Field(default_factory=Quantisation)
     """How the published weights are stored."""
+    file_form: Literal["safetensors", "bin"] = "safetensors"
+    """Form of the weights' files; vLLM's streamer reads safetensors alone."""
     max_context_tokens: int = Field(gt=0)
     """Longest prompt plus answer that the model was made for (max_position_embeddings)."""
     engine_flags: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from stacks.plan.orders import order_of, serving_of
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
-from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights
+from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, without_safetensors
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.disaggregation import one_is_enough
@@ -122,7 +122,8 @@ def plan_revision(
     unable = [*unstreamable(("models", name, "server"), spec.server, spec.catalogue, proof.case.layout)]
     if problems := [*_misfits(spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
-    if broken := [*broken_locks(name, spec, site.storage.weights, locks)]:
+    of_locks = (name, spec, site.storage.weights, locks)
+    if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
         raise DoesNotFitError(broken)
     settings = derive(proof, serving)
     server = _server(proof, settings)

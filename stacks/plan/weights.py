@@ -10,7 +10,7 @@ from components.models.weights import CA_KEY, HEADROOM, WeightsPlan, egress
 from components.specs.weights import WeightsSpec
 from floor.images import is_repository
 from floor.model_hub import HUB
-from floor.problems import Problem
+from floor.problems import Problem, shown
 from services.weights import variables
 from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
@@ -110,6 +110,30 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
                 entry.manifest()
         except WeightsError as error:
             yield Problem(path=("models", name), what=f"{LOCKS}/{error.what}", fix=error.fix)
+
+
+def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: Locks) -> Iterator[Problem]:
+    """Files that vLLM's streamer does not read; it ends where it finds no others. Of locks that can be read."""
+    server = spec.server
+    if server.loading != "streamer" or not brings(spec, source):
+        return
+    draft = server.speculative.catalogue if server.speculative else None
+    entries = [catalogue.load(entry) for entry in (spec.catalogue, draft) if entry]
+    for wanted, entry in zip(wanted_of(spec, locks), entries, strict=True):
+        manifest = wanted.manifest()
+        # Another commit than the entry's may have another form.
+        streamed = entry.file_form == "safetensors" or wanted.revision != entry.revision
+        if manifest:
+            streamed = any(path.endswith(".safetensors") for path in manifest.files)
+        if not streamed:
+            yield Problem(
+                path=("models", name, "server", "loading"),
+                what=f"{wanted.repository} has no safetensors at {wanted.revision[:8]}, and the streamer reads nothing "
+                "else: its engine would end at its start",
+                got=shown(server.loading),
+                allowed="default, lazy, eager, prefetch",
+                fix="write default",
+            )
 
 
 def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from components.specs.model_server import SpeculativeSpec
+from components.specs.weights import WeightsSpec
 from floor.problems import SiteError
+from services.weights.manifest import file_name
 from stacks.facts import catalogue
 from stacks.plan import optimisations
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
+from stacks.plan.weights import without_safetensors
 from stacks.proof.online_quantisation import ONLINE
 from stacks.proof.speculation import METHODS
 from stacks.proof.weights import weight_bytes
@@ -130,6 +133,27 @@ def test_an_entry_with_a_form_of_its_own_is_not_streamed(monkeypatch: pytest.Mon
             {f"{QWEN}.loading": None},
         )
     )
+
+
+def test_files_that_are_no_safetensors_are_not_streamed() -> None:
+    """By the catalogue's entry, or by the lock of the commit that is served."""
+    embedder = {"models.bge": {"catalogue": "bge-m3", "server": {"loading": "streamer"}}}
+    refused_and_fixed(
+        Wrong(embedder, "models.bge.server.loading", "has no safetensors", {"models.bge.server.loading": "default"})
+    )
+    other = {"models.bge.server.revision": "a" * 40}
+    assert plan_values(changed(prod(), {**embedder, **other}), "Pulumi.prod.yaml")
+
+
+@pytest.mark.parametrize(("file", "problems"), [("pytorch_model.bin", 1), ("model-1-of-1.safetensors", 0)])
+def test_a_lock_shows_whether_files_can_be_streamed(file: str, problems: int) -> None:
+    spec = qwen({f"{QWEN}.loading": "streamer", f"{QWEN}.speculative": DRAFT}).spec
+    draft = catalogue.load("qwen3-0.6b")
+    lines = [f"# {draft.repository} at {draft.revision}"]
+    for name in (file, "config.json"):
+        lines += ["# 1 bytes", f"{'0' * 64}  {name}"]
+    locks = {file_name(draft.repository, draft.revision): "\n".join(lines)}
+    assert len([*without_safetensors("qwen3-32b", spec, WeightsSpec(), locks)]) == problems
 
 
 def test_how_weights_are_read_changes_no_figure() -> None:
