@@ -26,6 +26,9 @@ class UpgradedPart(Spec):
     back: Literal["any", "one_minor", "patch", "none"]
     releases: tuple[str, ...] = ()
     """Minor versions in the order in which they were published, where they are not counted up by one."""
+    snapshot: bool = False
+    """Whether the cluster's snapshot leads back where the publisher supports no way: it takes all objects back, those
+    of every other part too."""
     before: str = Field(min_length=5)
     after: str = Field(min_length=5)
     source: str = Field(min_length=5)

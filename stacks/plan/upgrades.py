@@ -151,13 +151,16 @@ def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: M
                 fix=f"stay at {now}, and fix what failed with it forward (source: {part.source})",
             )
         elif part.back == "patch" and older and minor_of(then) != minor_of(now):
+            restored = (
+                ", or the cluster is restored from the snapshot before the upgrade: docs/runbooks/recover-etcd.md"
+            )
             yield Problem(
                 path=tuple(KEYS[part.facts[0]].split(".")[1:]),
                 what=f"{part.part}: there is no way back to an older minor version",
                 got=f"{now} to {then}",
                 allowed=f"a release of {minor_of(now)} or later",
-                fix=f"stay at {minor_of(now)}; what failed with it is fixed forward, or the cluster is restored from "
-                f"the snapshot before the upgrade: docs/runbooks/recover-etcd.md (source: {part.source})",
+                fix=f"stay at {minor_of(now)}; what failed with it is fixed forward{restored if part.snapshot else ''} "
+                f"(source: {part.source})",
             )
         elif part.steps == "one_minor" and now and (skipped := between(now, then, part.releases)):
             yield Problem(
@@ -199,7 +202,8 @@ def _back(part: UpgradedPart, now: str, then: str) -> str:
         if holds(reached, row.fact, row.runs) and holds({row.fact: now}, row.fact, row.wanted):
             return f"{part.part}: none: {row.text}"
     if part.back == "patch" and minor_of(now) != minor_of(then):
-        return f"{part.part}: none below {minor_of(then)}; only the cluster's snapshot leads back to {now}"
+        beyond = f"; only the cluster's snapshot leads back to {now}" if part.snapshot else ""
+        return f"{part.part}: none below {minor_of(then)}{beyond}"
     if part.back == "none":
         return f"{part.part}: none, not even to {now}"
     if part.back == "one_minor" and between(then, now, part.releases):

@@ -129,6 +129,14 @@ def test_within_a_minor_version_there_is_a_way_back(name: str) -> None:
     assert wrong(PARTS[name], f"{minor}.9", f"{minor}.1") == []
 
 
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.back == NO_WAY])
+def test_no_addon_is_taken_back_by_the_snapshot_of_the_whole_cluster(name: str) -> None:
+    """It would take every other object back too, while volumes and machines stay as they are."""
+    older, newer = RULES[name].legal
+    (problem,) = wrong(PARTS[name], newer, older)
+    assert ("recover-etcd" in problem) == (name == "Kubernetes API servers")
+
+
 def test_longhorn_goes_back_to_no_older_release() -> None:
     """deploy/upgrade: "Longhorn does not support downgrades to earlier versions"."""
     (problem,) = wrong(PARTS["Longhorn"], "1.12.1", "1.12.0")

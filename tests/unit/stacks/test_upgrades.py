@@ -177,7 +177,8 @@ def test_a_cluster_that_exists_has_its_own_machines() -> None:
 def test_how_far_a_step_goes_back() -> None:
     back = {part: text for step in path(OLD) for part, _, text in (row.partition(": ") for row in step.way_back)}
     assert back["Talos"] == "set 1.13.7 again and run `pulumi up`"
-    assert back["Kubernetes API servers"].startswith("none below v1.36")
+    assert back["Kubernetes API servers"].startswith("none below v1.36; only the cluster's snapshot leads back to")
+    assert not [part for part, text in back.items() if "snapshot" in text and part != "Kubernetes API servers"]
     assert back["vLLM"] == "set 0.31.0 again and run `pulumi up`"
 
 
