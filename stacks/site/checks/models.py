@@ -74,6 +74,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="may be called by no tenant, and holds its GPUs",
                 fix=f"add {name} to the models of a tenant, or take the model out",
             )
+    yield from _tiers_without_effect(values)
     machines = mapping(at(values, *MACHINES))
     own = [key for machine in machines_of(machines) for key in ("volumes", "raw_volumes") if machine.keys.get(key)]
     storage = mapping(values.get("storage")).get("storage_class", _STORAGE_CLASS)
@@ -94,6 +95,26 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             got="80",
             fix="write port: 443",
         )
+
+
+def _tiers_without_effect(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """A picker refuses requests below 0, and requests to rank go around it."""
+    for name, tenant in mapping(values.get("tenants")).items():
+        priority = number(at(values, "tiers", str(at(tenant, "tier")), "priority"))
+        ranks = [
+            str(model)
+            for model in items(at(tenant, "models"))
+            if (entry := str(at(values, "models", str(model), "catalogue"))) in catalogue.names()
+            and catalogue.load(entry).task == "rerank"
+        ]
+        if priority is not None and priority < 0 and ranks:
+            yield Problem(
+                path=("tenants", str(name), "tier"),
+                what=f"has no effect on requests to rank, which {', '.join(ranks)} gets without a picker: they "
+                "are not refused before those of others",
+                got=shown(at(tenant, "tier")),
+                fix=f"count its requests in the load of {' and '.join(ranks)}, which a tenant without that tier calls",
+            )
 
 
 def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:

@@ -372,3 +372,12 @@ def test_volumes_of_longhorn_without_its_disks_are_warned_of() -> None:
     assert (warning.key, warning.fix[:36]) == ("storage.storage_class", "add cluster.machines.hgx.storage wit")
     other = {f"{M}.hgx.storage": None, "storage.storage_class": "nfs"}
     assert crosschecks.warnings(changed(prod(), other)) == []
+
+
+def test_a_tier_that_requests_to_rank_do_not_have_is_warned_of() -> None:
+    ranker = {"models.rank": {"catalogue": "bge-reranker-v2-m3"}, "tenants.archive.models": ["qwen3-32b", "rank"]}
+    (warning,) = crosschecks.warnings(changed(prod(), ranker))
+    assert warning.key == "tenants.archive.tier"
+    assert "no effect on requests to rank" in warning.what
+    fixed = {"tenants.archive.models": ["qwen3-32b"], "tenants.search.models": ["qwen3-32b", "glm-5-1", "rank"]}
+    assert crosschecks.warnings(changed(prod(), {**ranker, **fixed})) == []
