@@ -97,11 +97,13 @@ class StorageSpec(Spec):
     def _together_is_no_less(self) -> StorageSpec:
         together = self.shared_read_bytes_per_s
         if together is not None and together < self.read_bytes_per_s:
+            # In full: a rounded figure might be refused too.
+            most, alone = f"{together:.17g}", f"{self.read_bytes_per_s:.17g}"
             raise WrongValueError(
                 "shared_read_bytes_per_s is less than read_bytes_per_s, and one replica reads no more than all do",
-                got=f"{together:g} and {self.read_bytes_per_s:g}",
-                allowed=f"shared_read_bytes_per_s of at least {self.read_bytes_per_s:g}",
-                fix=f"lower read_bytes_per_s to {together:g}, or raise shared_read_bytes_per_s",
+                got=f"{most} and {alone}",
+                allowed=f"shared_read_bytes_per_s of at least {alone}",
+                fix=f"lower read_bytes_per_s to {most}, or raise shared_read_bytes_per_s",
             )
         return self
 

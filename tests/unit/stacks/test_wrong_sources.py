@@ -211,6 +211,12 @@ WRONG: dict[str, Wrong] = {
         "one replica reads no more than all do",
         {"storage.read_bytes_per_s": 1.0e9, "storage.shared_read_bytes_per_s": 1.0e9},
     ),
+    "a fix that is not rounded": Wrong(
+        {"storage.shared_read_bytes_per_s": 1_234_567_890},
+        "storage",
+        "lower read_bytes_per_s to 1234567890, or",
+        {"storage.read_bytes_per_s": 1_234_567_890},
+    ),
 }
 
 
