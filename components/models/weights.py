@@ -111,7 +111,7 @@ def claim_name(model: str) -> str:
 
 def node_claim_name(model: str, path: str) -> str:
     """Of the folder on each node: another path is another volume, as no field of one can change."""
-    return f"{model}-node{path.replace('/', '-')}"
+    return f"{model}-node{path.replace('-', '--').replace('/', '-')}"
 
 
 def volume_gib(weight_bytes: float) -> int:

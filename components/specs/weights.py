@@ -11,7 +11,8 @@ from floor.images import is_repository
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
-# Names of volumes are made of it.
+# Names of volumes are made of it, and they have 253 characters at most.
+_LONGEST_FOLDER = 64
 _FOLDER = re.compile(r"(/[a-z0-9]([a-z0-9-]*[a-z0-9])?){1,8}")
 # No credentials: the address is in the pods' definition.
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?P<path>/[A-Za-z0-9._~/-]*)?")
@@ -165,10 +166,11 @@ class WeightsSpec(Spec):
                 f"{' and '.join(unread)} {'are' if unread[1:] else 'is'} set, and place shared reads nothing of it",
                 fix=f"take {' and '.join(unread)} out, or write place: nodes",
             )
-        if not _FOLDER.fullmatch(self.node_path):
+        if not _FOLDER.fullmatch(self.node_path) or len(self.node_path) > _LONGEST_FOLDER:
             raise WrongValueError(
                 "node_path is no folder of a node in lower-case letters, digits and inner dashes",
                 got=self.node_path,
+                allowed=f"up to {_LONGEST_FOLDER} characters",
                 fix="write it like /var/mnt/weights",
             )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):

@@ -83,6 +83,8 @@ def test_another_folder_is_another_volume_and_another_claim() -> None:
     assert [volume["spec"]["local"]["path"] for volume in volumes] == ["/var/mnt/weights", "/var/mnt/fast"]
     assert volumes[0]["metadata"]["name"] != volumes[1]["metadata"]["name"]
     assert store().claim != store(other).claim
+    names = [weights.node_claim_name("m", path) for path in ("/srv/a-b", "/srv/a/b", "/srv/a--b", "/srv/a-b/c")]
+    assert len(set(names)) == len(names)
 
 
 def test_every_mount_is_the_models_own_folder() -> None:

@@ -134,6 +134,11 @@ def test_all_that_is_wrong_with_disks_comes_at_once() -> None:
             "node_path is no folder of a node",
             {"storage.weights.node_path": "/var/mnt/weights"},
         ),
+        (
+            {"storage.weights.node_path": f"/var/mnt/{'w' * 56}"},
+            "allowed: up to 64 characters",
+            {"storage.weights.node_path": "/var/mnt/weights"},
+        ),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(change: dict[str, Any], says: str, fixed: dict[str, Any]) -> None:
