@@ -68,6 +68,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         own = list(_volumes(machine))
         yield from _not_of_a_disk(own, refused=(False,))
         yield from _of_no_size(own)
+        yield from _beside_ephemeral(machine, own)
         if machine.role == "hgx":
             for volume in own:
                 yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
@@ -157,6 +158,21 @@ def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[SiteMach
                 fix="name another disk, or give system_volumes.EPHEMERAL.provisioning.max_size",
             )
             return
+
+
+def _beside_ephemeral(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:
+    """Volumes that only the system disk can have, where Talos leaves them no room."""
+    ephemeral = mapping(at(machine.keys, "system_volumes", "EPHEMERAL", "provisioning"))
+    if ephemeral.get("max_size") or ephemeral.get("disk_selector"):
+        return
+    for volume in volumes:
+        if volume.constant is None and evaluate(volume.selector, {}, system_disk=False) is False:
+            yield Problem(
+                path=volume.path,
+                what="matches no disk but the one that Talos is installed on, all of which EPHEMERAL takes",
+                got=shown(volume.selector),
+                fix="name another disk, or give system_volumes.EPHEMERAL.provisioning.max_size",
+            )
 
 
 def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:

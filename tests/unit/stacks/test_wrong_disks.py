@@ -59,6 +59,12 @@ WRONG: dict[str, Wrong] = {
         "the disk of Longhorn's longhorn-0",
         {f"{CACHE}.disk_selector": OTHER},
     ),
+    "a volume on the system disk, of which EPHEMERAL takes all": Wrong(
+        {**cache(disk_selector="system_disk && disk.size > 1u * TB", min_size="100GB"), EPHEMERAL: {"min_size": "9GB"}},
+        f"{CACHE}.disk_selector",
+        "all of which EPHEMERAL takes",
+        {EPHEMERAL: {"max_size": "300GB"}},
+    ),
     "a volume on no disk": Wrong(
         cache(disk_selector="false"), f"{CACHE}.disk_selector", "matches no disk", {f"{CACHE}.disk_selector": OTHER}
     ),
