@@ -203,12 +203,15 @@ class ModelServer(Component):
 
     def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
         """What servers wait for: their volume, and that their weights are in it."""
+        space, plan = args.namespace, args.weights
         if args.place == "shared":
             claim = self._shared_volume(args)
-            return [claim, *self._brought(args, claim)]
-        if args.weights is None:
-            return [args.namespace.ready, *args.needs]
-        space, plan = args.namespace, args.weights
+            return [
+                claim,
+                *(self._brought(args, plan, claim, weights.job(self.name, space.name, plan)) if plan else ()),
+            ]
+        if plan is None:
+            return [space.ready, *args.needs]
         volume = self.child("node-volume", node_weights.volume(space.name, plan), depends_on=args.needs)
         claim = self.stateful(
             "node-weights",
@@ -220,8 +223,9 @@ class ModelServer(Component):
         )
         # The provider waits for a DaemonSet until its time is up, whatever its pods report. A Job that fails ends `up`
         # at once: so the first node is filled by one, and what is wrong at the source stops there.
-        first = self._brought(args, claim)
-        nodes = node_weights.daemon_set(self.name, space.name, plan, args.spec.gpu_family)
+        family = args.spec.gpu_family
+        first = self._brought(args, plan, claim, node_weights.first_job(self.name, space.name, plan, family))
+        nodes = node_weights.daemon_set(self.name, space.name, plan, family)
         # The claim too: it goes after the pods that mount it, also where the Job stays.
         return [self.child("nodes", nodes, depends_on=[claim, *first], patience_s=plan.patience_s)]
 
@@ -242,13 +246,13 @@ class ModelServer(Component):
             depends_on=[args.namespace.ready, *args.needs],
         )
 
-    def _brought(self, args: ModelServerArgs, claim: pulumi.Resource) -> Sequence[pulumi.Resource]:
+    def _brought(
+        self, args: ModelServerArgs, plan: WeightsPlan, claim: pulumi.Resource, job: dict[str, Any]
+    ) -> Sequence[pulumi.Resource]:
         """The Job after which the weights are there, with what it needs."""
-        if args.weights is None:
-            return []
-        plan, space = args.weights, args.namespace
+        space = args.namespace
         program = self.child("program", weights.program(self.name, space.name, plan), depends_on=[space.ready])
         policy = weights.network_policy(self.name, space.name, plan)
         allowed = self.child("weights-policy", policy, depends_on=[space.ready])
-        job, after = weights.job(self.name, space.name, plan), [claim, program, allowed, *args.token]
+        after = [claim, program, allowed, *args.token]
         return [self.child("bring", job, depends_on=after, patience_s=plan.patience_s)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.models.weights import WeightsPlan, labels, runs, writing_pod
+from components.models.weights import WeightsPlan, job, labels, runs, writing_pod
 from components.specs.weights import NODE_CLASS
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
@@ -62,6 +62,15 @@ def claim(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
     }
 
 
+def first_job(name: str, namespace: str, plan: WeightsPlan, gpu_family: str) -> dict[str, Any]:
+    """The Job that fills one node, of those where a server may run: another has no room for it, and no use."""
+    body = job(name, namespace, plan)
+    pod = body["spec"]["template"]["spec"]
+    del pod["affinity"]
+    pod["nodeSelector"] = _where_servers_run(gpu_family)
+    return body
+
+
 def daemon_set(name: str, namespace: str, plan: WeightsPlan, gpu_family: str) -> dict[str, Any]:
     """On each node where a server may run: a container that brings what is wanted, then one that holds the pod.
 
@@ -91,14 +100,17 @@ def daemon_set(name: str, namespace: str, plan: WeightsPlan, gpu_family: str) ->
                 "metadata": {"labels": selected},
                 "spec": {
                     **pod,
-                    # As the servers' own.
-                    "nodeSelector": {gpu_nodes.FAMILY_LABEL: gpu_family},
+                    "nodeSelector": _where_servers_run(gpu_family),
                     "initContainers": [{**bring, "name": "bring", "resources": small}],
                     "containers": [hold],
                 },
             },
         },
     }
+
+
+def _where_servers_run(gpu_family: str) -> dict[str, str]:
+    return {gpu_nodes.FAMILY_LABEL: gpu_family}
 
 
 def _volume_name(namespace: str, plan: WeightsPlan) -> str:

@@ -89,7 +89,7 @@ def node_weights_objects() -> list[dict[str, Any]]:
     return [
         node_weights.volume("m", model.weights),
         node_weights.claim("m", model.weights),
-        weights.job("glm-5-1", "m", model.weights),
+        node_weights.first_job("glm-5-1", "m", model.weights, model.spec.server.gpu_family),
         node_weights.daemon_set("glm-5-1", "m", model.weights, model.spec.server.gpu_family),
         model_server.deployment("glm-5-1", "m", model.spec.server, model.server, model.engine, model.weights),
     ]

@@ -90,7 +90,7 @@ def test_another_folder_is_another_volume_and_another_claim() -> None:
 def test_every_mount_is_the_models_own_folder() -> None:
     model = serving()
     plan = store()
-    pod, job = server(model), weights.job("qwen3-32b", "m", plan)["spec"]["template"]["spec"]
+    pod, job = server(model), node_weights.first_job("qwen3-32b", "m", plan, "hopper")["spec"]["template"]["spec"]
     filling = nodes_pod(plan)
     containers = [*pod["initContainers"], *pod["containers"], *job["containers"], *filling["initContainers"]]
     paths = [mount["subPath"] for container in containers for mount in weight_mounts(container).values()]
@@ -111,9 +111,11 @@ def test_every_mount_is_the_models_own_folder() -> None:
 def test_nodes_are_filled_where_servers_may_run_and_all_at_once() -> None:
     model = serving()
     body, pod, servers = node_weights.daemon_set("q", "m", store(), "hopper"), nodes_pod(store()), server(model)
-    assert pod["nodeSelector"] == servers["nodeSelector"]
-    assert pod["tolerations"] == servers["tolerations"]
-    assert "affinity" not in pod
+    first = node_weights.first_job("q", "m", store(), "hopper")["spec"]["template"]["spec"]
+    for filling in (pod, first):
+        assert filling["nodeSelector"] == servers["nodeSelector"]
+        assert filling["tolerations"] == servers["tolerations"]
+        assert "affinity" not in filling
     assert body["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
     term = node_weights.volume("m", store())["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert term == [{"matchExpressions": [{"key": gpu_nodes.FAMILY_LABEL, "operator": "Exists"}]}]
@@ -130,13 +132,13 @@ def test_only_what_brings_has_the_token_and_the_source() -> None:
     selected = node_weights.daemon_set("qwen3-32b", "m", store(), "hopper")["spec"]["selector"]["matchLabels"]
     policy = weights.network_policy("qwen3-32b", "m", store())["spec"]["podSelector"]["matchLabels"]
     assert policy.items() < selected.items(), "the Job's policy is about these pods too"
-    job_labels = weights.job("qwen3-32b", "m", store())["spec"]["template"]["metadata"]["labels"]
+    job_labels = node_weights.first_job("qwen3-32b", "m", store(), "hopper")["spec"]["template"]["metadata"]["labels"]
     assert not selected.items() <= job_labels.items(), "the DaemonSet does not take the Job's pods for its own"
 
 
 def test_what_brings_on_nodes_removes_earlier_revisions_and_keeps_one_that_is_served() -> None:
     assert [store({"storage.weights.revisions": count}).order.keep for count in (2, 3)] == [2, 3]
-    for pod in (nodes_pod(store()), weights.job("q", "m", store())["spec"]["template"]["spec"]):
+    for pod in (nodes_pod(store()), node_weights.first_job("q", "m", store(), "hopper")["spec"]["template"]["spec"]):
         (bring,) = pod.get("initContainers") or pod["containers"]
         assert "--remove-earlier" in bring["args"]
     shared = plan_values(prod(), "site.yaml").models["qwen3-32b"].stable.weights
