@@ -140,7 +140,8 @@ def _first_start(proof: Proof) -> str:
     download = proof.cold_start["download_weights"]
     if not download.value:
         return ""
-    return f"; the first {proof.cold_start['first_start']}, of it {download} downloading"
+    again = " to one node, and then as long to the others" if proof.order.downloads > 1 else ""
+    return f"; the first {proof.cold_start['first_start']}, of it {download} downloading{again}"
 
 
 def _load(proof: Proof) -> Iterator[str]:

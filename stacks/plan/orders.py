@@ -45,6 +45,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         storage_bytes_per_s=site.storage.replica_reads_bytes_per_s,
         shared_bytes_per_s=site.storage.replicas_read_bytes_per_s,
         download_bytes_per_s=_download(site, spec),
+        downloads=_downloads(site),
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,
         engine=engine,
@@ -73,6 +74,14 @@ def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:
     """Bytes per second at which weights arrive in the volume; None where none are fetched."""
     source = site.storage.weights
     return source.download_bytes_per_s if brings(spec, source) and source.downloaded else None
+
+
+def _downloads(site: SiteConfig) -> int:
+    """In a row; a node that is the only one waits for no other."""
+    machines = site.cluster.machines
+    # Not by placement, which reads the layouts of their GPUs: one that is misspelt is not refused yet.
+    alone = machines and sum(node.role == "hgx" and not node.dead for node in machines.nodes.values()) < 2
+    return 1 if site.storage.weights.place == "shared" or alone else 2
 
 
 def _load(spec: OrderedModelSpec) -> Load | None:

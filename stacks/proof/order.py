@@ -53,6 +53,8 @@ class Order:
     """What all that read this volume at once get together; None for what one gets."""
     download_bytes_per_s: float | None = None
     """What the first replica fetches into that volume; None where the weights are there already."""
+    downloads: int = 1
+    """Downloads in a row until every replica has its files: two where one node is filled before all others."""
     max_num_seqs: int | None = None
     """Set by the site over the derived one."""
     max_num_batched_tokens: int | None = None

@@ -143,7 +143,9 @@ class Proof:
             "cold_start": _figure(self.start_s(), "s", longer, "estimated"),
             "cold_start_together": _figure(together, "s", f"{longer}, all replicas at once", "estimated"),
             "download_weights": _figure(download, "s", "weight files / download bandwidth; once a volume", "estimated"),
-            "first_start": _figure(download + together, "s", "download + cold start of all at once", "estimated"),
+            "first_start": _figure(
+                self.order.downloads * download + together, "s", "downloads + cold start of all at once", "estimated"
+            ),
         }
 
     def start_s(self, readers: int = 1) -> float:

@@ -163,6 +163,20 @@ def test_many_nodes_that_download_from_the_hub_are_a_warning() -> None:
     assert not [entry for entry in shared.warnings if entry.key == "storage.weights.source"]
 
 
+def test_the_first_start_on_several_nodes_comes_after_two_downloads() -> None:
+    def first(plan: SitePlan) -> float:
+        cold = plan.models["glm-5-1"].stable.proof.cold_start
+        return (cold["first_start"].value - cold["cold_start_together"].value) / cold["download_weights"].value
+
+    others: dict[str, Any] = {f"cluster.machines.nodes.hgx-{number}": None for number in (2, 3, 4)}
+    single = {**others, "models.qwen3-32b": None, "models.glm-5-1.server.replicas": 1}
+    single["tenants"] = {"a": {"models": ["glm-5-1"], "keys": {"laptop": {}}}}
+    assert first(site()) == pytest.approx(2)
+    assert first(site(single)) == pytest.approx(1)
+    assert first(plan_values(prod(), "site.yaml")) == pytest.approx(1)
+    assert "of it 605 s downloading to one node, and then as long to the others" in "\n".join(site().texts)
+
+
 def test_a_filled_disk_asks_no_source() -> None:
     filled = {"storage.weights": {"place": "nodes", "source": "volume", "revisions": 2}}
     assert "source" not in site(filled).storage_text
