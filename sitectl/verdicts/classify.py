@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.changes import Change
-from sitectl.verdicts import front, ground, machines, measuring, node_weights, tiers, workloads
+from sitectl.verdicts import front, ground, machines, measuring, node_weights, tiers, weights_jobs, workloads
 from sitectl.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
@@ -16,8 +16,9 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "PersistentVolume": lambda change: (
         node_weights.volume(change) if node_weights.is_of_nodes(change) else ground.anything(change)
     ),
+    "Job": lambda change: weights_jobs.job(change) if node_weights.is_of_weights(change) else ground.anything(change),
     "DaemonSet": lambda change: (
-        node_weights.daemon_set(change) if node_weights.fills_nodes(change) else ground.anything(change)
+        node_weights.daemon_set(change) if node_weights.is_of_weights(change) else ground.anything(change)
     ),
     "SecurityPolicy": front.security_policy,
     "Secret": front.secret,

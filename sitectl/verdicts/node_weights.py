@@ -17,8 +17,8 @@ def is_of_nodes(change: Change) -> bool:
     return spec.get("storageClassName") == NODE_CLASS
 
 
-def fills_nodes(change: Change) -> bool:
-    """Whether a DaemonSet is a model's."""
+def is_of_weights(change: Change) -> bool:
+    """Whether an object writes a model's weights."""
     labels = (change.body.get("metadata") or {}).get("labels") or {}
     return labels.get("app.kubernetes.io/name") == WEIGHTS
 

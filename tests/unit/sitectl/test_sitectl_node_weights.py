@@ -56,6 +56,20 @@ def test_what_fills_nodes_is_named() -> None:
     assert judged("delete", FILLS)[1] == "fills no node any more"
 
 
+def test_jobs_of_weights_take_nothing_away_from_who_uses_a_model() -> None:
+    """They were shown as what is deleted and made again, and whose users notice it."""
+    assert MODEL.weights
+    bring, prune = (make("qwen3-32b", "m", MODEL.weights) for make in (weights.job, weights.prune_job))
+    severity, what, reason, model = judged("replace", bring, replaced_by=("spec.template",))
+    assert (severity, what, model) == (Severity.LIVE, "runs again: spec.template", "qwen3-32b")
+    assert "not downloaded again" in reason
+    assert judged("delete", bring)[0] == Severity.LIVE
+    assert judged("create", bring)[1] == "brings weights before servers start on them"
+    assert judged("create", prune)[1].startswith("removes earlier commits")
+    other = {"kind": "Job", "metadata": {"name": "x"}, "spec": {}}
+    assert judged("delete", other)[:2] == (Severity.REPLACED, "deleted")
+
+
 def test_a_change_of_place_restarts_all_replicas_from_cold_and_deletes_what_was_shared() -> None:
     """And a shared volume that is protected is not deleted: the engine refuses that, in preview."""
     shared = plan_values(prod(), "site.yaml").models["qwen3-32b"].stable
