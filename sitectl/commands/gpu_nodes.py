@@ -34,7 +34,7 @@ the first link that is not there, by the machine's own API and by the objects of
   python -m sitectl gpu-nodes prod --json     the same as data
 
 It needs the stack's kubeconfig and kubectl, and the addresses of the machines in reach where the program installed
-them. It only reads. The exit status is 1 where a node is in another state than `well`.
+them. It only reads. The exit status is 1 where a node is in another state than `well`, or none shows a GPU.
 """
 _CALL_TIMEOUT_S = 20.0
 
@@ -56,9 +56,11 @@ def command(context: CommandContext, *, site: str) -> int:
     lines = [f"{site}: {counted(len(findings), 'node')} with GPUs, {well} well"]
     for finding in findings:
         lines += _words(finding, site, addresses)
+    if not findings:
+        lines.append(f"   no node of the cluster shows a GPU by a label or by what it offers; fix: {RUNBOOK}")
     record = {"site": site, "nodes": [_record(finding, site, addresses) for finding in findings]}
     context.say("\n".join(lines), record)
-    return int(Exit.OK if well == len(findings) else Exit.REFUSED)
+    return int(Exit.OK if findings and well == len(findings) else Exit.REFUSED)
 
 
 def _objects(cluster: SiteCluster) -> ClusterSeen:

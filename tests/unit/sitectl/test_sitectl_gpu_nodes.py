@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sitectl.commands import gpu_nodes
 from sitectl.errors import Exit
 from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence
 from stacks.plan.site_plan import plan_file, plan_values
@@ -127,6 +128,18 @@ def test_the_status_is_0_where_all_nodes_are_well(live: Path, monkeypatch: pytes
 
     monkeypatch.setattr(client, "connect", connect)
     assert asked(live).status == Exit.OK
+
+
+def test_a_cluster_whose_nodes_show_no_gpu_is_not_well(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a site that lists no machines, and whose nodes nothing has discovered."""
+    put(live.parent, nodes=[seen.node("plain", labels={}, capacity=0, allocatable=0)])
+    monkeypatch.setattr(gpu_nodes, "plan_file", lambda _: replace(LAB, machines=None))
+    shown = asked(live)
+    assert shown.status == Exit.REFUSED
+    assert shown.out.splitlines() == [
+        "lab: 0 nodes with GPUs, 0 well",
+        "   no node of the cluster shows a GPU by a label or by what it offers; fix: docs/runbooks/gpu-not-offered.md",
+    ]
 
 
 def test_credentials_that_cannot_be_used_are_one_error_without_their_text(live: Path) -> None:
