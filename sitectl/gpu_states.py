@@ -236,7 +236,8 @@ STATES: tuple[State, ...] = (
         name="gpus-unhealthy",
         sign="fewer GPUs allocatable than in `capacity`",
         cause="the device plugin left out one that reports a fatal error (Xid)",
-        fix="[A GPU is not well](gpu-unwell.md); `dead: true` for the node until then, the others serve",
+        fix="cordon and drain the node; [A GPU is not well](gpu-unwell.md). `dead: true` is for a machine that is off, "
+        "as `up` then drains nothing",
         find=gpu_signs.gpus_unhealthy,
     ),
     State(

@@ -225,3 +225,10 @@ def test_a_validator_that_has_not_begun_a_container_waits_for_the_one_before() -
     assert classify(without_gpus(pods=[validator(driver_validation=DONE), plugin()])).state.name == "fewer-gpus"
     done = {name.replace("-", "_"): waiting("PodInitializing") for name in ("cuda-validation", "plugin-validation")}
     assert classify(replace(seen.WELL, pods=[validator(**done), plugin()])).is_well
+
+
+def test_a_machine_that_runs_is_drained_and_not_called_dead() -> None:
+    """`up` removes the Node of a dead machine without a drain, under the replicas that the other GPUs serve."""
+    (fix,) = [state.fix for state in STATES if "dead: true" in state.fix]
+    assert fix.index("drain the node") < fix.index("dead: true")
+    assert "a machine that is off" in fix
