@@ -169,11 +169,12 @@ def _wanted(plan: SitePlan, nodes: Sequence[Object]) -> Iterator[tuple[str, Want
     if plan.machines is None:
         for node in nodes:
             labels = node["metadata"].get("labels") or {}
-            if PCI_LABEL in labels or gpu_nodes.FAMILY_LABEL in labels or _counted(node):
-                count = int(labels.get(_COUNT_LABEL) or _counted(node) or 1)
-                wanted = WantedOffer(
-                    resource=gpu_nodes.RESOURCE, count=count, stack=cluster.gpu_stack, tolerated=tolerated
-                )
+            if PCI_LABEL in labels or gpu_nodes.FAMILY_LABEL in labels or _counted(node) or _slices(node):
+                resource, count = gpu_nodes.RESOURCE, int(labels.get(_COUNT_LABEL) or _counted(node) or 1)
+                # Their count label is that of GPUs, of which none is offered whole.
+                if not _counted(node) and (slices := _slices(node)):
+                    resource, count = slices
+                wanted = WantedOffer(resource=resource, count=count, stack=cluster.gpu_stack, tolerated=tolerated)
                 yield node["metadata"]["name"], wanted
         return
     for planned in machines_to_ask(plan):
@@ -195,6 +196,13 @@ def _wanted(plan: SitePlan, nodes: Sequence[Object]) -> Iterator[tuple[str, Want
 
 def _counted(node: Object) -> int:
     return int((node["status"].get("capacity") or {}).get(gpu_nodes.RESOURCE, 0))
+
+
+def _slices(node: Object) -> tuple[str, int] | None:
+    """The slices that most of a node's GPUs are cut into, with their count."""
+    capacity = node["status"].get("capacity") or {}
+    counts = [(int(count), name) for name, count in capacity.items() if gpu_nodes.profile_of(name) and int(count)]
+    return max(counts)[::-1] if counts else None
 
 
 def _operator_version(pods: Sequence[Object]) -> str:

@@ -16,6 +16,7 @@ import yaml
 from sitectl.commands import gpu_nodes
 from sitectl.errors import Exit
 from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence
+from sitectl.gpu_states import classify
 from stacks.plan.site_plan import plan_file, plan_values
 from talos.api import client
 from talos.api.errors import UnreachableError
@@ -175,6 +176,18 @@ def test_what_a_node_is_to_offer_is_as_the_sites_file_cuts_its_gpus() -> None:
     }
     pins = plan.versions.nvidia.production
     assert (wanted["hgx-1"].driver, wanted["hgx-1"].fabric_manager) == (pins.driver, pins.fabric_manager)
+
+
+def test_a_node_of_others_that_is_cut_offers_slices() -> None:
+    """It was shown as one that lacks its GPUs, with a second device plugin as the cause."""
+    cut = seen.node("cut", labels={"nvidia.com/gpu.count": "8", **seen.LABELS}, capacity=0, allocatable=0)
+    for part in ("capacity", "allocatable"):
+        cut["status"][part]["nvidia.com/mig-1g.18gb"] = "56"
+    plan = replace(LAB, machines=None)
+    objects = ClusterSeen(nodes=[cut], pods=[], runtime_classes=[{"metadata": {"name": "nvidia"}}])
+    (entry,) = evidence(plan, objects, MachinesSeen())
+    assert (entry.wanted.resource, entry.wanted.count) == ("nvidia.com/mig-1g.18gb", 56)
+    assert classify(entry).is_well
 
 
 def test_nodes_that_no_file_lists_are_those_that_show_gpus() -> None:
