@@ -16,6 +16,7 @@ from stacks.site.reading.raw import at, mapping
 _STORAGE = (*MACHINES, "hgx", "storage", "disks")
 # Keys of an install disk that distinguish one disk from another; size and type are shared by many.
 _OWN = ("name", "model", "serial", "uuid", "wwid", "bus_path")
+_ONE_DISK = ("serial", "uuid", "wwid", "bus_path", "dev_path")
 _UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("kMGTPE", 1)}}
 _UNITS |= {"K": 1000} | {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", 1)}
 _AMOUNT = re.compile(r"(<=|>=|==|<|>)? ?([0-9.]+) ?([kKMGTPE]i?)?B?")
@@ -69,6 +70,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _not_of_a_disk(own, refused=(False,))
         yield from _of_no_size(own)
         yield from _beside_ephemeral(machine, own)
+        yield from _on_a_disk_that_is_taken(machine, own)
         if machine.role == "hgx":
             for volume in own:
                 yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
@@ -173,6 +175,54 @@ def _beside_ephemeral(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[
                 got=shown(volume.selector),
                 fix="name another disk, or give system_volumes.EPHEMERAL.provisioning.max_size",
             )
+
+
+def _on_a_disk_that_is_taken(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:
+    """Volumes for which another one leaves no room on their disk.
+
+    Talos 1.13 makes volumes of the system first, then those that do not grow, then by their max_size; without one, a
+    partition takes all that is free (internal/app/machined/pkg/controllers/block/internal/volumes/partition.go).
+    """
+    ephemeral = mapping(at(machine.keys, "system_volumes", "EPHEMERAL", "provisioning"))
+    system = _wanted((), "EPHEMERAL", ephemeral.get("disk_selector"), None)
+    takers = [volume for volume in volumes if not _limited(machine, volume)]
+    takers += [system] if system and not ephemeral.get("max_size") else []
+    for volume in volumes:
+        others = [taker for taker in takers if taker.name != volume.name and _is_one_disk(taker, volume)]
+        first = [
+            taker
+            for taker in others
+            if taker is system
+            # Of two such volumes, the first keeps the disk.
+            or (volume in takers and volume.name > taker.name and not _both_whole(machine, taker, volume))
+            or (volume not in takers and _grows(machine, volume) and not _grows(machine, taker))
+        ]
+        if first:
+            equals = [volume] if volume in takers and any(taker is not system for taker in first) else []
+            unlimited = " and ".join(sorted({taker.name for taker in (*first, *equals)}))
+            yield Problem(
+                path=volume.path,
+                what=f"is on the disk of {first[0].name}, which has no max_size and takes all of it",
+                got=shown(volume.selector),
+                fix=f"name another disk, or give {unlimited} a max_size",
+            )
+
+
+def _both_whole(machine: SiteMachine, first: _Wanted, second: _Wanted) -> bool:
+    """Whether both are reported as volumes that take a disk for themselves."""
+    return _whole(machine, first) and _whole(machine, second)
+
+
+def _limited(machine: SiteMachine, volume: _Wanted) -> bool:
+    """Whether a volume leaves what its max_size does not need."""
+    kinds = ("volumes", "raw_volumes")
+    return any(at(machine.keys, kind, volume.name, "provisioning", "max_size") for kind in kinds)
+
+
+def _is_one_disk(first: _Wanted, second: _Wanted) -> bool:
+    """Whether both conditions name one disk by what no other has."""
+    names = ((key, first.known[key]) for key in _ONE_DISK if key in first.known)
+    return any(second.known.get(key) == value for key, value in names)
 
 
 def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:

@@ -65,6 +65,31 @@ WRONG: dict[str, Wrong] = {
         "all of which EPHEMERAL takes",
         {EPHEMERAL: {"max_size": "300GB"}},
     ),
+    "two volumes on a disk, of which none has a largest size": Wrong(
+        {
+            **cache(disk_selector=OTHER),
+            f"{M}.roles.hgx.volumes": {"data": {"provisioning": {"disk_selector": f"{OTHER} && !system_disk"}}},
+            f"{M}.roles.hgx.volumes.data.provisioning.min_size": "1TB",
+        },
+        f"{M}.roles.hgx.volumes.data.provisioning.disk_selector",
+        "fix: name another disk, or give cache and data a max_size",
+        {f"{CACHE}.max_size": "2TB", f"{M}.roles.hgx.volumes.data.provisioning.max_size": "2TB"},
+    ),
+    "a volume that grows, after one without a largest size": Wrong(
+        {
+            **cache(disk_selector=OTHER, grow=True, max_size="2TB"),
+            f"{M}.roles.hgx.volumes": {"data": {"provisioning": {"disk_selector": OTHER, "min_size": "1TB"}}},
+        },
+        f"{CACHE}.disk_selector",
+        "is on the disk of data, which has no max_size and takes all of it",
+        {f"{M}.roles.hgx.volumes.data.provisioning.grow": True},
+    ),
+    "a volume on the disk of an EPHEMERAL of its own": Wrong(
+        {**cache(disk_selector=OTHER), EPHEMERAL: {"disk_selector": OTHER}},
+        f"{CACHE}.disk_selector",
+        "is on the disk of EPHEMERAL, which has no max_size",
+        {f"{EPHEMERAL}.max_size": "1TB"},
+    ),
     "a volume on no disk": Wrong(
         cache(disk_selector="false"), f"{CACHE}.disk_selector", "matches no disk", {f"{CACHE}.disk_selector": OTHER}
     ),
@@ -128,6 +153,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "Longhorn beside a small EPHEMERAL": {
         D: {"longhorn-0": {"selector": "system_disk", "min_size": "3TB"}},
         EPHEMERAL: {"max_size": "200GiB"},
+    },
+    "a partition up to a size, and one that takes the rest": {
+        **cache(disk_selector=OTHER, max_size="2TB"),
+        f"{M}.roles.hgx.volumes": {"data": {"provisioning": {"disk_selector": OTHER, "min_size": "1TB"}}},
     },
     "disks reported apart by their size": {
         f"{D}.longhorn-0.selector": "!system_disk && disk.size > 10u * TB",
