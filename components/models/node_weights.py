@@ -43,7 +43,7 @@ def volume(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
 
 
 def claim(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
-    """The claim on that volume. It may go at any time: the files stay on the nodes."""
+    """The claim on that volume. The files stay on the nodes without it; the volume then takes no other claim."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
