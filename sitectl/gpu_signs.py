@@ -150,8 +150,8 @@ def not_begun(node: Evidence) -> str:
 
 
 def libraries_not_found(node: Evidence) -> str:
-    """What a container of the stack states of a library of the driver."""
-    for pod in _pods(node, _VALIDATOR, *_PLUGINS):
+    """What a container of the stack states of a library of the driver, on a node that does not offer its GPUs."""
+    for pod in () if node.offers_all else _pods(node, _VALIDATOR, *_PLUGINS):
         for container, message in _messages(pod):
             if any(library in message for library in _LIBRARIES):
                 return f"{pod['metadata']['name']}, {container}: {message[:200]}"

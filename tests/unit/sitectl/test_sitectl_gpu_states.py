@@ -218,6 +218,14 @@ def test_the_runbook_has_the_states() -> None:
     assert table() in (ROOT / RUNBOOK).read_text()
 
 
+def test_a_crash_that_is_over_is_no_state_of_a_node_that_offers_all() -> None:
+    """As of a device plugin that started before the driver was there."""
+    restarted = plugin()
+    restarted["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 1, "message": NO_LIBRARY}}
+    assert classify(replace(seen.WELL, pods=[validator(), restarted])).is_well
+    assert classify(without_gpus(pods=[validator(), restarted])).state.name == "libraries-not-found"
+
+
 def test_a_validator_that_has_not_begun_a_container_waits_for_the_one_before() -> None:
     """Containers behind the first unfinished one are `PodInitializing`, and none of them is the state."""
     later = validator(driver_validation=RUNNING, toolkit_validation=waiting("PodInitializing"))
