@@ -1,4 +1,4 @@
-"""By what a state of a node with GPUs is known: each function gives what was seen of it, or nothing. Pure."""
+"""The signs of the states of a node with GPUs: each function gives what was seen of one, or nothing. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _GPU_PRESENT = "nvidia.com/gpu.present"
 _NEEDED_MODULES = ("nvidia", "nvidia_uvm")
 _PACKAGES = (*KERNEL_MODULES, TOOLKIT, FABRIC_MANAGER)
 _NVIDIA_SERVICE = "ext-nvidia-"
+_WELL = ("Running", "Finished", "Skipped")
 _LIBRARIES = ("libnvidia-ml.so", "libcuda.so", "/usr/local/glibc")
 # A DaemonSet tolerates what Kubernetes itself taints a node with.
 _BY_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -86,9 +87,9 @@ def fabric_manager_down(node: Evidence) -> str:
 
 def service_down(node: Evidence) -> str:
     """Other services of NVIDIA's extensions that are not well."""
-    services = node.machine.services.items() if node.machine else ()
-    unwell = [f"{name} is {state}" for name, state in services if name.startswith(_NVIDIA_SERVICE)]
-    return ", ".join(text for text in unwell if not text.endswith((" Running", " Finished", " Skipped")))
+    services = node.machine.services if node.machine else {}
+    own = {name: state for name, state in services.items() if name.startswith(_NVIDIA_SERVICE)}
+    return ", ".join(f"{name} is {state}" for name, state in own.items() if state not in _WELL)
 
 
 def node_away(node: Evidence) -> str:
@@ -164,7 +165,7 @@ def waits_for_driver(node: Evidence) -> str:
 
 
 def old_validator_waits(node: Evidence) -> str:
-    """The same and the next one, by an operator that never finds Talos's driver."""
+    """The validation of driver or toolkit that has not passed, by an operator that never finds Talos's driver."""
     waits = _unfinished(node, "driver-validation") or _unfinished(node, "toolkit-validation")
     return f"operator {node.operator}: {waits}" if waits and _is_old(node) else ""
 

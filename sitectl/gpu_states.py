@@ -1,4 +1,4 @@
-"""The states that a node with GPUs can be in on its way to offer them, in the order of the chain that brings them.
+"""The states of a node with GPUs on its way to offer them, in the order of the chain that makes it do so.
 
 Pure: a table, and which row a node's evidence fits. docs/runbooks/gpu-not-offered.md has the same rows.
 """
@@ -44,6 +44,11 @@ class GpuFinding:
         """Whether the node offers all its GPUs and nothing is wrong."""
         return self.state.name == WELL
 
+    @property
+    def cause(self) -> str:
+        """As text for a terminal."""
+        return self.state.cause.replace("`", "")
+
     def fix(self, site: str, address: str) -> str:
         """What to do, as text for a terminal: commands with the site's name and the machine's address."""
         named = self.state.fix.replace("SITE", site).replace("ADDRESS", address or "ADDRESS")
@@ -79,27 +84,27 @@ STATES: tuple[State, ...] = (
         name="machine-silent",
         sign="the machine's API does not answer",
         cause="it is off, boots, or cannot be reached from here",
-        fix="its console by the BMC; [Bring machines up](bring-up.md)",
+        fix="open its console by the BMC; [Bring machines up](bring-up.md)",
         find=gpu_signs.silent,
     ),
     State(
         name="extension-missing",
-        sign="an extension of NVIDIA that the schematic has is not in the running image",
+        sign="the running image lacks an extension of NVIDIA that the schematic has",
         cause="the machine runs another image than its schematic",
         fix="`python -m sitectl plan SITE` shows it, `up` installs it",
         find=gpu_signs.extension_missing,
     ),
     State(
         name="versions-differ",
-        sign="the extension's driver is not the kernel's or the pinned one, or it is for another Talos",
-        cause="an upgrade that fell back, or an image made by hand",
+        sign="the extension has another driver than the kernel or the pins, or is for another Talos",
+        cause="an upgrade failed and Talos fell back, or the image was made by hand",
         fix="`up` installs one Talos version with its extensions; [Upgrade machines](upgrade-machines.md)",
         find=gpu_signs.versions_differ,
     ),
     State(
         name="modules-not-loaded",
         sign="`/proc/modules` has no `nvidia` or no `nvidia_uvm`",
-        cause="a patch took `kernel.modules` away, or the module refused the GPU",
+        cause="a patch removed `kernel.modules`, or the module refused the GPU",
         fix="`talosctl -n ADDRESS dmesg`, lines `NVRM`; `python -m sitectl plan SITE` shows a config that differs",
         find=gpu_signs.modules_missing,
     ),
@@ -107,20 +112,20 @@ STATES: tuple[State, ...] = (
         name="fabric-manager-differs",
         sign="the extension `nvidia-fabricmanager` is of another version than the driver; HGX alone",
         cause="extensions of two Talos versions (siderolabs/pkgs#720)",
-        fix="bring both from one Talos version",
+        fix="install both from one Talos version",
         find=gpu_signs.fabric_manager_differs,
     ),
     State(
         name="fabric-manager-down",
         sign="`ext-nvidia-fabricmanager` is not Running; HGX alone",
-        cause="the NVSwitches are not there (`NV_WARN_NOTHING_TO_DO`), or it does not fit the driver",
-        fix="`talosctl -n ADDRESS logs ext-nvidia-fabricmanager`; without switches, the firmware and `dmesg`",
+        cause="it finds no NVSwitch (`NV_WARN_NOTHING_TO_DO`), or does not fit the driver",
+        fix="`talosctl -n ADDRESS logs ext-nvidia-fabricmanager`; without switches, check firmware and `dmesg`",
         find=gpu_signs.fabric_manager_down,
     ),
     State(
         name="driver-service-down",
         sign="another service `ext-nvidia-*` is not well",
-        cause="the driver does not answer it: a lost GPU, or another version",
+        cause="the driver does not answer it: a GPU is lost, or the versions differ",
         fix="`talosctl -n ADDRESS logs SERVICE`; [A GPU is not well](gpu-unwell.md)",
         find=gpu_signs.service_down,
     ),
@@ -135,7 +140,7 @@ STATES: tuple[State, ...] = (
     State(
         name="taint-not-tolerated",
         sign="the node has a taint that the site does not name",
-        cause="a taint that was set by hand keeps the stack's pods away",
+        cause="a taint that someone set by hand keeps the stack's pods away",
         fix="name it in `taints` of the role `hgx` (`cluster.machines.roles`), from which tolerations follow, or take "
         "it off",
         find=gpu_signs.taint,
@@ -151,13 +156,13 @@ STATES: tuple[State, ...] = (
         name="os-version-with-v",
         sign="label `system-os_release.VERSION_ID` begins with v, and the operator is before v26.3.1",
         cause="that operator reads Talos's version wrong (NVIDIA/gpu-operator#2239)",
-        fix="the pinned operator, or a later one",
+        fix="install the pinned operator, or a later one",
         find=gpu_signs.version_with_v,
     ),
     State(
         name="not-taken-by-operator",
         sign="discovered, and no label `nvidia.com/gpu.present`; `operator` alone",
-        cause="the operator does not run, or an object that it needs is refused",
+        cause="the operator does not run, or the API server refuses an object of it",
         fix="`kubectl -n gpu-operator logs deployment/gpu-operator`",
         find=gpu_signs.not_taken_by_operator,
     ),
@@ -165,28 +170,28 @@ STATES: tuple[State, ...] = (
         name="no-runtime-class",
         sign="no RuntimeClass `nvidia`",
         cause="the operator has not made it, or someone deleted it",
-        fix="`up` again; with `external` it is the site's to make",
+        fix="run `up` again; with `external`, make it yourself",
         find=gpu_signs.no_runtime_class,
     ),
     State(
         name="pods-not-begun",
-        sign="a pod of the validator or the device plugin has begun no container, or has no image",
-        cause="images of several GB are pulled, or the registry refuses them",
+        sign="a pod of the validator or the device plugin has started no container, or has no image",
+        cause="the node still pulls images of several GB, or the registry refuses them",
         fix="wait, or `kubectl -n gpu-operator get events`; [a mirror](../how-to/air-gap.md)",
         find=gpu_signs.not_begun,
     ),
     State(
         name="libraries-not-found",
-        sign="a container ends with a library of the driver that it does not find",
+        sign="a container ends because it does not find a library of the driver",
         cause="Talos has them below `/usr/local/glibc`, and the operator was given another `driverInstallDir`",
-        fix="`hostPaths.driverInstallDir: /usr/local`, as the program sets it; no second device plugin by hand",
+        fix="set `hostPaths.driverInstallDir: /usr/local`, as the program does; no second device plugin by hand",
         find=gpu_signs.libraries_not_found,
     ),
     State(
         name="validator-without-talos",
         sign="the validator waits for `driver-ready` or `toolkit-ready`, and the operator is before v26.3.1",
         cause="that validator never finds a driver that Talos brings (NVIDIA/gpu-operator#1687)",
-        fix="the pinned operator, or a later one",
+        fix="install the pinned operator, or a later one",
         find=gpu_signs.old_validator_waits,
     ),
     State(
@@ -207,15 +212,15 @@ STATES: tuple[State, ...] = (
     State(
         name="cuda-fails",
         sign="the validator's `cuda-validation` has not passed",
-        cause="CUDA does not start: `system not yet initialized` (802) is a fabric that is not ready",
+        cause="CUDA does not start; `system not yet initialized` (802) means that the fabric is not ready",
         fix="`talosctl -n ADDRESS logs ext-nvidia-fabricmanager`; [A GPU is not well](gpu-unwell.md)",
         find=gpu_signs.cuda_fails,
     ),
     State(
         name="no-device-plugin",
         sign="no pod of the device plugin on the node",
-        cause="its DaemonSet does not choose the node, or cannot make the pod",
-        fix="`kubectl -n gpu-operator describe daemonset`, events; labels `nvidia.com/gpu.deploy.*` set to `true`",
+        cause="its DaemonSet does not select the node, or cannot create the pod",
+        fix="`kubectl -n gpu-operator describe daemonset` shows events; set labels `nvidia.com/gpu.deploy.*` to `true`",
         find=gpu_signs.no_plugin,
     ),
     State(
@@ -228,35 +233,35 @@ STATES: tuple[State, ...] = (
     State(
         name="slices-missing",
         sign="fewer slices than the layout of the node gives",
-        cause="the GPUs are not cut, or in another way",
+        cause="the GPUs are not cut, or are cut in another way",
         fix="[Slices are missing](#slices-are-missing)",
         find=gpu_signs.slices_missing,
     ),
     State(
         name="gpus-unhealthy",
         sign="fewer GPUs allocatable than in `capacity`",
-        cause="the device plugin left out one that reports a fatal error (Xid)",
+        cause="the device plugin leaves out a GPU that reports a fatal error (Xid)",
         fix="cordon and drain the node; [A GPU is not well](gpu-unwell.md). `dead: true` is for a machine that is off, "
         "as `up` then drains nothing",
         find=gpu_signs.gpus_unhealthy,
     ),
     State(
         name="fewer-gpus",
-        sign="all of `capacity` is allocatable, and it is less than the site's",
+        sign="all of `capacity` is allocatable, and the site's file states more",
         cause="a GPU is not on the bus, or a second device plugin offers the same ones",
         fix="`talosctl -n ADDRESS dmesg`; remove a device plugin that was installed by hand",
         find=gpu_signs.fewer_gpus,
     ),
     State(
         name="not-labelled",
-        sign="all GPUs are offered, and no label `nvidia.com/gpu.family`",
+        sign="the node offers all GPUs, and has no label `nvidia.com/gpu.family`",
         cause="GPU feature discovery does not run on the node; replicas select this label",
         fix="`kubectl -n gpu-operator logs -l app=gpu-feature-discovery`",
         find=gpu_signs.not_labelled,
     ),
     State(
         name=WELL,
-        sign="all GPUs are offered, and nothing else is wrong",
+        sign="the node offers all GPUs, and nothing else is wrong",
         cause="the chain is whole",
         fix="none needed",
         find=lambda node: f"offers {node.quantity('allocatable')} {node.wanted.resource}",

@@ -97,7 +97,7 @@ def _machines(context: CommandContext, site: str, plan: SitePlan) -> MachinesSee
 def _words(finding: GpuFinding, site: str, addresses: Mapping[str, str]) -> Iterator[str]:
     yield f"   {finding.node}: {finding.text}"
     if not finding.is_well:
-        yield f"      cause: {finding.state.cause.replace('`', '')}"
+        yield f"      cause: {finding.cause}"
         yield f"      fix: {finding.fix(site, addresses.get(finding.node, ''))}"
 
 
@@ -106,6 +106,6 @@ def _record(finding: GpuFinding, site: str, addresses: Mapping[str, str]) -> dic
         "node": finding.node,
         "state": finding.state.name,
         "seen": finding.seen,
-        "cause": finding.state.cause,
+        "cause": finding.cause,
         "fix": "" if finding.is_well else finding.fix(site, addresses.get(finding.node, "")),
     }

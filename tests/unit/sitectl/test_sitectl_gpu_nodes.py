@@ -111,15 +111,16 @@ def test_the_command_shows_state_cause_and_fix_of_each_node(live: Path) -> None:
         "   hgx-1: well: offers 8 nvidia.com/gpu",
         "   hgx-2: machine-silent: does not answer: dial 198.18.49.12: connection refused",
         "      cause: it is off, boots, or cannot be reached from here",
-        "      fix: its console by the BMC; docs/runbooks/bring-up.md",
+        "      fix: open its console by the BMC; docs/runbooks/bring-up.md",
         "   hgx-3: fabric-manager-down: ext-nvidia-fabricmanager is Waiting",
-        "      cause: the NVSwitches are not there (NV_WARN_NOTHING_TO_DO), or it does not fit the driver",
-        "      fix: talosctl -n 198.18.49.13 logs ext-nvidia-fabricmanager; without switches, the firmware and dmesg",
+        "      cause: it finds no NVSwitch (NV_WARN_NOTHING_TO_DO), or does not fit the driver",
+        "      fix: talosctl -n 198.18.49.13 logs ext-nvidia-fabricmanager; without switches, check firmware and dmesg",
         "   hgx-4: well: offers 8 nvidia.com/gpu",
     ]
     record = asked(live, "--json").data["nodes"]
     assert [entry["state"] for entry in record] == ["well", "machine-silent", "fabric-manager-down", "well"]
     assert record[2]["fix"].startswith("talosctl -n 198.18.49.13")
+    assert record[2]["cause"].startswith("it finds no NVSwitch (NV_WARN_NOTHING_TO_DO)")
 
 
 def test_the_status_is_0_where_all_nodes_are_well(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
