@@ -12,6 +12,8 @@ RUNTIME_CLASS = "nvidia"
 FAMILY_LABEL = "nvidia.com/gpu.family"
 WHOLE_LABEL = "inference-platform/whole-node"
 """Label of nodes that the site's plan gives to a replica each: such replicas prefer them, smaller ones avoid them."""
+PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
+"""By node feature discovery: a device of NVIDIA is on the PCI bus."""
 TAINT_KEY, TAINT_VALUE, TAINT_EFFECT = "nvidia.com/gpu", "present", "NoSchedule"
 """The taint that a node with GPUs registers with, and the only one that replicas tolerate."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from talos.api.client import MachineClient
 
 Object = Mapping[str, Any]
-PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
-"""By node feature discovery: a device of NVIDIA is on the PCI bus."""
 _AT_ONCE = 16
 _COUNT_LABEL = "nvidia.com/gpu.count"
 _TAG = re.compile(r":(v?\d+\.\d+\.\d+)")
@@ -169,7 +167,7 @@ def _wanted(plan: SitePlan, nodes: Sequence[Object]) -> Iterator[tuple[str, Want
     if plan.machines is None:
         for node in nodes:
             labels = node["metadata"].get("labels") or {}
-            if PCI_LABEL in labels or gpu_nodes.FAMILY_LABEL in labels or _counted(node) or _slices(node):
+            if gpu_nodes.PCI_LABEL in labels or gpu_nodes.FAMILY_LABEL in labels or _counted(node) or _slices(node):
                 resource, count = gpu_nodes.RESOURCE, int(labels.get(_COUNT_LABEL) or _counted(node) or 1)
                 # Their count label is that of GPUs, of which none is offered whole.
                 if not _counted(node) and (slices := _slices(node)):

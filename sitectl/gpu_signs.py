@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from floor import gpu_nodes
 from floor.releases import numbers
-from sitectl.gpu_evidence import PCI_LABEL, Evidence, Object
+from sitectl.gpu_evidence import Evidence, Object
 from talos.factory.extensions import FABRIC_MANAGER, KERNEL_MODULES, TOOLKIT
 from talos.hgx import FABRIC_MANAGER_SERVICE, required_services
 
@@ -117,7 +117,8 @@ def taint(node: Evidence) -> str:
 
 def not_discovered(node: Evidence) -> str:
     """Node feature discovery has not found the GPU."""
-    return "" if node.offers_all or node.labels.get(PCI_LABEL) == "true" else f"no label {PCI_LABEL}"
+    is_found = node.offers_all or node.labels.get(gpu_nodes.PCI_LABEL) == "true"
+    return "" if is_found else f"no label {gpu_nodes.PCI_LABEL}"
 
 
 def version_with_v(node: Evidence) -> str:

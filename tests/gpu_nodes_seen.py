@@ -7,7 +7,7 @@ from typing import Any
 
 from floor import gpu_nodes
 from floor.taints import GPU_TAINT
-from sitectl.gpu_evidence import PCI_LABEL, Evidence, MachineSeen, WantedOffer
+from sitectl.gpu_evidence import Evidence, MachineSeen, WantedOffer
 
 TALOS, DRIVER = "v1.13.9", "595.91.07"
 MODULES = "nvidia-open-gpu-kernel-modules-production"
@@ -40,7 +40,7 @@ MACHINE = MachineSeen(
     modules=frozenset({"nvidia", "nvidia_uvm", "nvidia_drm"}),
     driver=DRIVER,
 )
-LABELS = {PCI_LABEL: "true", "nvidia.com/gpu.present": "true", gpu_nodes.FAMILY_LABEL: "hopper"}
+LABELS = {gpu_nodes.PCI_LABEL: "true", "nvidia.com/gpu.present": "true", gpu_nodes.FAMILY_LABEL: "hopper"}
 
 
 def node(

@@ -23,8 +23,6 @@ NAMESPACE = namespaces.GPU_STACK
 # What Talos's extensions install below, and where a container finds it (siderolabs/docs, nvidia-gpu.mdx).
 _DRIVER_ROOT = "/usr/local"
 METRICS_PORT = 9400
-# By feature discovery: a device of this vendor is on the PCI bus.
-_PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 # Labels of the exporter's pods, by the operator and by its own chart.
 EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
     "operator": {"app": "nvidia-dcgm-exporter"},
@@ -102,7 +100,7 @@ def exporter_values(taints: Iterable[Taint]) -> dict[str, Any]:
     """Values of the DCGM exporter where no operator runs it."""
     return {
         "runtimeClassName": gpu_nodes.RUNTIME_CLASS,
-        "nodeSelector": {_PCI_LABEL: "true"},
+        "nodeSelector": {gpu_nodes.PCI_LABEL: "true"},
         "tolerations": tolerations(taints),
         "resources": _EXPORTER,
         "serviceMonitor": {"enabled": False},

@@ -15,7 +15,7 @@ import pulumi
 from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
 from components.addons.charts import Chart
 from components.specs.rdma_devices import LinkKind, RdmaDevicesSpec
-from floor import namespaces
+from floor import gpu_nodes, namespaces
 from floor.taints import Taint, tolerations
 
 NAMESPACE = namespaces.NETWORK
@@ -25,8 +25,6 @@ POLICY = "nic-cluster-policy"
 _PREFIX = "rdma"
 _VENDOR = "15b3"
 _LINK_TYPES = {"roce": "ether", "infiniband": "infiniband"}
-# By feature discovery: a GPU is on the PCI bus. Other nodes load no module for RDMA.
-_GPU_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 # By the operator's manifest of the plugin.
 _CONTAINER = "rdma-shared-dp"
 _SMALL = {"cpu": "20m", "memory": "64Mi"}
@@ -83,7 +81,8 @@ def nic_cluster_policy(
     path, _, tag = name.rpartition(":")
     repository, _, called = path.rpartition("/")
     annotations = {"annotations": {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}} if waits else {}
-    is_gpu_node = {"key": _GPU_LABEL, "operator": "In", "values": ["true"]}
+    # Other nodes load no module for RDMA.
+    is_gpu_node = {"key": gpu_nodes.PCI_LABEL, "operator": "In", "values": ["true"]}
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "NicClusterPolicy",

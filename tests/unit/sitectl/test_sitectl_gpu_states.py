@@ -9,7 +9,7 @@ import pytest
 
 from floor import gpu_nodes
 from floor.taints import Taint
-from sitectl.gpu_evidence import PCI_LABEL, Evidence
+from sitectl.gpu_evidence import Evidence
 from sitectl.gpu_states import RUNBOOK, STATES, WELL, classify, table
 from tests import gpu_nodes_seen as seen
 from tests.gpu_nodes_seen import DONE, LABELS, MACHINE, RUNNING, node, plugin, validator, waiting, without_gpus
@@ -79,9 +79,9 @@ CASES: list[tuple[str, str, Evidence]] = [
         "site.example/rented:NoSchedule",
         without_gpus(registered=node(taints=[FOREIGN], capacity=0, allocatable=0), pods=[]),
     ),
-    ("not-discovered", f"no label {PCI_LABEL}", of_node({})),
+    ("not-discovered", f"no label {gpu_nodes.PCI_LABEL}", of_node({})),
     ("os-version-with-v", "VERSION_ID is v1.13.9", of_node({**LABELS, OS_VERSION: "v1.13.9"}, operator="v25.10.1")),
-    ("not-taken-by-operator", "no label nvidia.com/gpu.present", of_node({PCI_LABEL: "true"})),
+    ("not-taken-by-operator", "no label nvidia.com/gpu.present", of_node({gpu_nodes.PCI_LABEL: "true"})),
     ("no-runtime-class", "no RuntimeClass nvidia", replace(seen.WELL, has_runtime_class=False)),
     ("pods-not-begun", "plugin-x: Pending", without_gpus(pods=[validator(), seen.pending("plugin-x")])),
     (
@@ -199,7 +199,7 @@ def test_taints_that_pods_of_the_stack_tolerate_are_none_of_the_states() -> None
 def test_a_stack_that_the_site_brings_itself_need_not_have_the_pods_that_are_known() -> None:
     external = replace(seen.WANTED, stack="external")
     assert classify(without_gpus(wanted=external, pods=[])).state.name == "fewer-gpus"
-    assert classify(of_node({PCI_LABEL: "true"}, wanted=external, pods=[])).state.name == "fewer-gpus"
+    assert classify(of_node({gpu_nodes.PCI_LABEL: "true"}, wanted=external, pods=[])).state.name == "fewer-gpus"
 
 
 def test_a_fix_names_the_site_the_machine_and_the_page() -> None:
