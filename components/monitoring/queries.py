@@ -253,6 +253,11 @@ def weights_job_age() -> str:
     return f"time() - {started} and {weights_jobs('active')} > 0"
 
 
+def unfilled_nodes() -> str:
+    """Nodes that lack the weights of a model, where each node has its own, by the DaemonSet that fills them."""
+    return total("kube_daemonset_status_number_unavailable", IN_MODELS, by=("daemonset",))
+
+
 def unusable_storage_nodes() -> str:
     """1 for each of Longhorn's nodes that is not ready or takes no volume, by condition."""
     where = _and(STORAGE, 'condition=~"ready|schedulable"')

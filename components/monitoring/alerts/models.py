@@ -9,7 +9,6 @@ from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
-_UNFILLED_NODES = queries.total("kube_daemonset_status_number_unavailable", queries.IN_MODELS, by=("daemonset",))
 _FAILED_JOBS = f'{queries.IN_MODELS}, condition="true"'
 # Those that a site may declare a target for.
 PERCENTILES = (50, 95, 99)
@@ -210,7 +209,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
         Alert(
             name="WeightsNotOnNode",
             severity="ticket",
-            expression=f"{_UNFILLED_NODES} > 0",
+            expression=f"{queries.unfilled_nodes()} > 0",
             # A node that joins, or a new commit, brings hundreds of GB.
             minutes=180,
             summary="Nodes lack the weights of {{ $labels.daemonset }}",

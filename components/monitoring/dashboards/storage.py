@@ -8,7 +8,6 @@ from components.monitoring.dashboards.vocabulary import BYTES_PER_S, COUNT, SECO
 
 _NO_LONGHORN = "the lab's volumes are folders"
 _VOLUME = ("volume", "pvc")
-_UNFILLED_NODES = queries.total("kube_daemonset_status_number_unavailable", queries.IN_MODELS, by=("daemonset",))
 
 BOARD = Board(
     name="storage",
@@ -38,7 +37,7 @@ BOARD = Board(
                     good="0, but after a new model, revision or node.",
                     do="The log of the node's pod has the file and the rate, or why it failed.",
                     unit=COUNT,
-                    queries=lines(queries.or_zero(_UNFILLED_NODES, queries.OBJECTS), "{{daemonset}}"),
+                    queries=lines(queries.or_zero(queries.unfilled_nodes(), queries.OBJECTS), "{{daemonset}}"),
                 ),
                 Panel(
                     title="Claims that are bound, pending or lost",
