@@ -13,7 +13,7 @@ from policy.pods import containers
 from services.weights import variables
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
-# Where weights come from unless a site names a mirror.
+# Ends of names that only the cluster resolves.
 _INSIDE = (".svc", ".svc.cluster.local")
 
 

@@ -18,8 +18,6 @@ Fork = Literal["production", "lts"]
 Rdma = Literal["none", "roce", "infiniband"]
 GpuDirect = Literal["dma-buf", "peermem"]
 
-# Pods of the platform tolerate this; nothing else lands on a node whose GPUs cost more than itself.
-
 _MODULE_PACKAGES = {"open": "nvidia-open-gpu-kernel-modules", "proprietary": "nonfree-kmod-nvidia"}
 _STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
 FABRIC_MANAGER_SERVICE = "ext-nvidia-fabricmanager"
@@ -65,7 +63,7 @@ class HGXProfile:
     @property
     def extensions(self) -> tuple[str, ...]:
         """Names for the schematic, sorted; fork and kind agree by construction."""
-        stack = (_MODULE_PACKAGES[self.modules], "nvidia-container-toolkit", "nvidia-fabricmanager")
+        stack = (_MODULE_PACKAGES[self.modules], "nvidia-container-toolkit", _FABRIC_MANAGER)
         names = {f"siderolabs/{package}-{self.fork}" for package in stack}
         names |= {f"siderolabs/{package}" for package in _STORAGE_PACKAGES}
         return tuple(sorted(names | set(self.extra_extensions)))

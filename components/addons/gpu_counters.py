@@ -1,8 +1,7 @@
 """What the DCGM exporter counts of each GPU: its own default list, and the errors of NVLink that this leaves out.
 
-Names, types and texts: etc/default-counters.csv of NVIDIA/dcgm-exporter 4.5.3-4.8.2, the last that could be read. Its
-other two counters of NVLink, of CRC errors, have no value on HGX boards of Hopper (NVIDIA/DCGM#173), so they are not
-asked for.
+Names, types and texts: etc/default-counters.csv of NVIDIA/dcgm-exporter 4.5.3-4.8.2, the newest that could be read. Its
+two counters of CRC errors of NVLink are left out: they have no value on HGX boards of Hopper (NVIDIA/DCGM#173).
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-NVLINK_REPLAYS = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"
-NVLINK_RECOVERIES = "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"
 FIELDS: Mapping[str, tuple[Literal["counter", "gauge", "label"], str]] = {
     "DCGM_FI_DEV_SM_CLOCK": ("gauge", "SM clock frequency (in MHz)."),
     "DCGM_FI_DEV_MEM_CLOCK": ("gauge", "Memory clock frequency (in MHz)."),
@@ -28,8 +25,8 @@ FIELDS: Mapping[str, tuple[Literal["counter", "gauge", "label"], str]] = {
     "DCGM_FI_DEV_FB_FREE": ("gauge", "Framebuffer memory free (in MiB)."),
     "DCGM_FI_DEV_FB_USED": ("gauge", "Framebuffer memory used (in MiB)."),
     "DCGM_FI_DEV_FB_RESERVED": ("gauge", "Framebuffer memory reserved (in MiB)."),
-    NVLINK_REPLAYS: ("counter", "Total number of NVLink retries."),
-    NVLINK_RECOVERIES: ("counter", "Total number of NVLink recovery errors."),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("counter", "Total number of NVLink retries."),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("counter", "Total number of NVLink recovery errors."),
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": ("counter", "Total number of NVLink bandwidth counters for all lanes."),
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS": ("gauge", "vGPU License status"),
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("counter", "Number of remapped rows for uncorrectable errors"),

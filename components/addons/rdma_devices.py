@@ -75,7 +75,7 @@ def nic_cluster_policy(
     """The operator's one policy: the device plugin on nodes with GPUs.
 
     image: the plugin's, by tag or with its digest. waits: until the operator reports that the plugin runs on each node.
-    That is of any policy before, too: the operator's status (v26.4.1) names no generation.
+    A report about an earlier policy ends this wait too: the operator's status (v26.4.1) names no generation.
     """
     name, _, digest = image.partition("@")
     path, _, tag = name.rpartition(":")

@@ -19,9 +19,9 @@ from talos.api.errors import Code
 Kind = Literal["slow", "refuse", "late", "die", "clock-skew", "installer-fails", "service-down", "module-missing"]
 KINDS: tuple[str, ...] = get_args(Kind)
 CONNECT = "connect"
-# Where a machine can be made to die: half-way through each of these.
 NAMING: tuple[Kind, ...] = ("service-down", "module-missing")
 """Faults of what `names` lists."""
+# Where a machine can be made to die: half-way through each of these.
 POINTS = ("apply", "install", "upgrade", "reboot", "bootstrap", "reset")
 
 

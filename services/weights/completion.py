@@ -81,7 +81,7 @@ def problem(folder: Path, repository: str, revision: str, digest: str = "") -> s
 
 
 def check(folder: Path, repository: str, revision: str, digest: str, fix: str) -> None:
-    """Raise WeightsError where a server may not start on this folder. fix: who brings the files there."""
+    """Raise WeightsError where a server may not start on this folder. fix: what to do about it."""
     if wrong := problem(folder, repository, revision, digest):
         raise WeightsError(Exit.INCOMPLETE, f"{repository} at {revision} is not ready in the volume: {wrong}", fix=fix)
 
