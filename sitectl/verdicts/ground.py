@@ -143,7 +143,7 @@ def rdma_policy(change: Change) -> list[Verdict]:
         reason = "nodes offer no RDMA device any more; pods that have them keep them until they end"
         return [verdict(change, Severity.REPLACED, "deleted", reason)]
     paths = ", ".join(leaf.path for leaf in change.fields()[:3]) or ", ".join(change.touched[:3])
-    reason = "the plugin restarts on each node, and up may end before; pods that have RDMA devices keep them"
+    reason = "the plugin restarts on each node, and `up` may end before that; pods that have RDMA devices keep them"
     return [verdict(change, Severity.RESTARTS, f"changes {paths}", reason)]
 
 
@@ -164,7 +164,7 @@ _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",
     "Service": "addresses stay",
-    **dict.fromkeys(("AIServiceBackend", "Backend"), "the way of requests to rank; those under way end as they would"),
+    **dict.fromkeys(("AIServiceBackend", "Backend"), "new requests to rank take the new way; running ones finish"),
     "ServiceAccount": "no pod restarts",
     "Role": "permissions change at once",
     "RoleBinding": "permissions change at once",

@@ -8,7 +8,7 @@ from components.specs.weights import NODE_CLASS, WEIGHTS
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
-_FILES_STAY = "it is a name for folders of the nodes: the files stay on their disks, until you delete them there"
+_FILES_STAY = "it only names folders of the nodes: the files stay on their disks until you delete them there"
 
 
 def is_of_nodes(change: Change) -> bool:
@@ -27,7 +27,7 @@ def volume(change: Change) -> list[Verdict]:
     """A volume, or the claim on it."""
     match change.op:
         case "create":
-            what, reason = "uses a folder of each GPU node", "new; nodes on which it is empty are filled before servers"
+            what, reason = "uses a folder of each GPU node", "new; empty nodes are filled before servers start"
         case "delete":
             what, reason = "no longer uses the folder of each GPU node", _FILES_STAY
         case "replace":

@@ -188,7 +188,7 @@ def verdict(advices: list[Advice], public: float | None) -> str:
     among = "" if len(like) == len(working) else " of those that hold by the computed figures"
     if first.hour is None:
         sliced = any(isinstance(GPUS[advice.gpu], GpuSlice) for advice in like)
-        least = "the smallest part of GPUs, of which a slice is its share" if sliced else "the fewest GPUs"
+        least = "the fewest GPUs, with a slice counted as a part of one" if sliced else "the fewest GPUs"
         return f"{text}: {least}{among}; give prices to compare costs{_in_doubt(working)}"
     priced = sum(advice.hour is not None for advice in like)
     all_priced = all(advice.hour is not None for advice in working)

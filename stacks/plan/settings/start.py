@@ -12,7 +12,7 @@ PROBE_PERIOD_S = 5
 START_SLACK_S = 300
 # A download and a disk may be this much slower than predicted: that is no crash.
 START_MARGIN = 2
-# A start that this many share is in every budget.
+# Every budget lets so many replicas start at once, so that a small site can add one without a restart.
 _FEWEST_READERS = 4
 # Kubernetes counts a Deployment's deadline in int32 seconds: this, a stream and the end of a pod are within it.
 _LONGEST_START_S = 10**9
@@ -42,14 +42,14 @@ def _budget(basis: Basis) -> Derived:
 
 def _budget_bounds(basis: Basis) -> Bounds:
     start, replicas = math.ceil(_figure(basis, "cold_start_together")), basis.case.replicas
-    needs = f"{replicas:,} replicas at once need" if replicas > 1 else "a replica needs"
+    needs, killed = (f"{replicas:,} replicas at once need", "them") if replicas > 1 else ("a replica needs", "it")
     return Bounds(
         low=start,
         high=_LONGEST_START_S,
         above="Kubernetes takes no such time, and a replica that hangs would never be restarted",
-        below=f"{needs} {start:,} s to start and would be killed while they load, for ever",
-        instead_below="raise storage.read_bytes_per_s and storage.shared_read_bytes_per_s (with place: nodes "
-        "storage.weights.node_read_bytes_per_s) if the site is faster",
+        below=f"{needs} {start:,} s to start, so that Kubernetes would kill {killed} before that, again and again",
+        instead_below="raise storage.read_bytes_per_s and storage.shared_read_bytes_per_s if the site is faster "
+        "(storage.weights.node_read_bytes_per_s with place: nodes)",
     )
 
 

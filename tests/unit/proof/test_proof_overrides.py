@@ -48,7 +48,7 @@ def test_the_example_holds() -> None:
         ("gateway_max_tokens", CASE.context + 1, "no request may have more than", "write at most"),
         ("gateway_max_tokens", 1, "answers that the declared load has would be cut", "lower load.answer_tokens.p95"),
         ("max_model_len", 1, "would refuse the declared load", "lower load.prompt_tokens.p95"),
-        ("start_budget_s", 60, "4 replicas at once need 258 s to start and would be killed", "write at least"),
+        ("start_budget_s", 60, "4 replicas at once need 258 s to start, so that", "write at least"),
         ("start_budget_s", 10**9 + 1, "Kubernetes takes no such time", "write at most"),
         ("disruption_max_unavailable", 4, "fewer replicas than the", "raise server.replicas"),
     ],

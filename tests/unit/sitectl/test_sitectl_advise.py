@@ -237,12 +237,12 @@ def free_folder(tmp_path_factory: pytest.TempPathFactory, sliced_folder: Path) -
 
 
 @pytest.mark.row("000.12")
-def test_without_prices_what_is_taken_is_the_smallest_part_of_gpus_and_called_so(free_folder: Path) -> None:
+def test_without_prices_a_slice_counts_as_its_part_of_a_gpu(free_folder: Path) -> None:
     """Four slices are not the fewest: two of a larger slice, or whole GPUs, would do as well."""
     asked = ("advise", "--site", "rack", "embed")
     small, large = run(free_folder, *asked).out, run(free_folder, *asked, "--requests-per-s", "400").out
-    assert "take 1 x h200-sxm/1g.18gb: the smallest part of GPUs, of which a slice is its share; give prices" in small
-    assert "take 4 x h200-sxm/1g.18gb: the smallest part of GPUs" in large
+    assert "take 1 x h200-sxm/1g.18gb: the fewest GPUs, with a slice counted as a part of one; give prices" in small
+    assert "take 4 x h200-sxm/1g.18gb: the fewest GPUs, with a slice" in large
     assert (
         "take 1 x a100-80gb: the fewest GPUs; give prices" in run(free_folder, "advise", "--site", "rack", "chat").out
     )

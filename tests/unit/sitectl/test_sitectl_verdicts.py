@@ -239,7 +239,7 @@ def test_a_release_is_judged_by_what_it_brings() -> None:
 
 def test_a_change_of_rdma_devices_is_not_waited_for_in_full() -> None:
     verdict = classify(CASES["RDMA devices for more"][0])[0]
-    assert "the plugin restarts on each node, and up may end before" in verdict.reason
+    assert "the plugin restarts on each node, and `up` may end before that" in verdict.reason
 
 
 def test_what_nobody_knows_says_so() -> None:
