@@ -34,7 +34,7 @@ class BucketSpec(Spec):
     """Region that requests are signed for; most servers other than AWS take this one."""
     keys_secret: str | None = Field(default=None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """Secret in the namespace inference-models with `access_key_id` and `secret_access_key`, and `session_token` for
-    keys that run out; without it the bucket must be readable without keys. The Job alone gets it."""
+    temporary keys; without it the bucket must be readable without keys. The Job alone gets it."""
 
     @model_validator(mode="after")
     def _has_a_form(self) -> BucketSpec:

@@ -22,8 +22,8 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 _ALGORITHM = "AWS4-HMAC-SHA256"
 # A key that the server does not know: S3's code, with status 403, and Versity's, with 404.
 _UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound")
-# Of keys with a token; with status 400.
-_RAN_OUT = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
+# Of temporary keys; with status 400.
+_EXPIRED = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BucketKeys:
     key_id: str
     secret: str = field(repr=False)
     session: str = field(default="", repr=False)
-    """Token of keys that run out, which is sent and signed; empty for keys that last."""
+    """Token of temporary keys, which is sent and signed; empty for keys that do not expire."""
 
 
 class Bucket(Hub):
@@ -82,9 +82,9 @@ class Bucket(Hub):
                 allowed=f"region {region}" if region else "",
                 fix="set storage.weights.bucket.region to the bucket's, and the address to its server in that region",
             )
-        if self._keys and code in _RAN_OUT:
-            wrong = f"the keys in {self._token_from} have run out, or session_token is not theirs"
-            fix = f"put keys that hold into {self._token_from}, with their session_token; then call pulumi up again"
+        if self._keys and code in _EXPIRED:
+            wrong = f"the keys in {self._token_from} have expired, or session_token is not theirs"
+            fix = f"put valid keys into {self._token_from}, with their session_token; then call pulumi up again"
             raise WeightsError(Exit.TOKEN, wrong, got=got, fix=fix)
         if (
             status == http.client.UNAUTHORIZED

@@ -169,7 +169,7 @@ def test_a_sessions_token_is_sent_and_signed_as_awss_own_client_does() -> None:
     )
 
 
-def test_keys_that_run_out_open_a_bucket_by_their_token_alone(
+def test_temporary_keys_open_a_bucket_with_their_token_alone(
     tmp_path: Path, lock: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bucket = EmulatedBucket(objects(), keys=replace(KEYS, session="of-this-hour"))
@@ -184,12 +184,12 @@ def test_keys_that_run_out_open_a_bucket_by_their_token_alone(
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
-def test_keys_that_have_run_out_are_named_by_their_secret(tmp_path: Path, lock: str, code: str) -> None:
+def test_keys_that_have_expired_are_named_by_their_secret(tmp_path: Path, lock: str, code: str) -> None:
     ended = EmulatedBucket({}, refusal=(400, f"<Error><Code>{code}</Code><Token-0>of-this-hour</Token-0></Error>"))
     with serving(ended) as address:
         failure = refused(program(tmp_path, address, lock, replace(KEYS, session="of-this-hour")))
     assert failure.status == Exit.TOKEN
-    assert "the keys in inference-models/bucket have run out, or session_token is not theirs" in str(failure)
+    assert "the keys in inference-models/bucket have expired, or session_token is not theirs" in str(failure)
     assert "with their session_token" in failure.fix
     assert "of-this-hour" not in str(failure) + failure.fix
 
