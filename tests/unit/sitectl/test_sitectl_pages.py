@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from components.specs.weights import WeightsSpec
 from lab.install import parts
 from policy.listing import RULES
 from sitectl.cli import COMMAND_LINE
@@ -17,7 +19,7 @@ from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.site_plan import plan_file
 from stacks.proof.layouts import Layout
-from stacks.site.model import SiteConfig
+from stacks.site.model import SiteConfig, StorageSpec
 from stacks.site.reference import keys
 from tests import documented
 from tests.command_lines import help_text, refusal
@@ -136,11 +138,22 @@ def test_the_figures_of_the_page_are_the_reference_sites() -> None:
     rows = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) GB \|", page.read_text(), re.MULTILINE))
     weights = {name: model.stable.server.weight_bytes for name, model in plan.models.items()}
     assert rows == {name: f"{size / 1e9:.3g}" for name, size in weights.items()}
-    rate = plan.site.storage.read_bytes_per_s
-    assert f"at {rate / 1e9:g} GB/s for all" in page.read_text()
+    rate = plan.site.storage.shared_read_bytes_per_s or 0
+    assert f"at {rate / 1e9:g} GB/s for all, as `shared_read_bytes_per_s` of the reference site" in page.read_text()
     for readers, count in ((1, "504 s"), (2, "1,008 s")):
-        assert f"{readers * weights['glm-5-1'] / rate:,.0f} s" == count
+        assert f"{plan.proofs['glm-5-1'].order.read_s(readers):,.0f} s" == count
         assert f" {count}" in page.read_text()
+
+
+def test_starts_from_both_places_take_as_long_as_the_page_states_for_the_defaults() -> None:
+    page = (DOCS / "how-to" / "bring-weights.md").read_text()
+    (row,) = re.findall(r"^\| 756 GB into 4 replicas that start together \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    order = plan_file(ROOT / "Pulumi.prod.yaml").proofs["glm-5-1"].order
+    places = (StorageSpec(), StorageSpec(weights=WeightsSpec(place="nodes", revisions=2)))
+    for cell, storage in zip(row, places, strict=True):
+        rates = (storage.replica_reads_bytes_per_s, storage.replicas_read_bytes_per_s)
+        started = replace(order, storage_bytes_per_s=rates[0], shared_bytes_per_s=rates[1])
+        assert cell.startswith(f"{started.read_s(4):,.0f} s")
 
 
 def test_the_recordings_are_as_many_as_the_page_says() -> None:
