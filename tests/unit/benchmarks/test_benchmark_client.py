@@ -92,6 +92,22 @@ def test_refusal_names_status_and_text() -> None:
         asyncio.run(_serve([[b"no replica"]], status=503))
 
 
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+def test_an_address_without_a_port_has_that_of_its_scheme(
+    scheme: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def opened(host: str, at: int, **_: Any) -> Any:
+        raise LabError(f"{host} {at}", fix="none")
+
+    async def ask() -> None:
+        async with Connection(f"{scheme}://gateway.example/v1", {}) as connection:
+            await connection.stream({"model": "m"})
+
+    monkeypatch.setattr(asyncio, "open_connection", opened)
+    with pytest.raises(LabError, match=f"gateway.example {port}"):
+        asyncio.run(ask())
+
+
 def test_https_is_trusted_by_the_given_ca_alone(tmp_path: Path) -> None:
     issuer = authority()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -42,6 +43,13 @@ def test_a_factory_knows_each_schematic_then_and_the_progress_names_them(factory
     assert reported[:2] == [
         f"  {factory.url}: schematic {schematic.id[:12]}... for Talos v1.13.9" for schematic in (PLANE, HGX)
     ]
+
+
+def test_of_many_machines_the_first_eight_are_named() -> None:
+    names = tuple(f"berlin/hgx-{number}" for number in range(1, 10))
+    known = image("https://factory.example", HGX)
+    assert replace(known, machines=names[:8]).some_machines == ", ".join(names[:8])
+    assert replace(known, machines=names).some_machines == f"{', '.join(names[:8])} and 1 more"
 
 
 def test_extensions_that_do_not_fit_are_refused_and_not_posted(factory: ImageFactoryServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,7 +67,13 @@ def test_a_lab_has_one_ca_whose_key_is_for_its_owner_alone(lab: Lab) -> None:
     assert lab.gateway_ca_key.stat().st_mode & 0o077 == 0
     certificate = x509.load_pem_x509_certificate(made[0])
     assert certificate.public_key() == load_pem_private_key(made[1], password=None).public_key()
-    assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    basics = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert (basics.ca, basics.path_length) == (True, 0), "it signs servers' certificates, and no other CA's"
+    assert certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    # Also for a client whose clock is half a minute behind, and for as long as a lab lasts.
+    made_at = datetime.fromtimestamp(lab.gateway_ca.stat().st_mtime, UTC)
+    assert certificate.not_valid_before_utc < made_at - timedelta(seconds=30)
+    assert certificate.not_valid_after_utc > made_at + timedelta(days=365)
 
 
 def test_half_of_a_ca_is_none(lab: Lab) -> None:

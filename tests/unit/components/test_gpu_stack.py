@@ -177,19 +177,24 @@ def requests(stack: Stack, nodes: Mapping[str, Offer], version: str = "1.0.0") -
     return recorder.requests, ready
 
 
-@pytest.mark.parametrize("preview", [False, True])
-def test_up_names_the_command_that_shows_what_a_node_waits_for(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of a wait is the provider's, and names no state."""
+@pytest.mark.parametrize(
+    ("preview", "nodes", "count"), [(False, {"hgx-1": GPUS}, 1), (False, {}, 0), (True, {"hgx-1": GPUS}, 0)]
+)
+def test_up_names_the_command_that_shows_what_a_node_waits_for(
+    preview: bool, nodes: Mapping[str, Offer], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a wait is the provider's, and names no state. Where nothing is waited for, there is none."""
     shown = list[str]()
     monkeypatch.setattr(pulumi.log, "info", lambda text, *_: shown.append(text))
 
     async def run() -> None:
-        charts = {"gpu_operator": Chart(chart="c", version="1.0.0", repository="https://charts.site.example")}
-        GpuStack("gpu-stack", GpuStackArgs(stack="operator", charts=charts, taints=[GPU_TAINT], nodes={"hgx-1": GPUS}))
+        chart = Chart(chart="c", version="1.0.0", repository="https://charts.site.example")
+        charts = dict.fromkeys(("device_plugin", "dcgm_exporter"), chart)
+        GpuStack("gpu-stack", GpuStackArgs(stack="device_plugin", charts=charts, taints=[GPU_TAINT], nodes=nodes))
         await wait_for_rpcs()
 
     in_own_runtime(EchoingMocks(), run, stack="berlin", preview=preview, monitor=Recorder())
-    assert ["gpu-nodes berlin" in text and "30 minutes" in text for text in shown] == ([] if preview else [True])
+    assert ["gpu-nodes berlin" in text and "30 minutes" in text for text in shown] == [True] * count
 
 
 def wait(request: Any) -> tuple[str, str]:

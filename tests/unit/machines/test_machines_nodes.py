@@ -8,7 +8,7 @@ import pytest
 
 from lab.machines.config_view import Config
 from lab.machines.image_factory import official_extensions
-from lab.machines.node_facts import node_addresses, node_facts, pod_cidr_problem, why_no_gpus
+from lab.machines.node_facts import loaded_modules, node_addresses, node_facts, pod_cidr_problem, why_no_gpus
 from lab.machines.spec import MachineSpec
 from lab.machines.state import System
 from talos.hgx import HGXProfile
@@ -65,6 +65,14 @@ def test_the_pod_network_must_be_the_configs() -> None:
     bad = MachineSpec(name="m", address="10.5.0.11", pod_cidr="10.1.0.0/24")
     assert pod_cidr_problem(CONFIG, good) == ""
     assert "10.64.0.0/12" in pod_cidr_problem(CONFIG, bad)
+
+
+def test_modules_of_nvidia_are_loaded_where_the_image_has_them() -> None:
+    named = {"nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_modeset"}
+    with_driver, without = (set(loaded_modules(CONFIG, installed)) for installed in (system(*STACK), system(TOOLKIT)))
+    assert with_driver - without == named
+    assert without
+    assert set(loaded_modules(CONFIG, system(*STACK), frozenset({"nvidia"}))) == with_driver - {"nvidia"}
 
 
 def test_volumes_of_the_config_are_mounted_on_the_node() -> None:

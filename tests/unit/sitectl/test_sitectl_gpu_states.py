@@ -79,6 +79,11 @@ CASES: list[tuple[str, str, Evidence]] = [
         "site.example/rented:NoSchedule",
         without_gpus(registered=node(taints=[FOREIGN], capacity=0, allocatable=0), pods=[]),
     ),
+    (
+        "taint-not-tolerated",
+        "site.example/rented:NoExecute",
+        without_gpus(registered=node(taints=[FOREIGN | {"effect": "NoExecute"}], capacity=0, allocatable=0)),
+    ),
     ("not-discovered", f"no label {gpu_nodes.PCI_LABEL}", of_node({})),
     ("os-version-with-v", "VERSION_ID is v1.13.9", of_node({**LABELS, OS_VERSION: "v1.13.9"}, operator="v25.10.1")),
     ("not-taken-by-operator", "no label nvidia.com/gpu.present", of_node({gpu_nodes.PCI_LABEL: "true"})),
@@ -93,6 +98,14 @@ CASES: list[tuple[str, str, Evidence]] = [
         "pods-not-begun",
         "nvidia-device-plugin: ImagePullBackOff",
         without_gpus(pods=[validator(), plugin(waiting("ImagePullBackOff"))]),
+    ),
+    *(
+        ("pods-not-begun", reason, without_gpus(pods=[validator(), plugin(waiting(reason))]))
+        for reason in ("ErrImagePull", "InvalidImageName")
+    ),
+    *(
+        ("libraries-not-found", text, without_gpus(pods=[validator(), plugin(waiting("RunContainerError", text))]))
+        for text in ("libcuda.so.1: cannot open shared object file", "/usr/local/glibc: no such file or directory")
     ),
     (
         "libraries-not-found",
@@ -120,6 +133,12 @@ CASES: list[tuple[str, str, Evidence]] = [
         without_gpus(pods=[validator(driver_validation=RUNNING), plugin(waiting("PodInitializing"), waits=RUNNING)]),
     ),
     ("waits-for-driver", "driver-validation", without_gpus(pods=[validator(driver_validation=RUNNING)], operator="")),
+    # The first operator that finds Talos's driver.
+    (
+        "waits-for-driver",
+        "driver-validation",
+        without_gpus(pods=[validator(driver_validation=RUNNING)], operator="v26.3.1"),
+    ),
     (
         "waits-for-toolkit",
         "toolkit-validation: CrashLoopBackOff",
@@ -188,10 +207,11 @@ def test_the_first_link_that_is_missing_is_the_state() -> None:
 def test_taints_that_pods_of_the_stack_tolerate_are_none_of_the_states() -> None:
     own = Taint(key=FOREIGN["key"], value="", effect=FOREIGN["effect"])
     cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    starting = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}
     soft = {"key": "site.example/rather-not", "effect": "PreferNoSchedule"}
     tainted = without_gpus(
         wanted=replace(seen.WANTED, tolerated=[*seen.WANTED.tolerated, own]),
-        registered=node(taints=[FOREIGN, cordoned, soft], capacity=0, allocatable=0),
+        registered=node(taints=[FOREIGN, cordoned, starting, soft], capacity=0, allocatable=0),
     )
     assert classify(tainted).state.name == "fewer-gpus"
 

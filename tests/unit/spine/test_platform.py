@@ -231,6 +231,9 @@ def test_servers_wait_for_all_nodes_and_what_fills_these_goes_before_its_claim(t
     assert {"bring", "node-weights"} <= waits("nodes")
     assert {"node-weights", "program", "weights-policy"} <= waits("bring")
     assert "node-volume" in waits("node-weights")
+    patience = [requests[f"qwen3-32b-{name}"].customTimeouts.create for name in ("bring", "nodes")]
+    assert patience[0]
+    assert patience[0] == patience[1], "both bring the same bytes"
 
 
 def test_replicas_on_slices_wait_until_the_node_that_is_cut_offers_them(tmp_path: Path) -> None:

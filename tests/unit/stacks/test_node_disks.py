@@ -107,6 +107,16 @@ def test_a_disk_that_is_missing_or_too_small_is_refused_with_a_fix_that_works(
     assert site({**change, **fixed}).storage_text
 
 
+def test_of_many_nodes_the_first_three_are_named() -> None:
+    more = {
+        f"cluster.machines.nodes.hgx-{number}": {**prod()["cluster"]["machines"]["nodes"]["hgx-4"], **own}
+        for number, own in ((5, {"address": "10.5.0.125"}), (6, {"address": "10.5.0.126"}))
+    }
+    with pytest.raises(SiteError) as refused:
+        site({**more, SIZE: "100GB"})
+    assert "has no room on hgx-1, hgx-2, hgx-3 and 3 more for" in str(refused.value)
+
+
 def test_all_that_is_wrong_with_disks_comes_at_once() -> None:
     change = {
         "cluster.machines.nodes.hgx-3.volumes": {"weights": {"provisioning": {"min_size": "1TB"}}},
@@ -128,6 +138,11 @@ def test_all_that_is_wrong_with_disks_comes_at_once() -> None:
             {"storage.weights.place": "shared", "storage.weights.node_path": "/var/mnt/weights"},
             "node_path is set, and place shared reads nothing of it",
             {"storage.weights.place": "nodes"},
+        ),
+        (
+            {"storage.weights.node_path": "/a/b/c/d/e/f/g/h/i"},
+            "node_path is no folder of a node",
+            {"storage.weights.node_path": "/var/mnt/weights"},
         ),
         (
             {"storage.weights.node_path": "/var/mnt/../etc"},

@@ -175,10 +175,12 @@ def test_a_cluster_that_exists_has_its_own_machines() -> None:
 
 
 def test_how_far_a_step_goes_back() -> None:
-    back = {part: text for step in path(OLD) for part, _, text in (row.partition(": ") for row in step.way_back)}
+    old: dict[str, Fact] = OLD | {"longhorn": "1.11.2"}
+    back = {part: text for step in path(old) for part, _, text in (row.partition(": ") for row in step.way_back)}
     assert back["Talos"] == "set 1.13.7 again and run `pulumi up`"
     assert back["Kubernetes API servers"].startswith("none below v1.36; only the cluster's snapshot leads back to")
     assert not [part for part, text in back.items() if "snapshot" in text and part != "Kubernetes API servers"]
+    assert back["Longhorn"] == "none, not even to 1.11.2"
     assert back["vLLM"] == "set 0.31.0 again and run `pulumi up`"
 
 
@@ -211,6 +213,10 @@ def test_every_pin_is_a_fact_and_has_a_part() -> None:
 def test_minor_versions_in_between() -> None:
     assert between("v1.11.3", "v1.13.9") == "v1.12"
     assert between("v1.13.9", "v1.10.0") == "v1.12"
+    yearly = ("25.3", "25.10", "26.3", "26.7")
+    assert between("25.3.4", "26.7.1", yearly) == "v25.10"
+    assert between("v26.7.1", "v25.3.4", yearly) == "v26.3"
+    assert [between("25.10.1", "26.3.1", yearly), between("26.3.1", "25.10.1", yearly)] == ["", ""]
     assert [between("v1.12.9", "v1.13.0"), between("v1.13.9", "v1.13.0"), between("v1.36.0", "v2.0.0")] == ["", "", ""]
 
 

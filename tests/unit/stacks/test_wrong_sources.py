@@ -8,7 +8,7 @@ import pytest
 
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import ON_NODES, prod
 from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 MIRROR = {"skip_fallback": True, "endpoints": ["https://registry.site.example"]}
@@ -244,6 +244,23 @@ def test_a_wrong_site_is_refused_at_its_key_and_the_fix_mends_it(wrong: Wrong) -
 )
 def test_a_source_that_can_be_reached_is_taken(change: dict[str, Any]) -> None:
     assert plan_values(changed(prod(), change), "site.yaml").site
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "budget_s"),
+    [
+        ("storage.read_bytes_per_s", {}, 200),
+        ("storage.shared_read_bytes_per_s", {}, 200),
+        ("storage.weights.node_read_bytes_per_s", ON_NODES, 125),
+    ],
+)
+def test_a_rate_that_is_wrong_is_the_one_problem(key: str, change: dict[str, Any], budget_s: int) -> None:
+    """The start budget is too short for the key's default, which no model is proven with."""
+    budget = {"value": budget_s, "reason": "as it was measured"}
+    site = changed(prod(), {**change, "models.qwen3-32b.overrides.start_budget_s": budget, key: "fast"})
+    with pytest.raises(SiteError) as caught:
+        plan_values(site, "site.yaml")
+    assert [problem.key for problem in caught.value.problems] == [key]
 
 
 @pytest.mark.parametrize(
