@@ -66,7 +66,7 @@ class ChartValues(Record):
             if isinstance(below, Mapping) and last in below:
                 default = below[last]
                 if default is not None and not _is(default, kind):
-                    yield f"{key}: is {type(default).__name__} in its values.yaml, and a {kind} here"
+                    yield f"{key}: is {type(default).__name__} in its values.yaml, and {_a(kind)} here"
             # What has no default is documented by a comment.
             elif not re.search(rf"^ *# ?{re.escape(last)}:", documented, re.MULTILINE):
                 yield f"{key}: is not in its values.yaml"
@@ -83,7 +83,11 @@ class ChartValues(Record):
                 else:
                     yield f"{name}: {self.chart} {self.version} documents no such value"
             elif not _is(value, kind):
-                yield f"{name}: is {type(value).__name__}, and {self.chart} {self.version} reads a {kind}"
+                yield f"{name}: is {type(value).__name__}, and {self.chart} {self.version} reads {_a(kind)}"
+
+
+def _a(kind: Kind) -> str:
+    return f"an {kind}" if kind == "integer" else f"a {kind}"
 
 
 def _is(value: object, kind: Kind) -> bool:

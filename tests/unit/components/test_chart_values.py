@@ -61,6 +61,14 @@ def test_the_values_of_each_chart_that_a_site_installs_are_checked(change: dict[
     check_values(plan, charts)
 
 
+def test_the_value_by_which_clients_are_counted_is_checked_where_a_site_has_it() -> None:
+    for system, has_it in (("prometheus_operator", True), ("none", False)):
+        plan = site({"monitoring": {"system": system}})
+        assert (
+            "metricsRequestHeaderAttributes" in values_of(plan, charts_of(plan))["ai_gateway"]["controller"]
+        ) == has_it
+
+
 def test_no_chart_is_left_out() -> None:
     plans = [site(change) for change in EVERY_ADDON]
     assert {name for plan in plans for name in values_of(plan, charts_of(plan))} == set(CHARTS)
@@ -83,6 +91,11 @@ ENVOY, AI = "oci://docker.io/envoyproxy/gateway-helm v1.9.1", "oci://docker.io/e
             "ai_gateway_values",
             {"controller": {"mcp": {"sessionEncryption": {"seeds": ""}}}},
             f"controller.mcp.sessionEncryption.seeds: {AI} documents no such value",
+        ),
+        (
+            "envoy_gateway_values",
+            {"deployment": {"replicas": True}},
+            f"deployment.replicas: is bool, and {ENVOY} reads an integer",
         ),
         (
             "ai_gateway_values",

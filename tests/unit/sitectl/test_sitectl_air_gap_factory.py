@@ -59,6 +59,7 @@ def test_lock_makes_the_factory_know_each_schematic_whose_installer_is_new(
     assert len(wanted) == 2
     assert set(factory.content.schematics) == nothing | wanted
     assert {schematic for schematic in wanted if f"schematic {schematic[:12]}... for Talos" in locked.err} == wanted
+    assert "not asked" not in locked.out
     factory.close()
     again = run(project, "bundle", "lock", "prod", *own_programs(project.parent))
     assert (again.status, again.out.split(",")[0]) == (Exit.OK, "images.lock: as before")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.commands import gpu_nodes
+from floor import gpu_nodes
+from sitectl.commands import gpu_nodes as command
 from sitectl.errors import Exit
-from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence
+from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence, look
 from sitectl.gpu_states import classify
 from stacks.plan.site_plan import plan_file, plan_values
 from talos.api import client
@@ -135,7 +136,7 @@ def test_the_status_is_0_where_all_nodes_are_well(live: Path, monkeypatch: pytes
 def test_a_cluster_whose_nodes_show_no_gpu_is_not_well(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a site that lists no machines, and whose nodes nothing has discovered."""
     put(live.parent, nodes=[seen.node("plain", labels={}, capacity=0, allocatable=0)])
-    monkeypatch.setattr(gpu_nodes, "plan_file", lambda _: replace(LAB, machines=None))
+    monkeypatch.setattr(command, "plan_file", lambda _: replace(LAB, machines=None))
     shown = asked(live)
     assert shown.status == Exit.REFUSED
     assert shown.out.splitlines() == [
@@ -150,6 +151,35 @@ def test_credentials_that_cannot_be_used_are_one_error_without_their_text(live: 
     assert shown.status == Exit.UNABLE
     assert shown.err.startswith("error: the stack of lab: ")
     assert "canary" not in shown.err + shown.out
+
+
+def test_a_cluster_that_does_not_answer_is_one_error_and_no_machine_is_asked(
+    live: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (live.parent / "bin" / "kubectl").write_text("#!/bin/sh\necho 'error: refused' >&2; exit 1\n")
+    monkeypatch.setattr(client, "connect", None)
+    shown = asked(live)
+    assert shown.status == Exit.UNABLE
+    assert shown.err.startswith("error: the cluster of lab does not answer: refused")
+
+
+def test_of_a_cluster_that_the_program_did_not_make_no_machine_is_asked(live: Path) -> None:
+    file = live / "Pulumi.lab.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["config"]["inference-platform:site"]["cluster"] = {"kubeconfig": "kubeconfig"}
+    file.write_text(yaml.safe_dump(document))
+    (live / "kubeconfig").write_text("{}")
+    (live.parent / "talosconfig.json").unlink()
+    shown = asked(live)
+    assert (shown.status, shown.out.splitlines()[0]) == (Exit.OK, "lab: 4 nodes with GPUs, 4 well"), shown.err
+
+
+def test_a_machine_without_the_module_is_not_asked_for_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no such file, and would be called silent."""
+    monkeypatch.setattr(Answering, "kernel_modules", lambda _: frozenset({"nvme"}))
+    monkeypatch.setattr(Answering, "nvidia_driver", lambda _: pytest.fail("it was asked"))
+    machine: Any = Answering()
+    assert look(machine).driver == ""
 
 
 def test_a_pod_is_evidence_for_its_own_node_alone() -> None:
@@ -191,15 +221,28 @@ def test_a_node_of_others_that_is_cut_offers_slices() -> None:
     assert classify(entry).is_well
 
 
+def test_the_pinned_driver_is_that_of_the_machines_own_line() -> None:
+    plan = plan_values(changed(prod(), {"cluster.machines.hgx.fork": "lts"}), "site.yaml")
+    (first, *_) = evidence(plan, ClusterSeen(nodes=[], pods=[], runtime_classes=[]), MachinesSeen())
+    pins = plan.versions.nvidia.lts
+    assert (first.wanted.driver, first.wanted.fabric_manager) == (pins.driver, pins.fabric_manager)
+    assert pins.driver != plan.versions.nvidia.production.driver
+
+
 def test_nodes_that_no_file_lists_are_those_that_show_gpus() -> None:
     """By a label, or by what they offer; each is to offer what is counted there."""
     plan = replace(LAB, machines=None)
     counted = seen.node("counted", labels={"nvidia.com/gpu.count": "4", **seen.LABELS}, capacity=0, allocatable=0)
     offering = seen.node("offering", labels={}, capacity=2, allocatable=2)
+    on_the_bus = seen.node("found", labels={gpu_nodes.PCI_LABEL: "true"}, capacity=0, allocatable=0)
     plain = seen.node("plain", labels={}, capacity=0, allocatable=0)
     operator = seen.pod("operator", {"app": "gpu-operator"}, init={}, main={})
     operator["spec"]["containers"] = [{"image": "nvcr.io/nvidia/gpu-operator:v25.10.1"}]
-    objects = ClusterSeen(nodes=[counted, offering, plain], pods=[operator], runtime_classes=[])
+    objects = ClusterSeen(nodes=[counted, offering, on_the_bus, plain], pods=[operator], runtime_classes=[])
     entries = list(evidence(plan, objects, MachinesSeen()))
-    assert [(entry.node, entry.wanted.count) for entry in entries] == [("counted", 4), ("offering", 2)]
+    assert [(entry.node, entry.wanted.count) for entry in entries] == [
+        ("counted", 4),
+        ("offering", 2),
+        ("found", 1),
+    ]
     assert {entry.operator for entry in entries} == {"v25.10.1"}

@@ -153,12 +153,13 @@ def test_what_is_still_to_be_locked_is_in_the_data_with_its_reason(drafting: Pat
 @pytest.mark.parametrize("option", ["--from", "--draft-from"])
 def test_a_folder_named_by_another_commit_is_refused(drafting: Path, option: str) -> None:
     """So folders that change places lock nothing."""
-    folders = {"--from": DRAFT, "--draft-from": DRAFTED}
-    given = (option, str(drafting / folders[option].revision))
-    result = run(drafting, "weights", "lock", "optimisations", "llama", *given)
-    assert result.status == Exit.USAGE
-    assert f"{option} is the folder of another commit" in result.err
-    assert f"got: {folders[option].revision}" in result.err
+    other = {"--from": DRAFT, "--draft-from": DRAFTED}[option].revision
+    (drafting / "files").symlink_to(drafting / other)
+    for folder in (drafting / other, drafting / "files"):
+        result = run(drafting, "weights", "lock", "optimisations", "llama", option, str(folder))
+        assert result.status == Exit.USAGE
+        assert f"{option} is the folder of another commit" in result.err
+        assert f"got: {other}" in result.err
     assert not [*drafting.glob("weights/*.sha256")]
 
 

@@ -80,6 +80,15 @@ def test_an_encoder_reads_a_prompt_in_one_step_and_caches_nothing(model: str) ->
 
 
 @pytest.mark.row("002.04")
+def test_an_encoders_step_is_as_large_as_others_and_never_below_its_context() -> None:
+    assert arguments("multilingual-e5-large")["--max-num-batched-tokens"] == "8192"
+    lower = {"max_model_len": {"value": 4096, "reason": "no prompt is longer"}}
+    site = changed(prod(), {"models.vectors": {"catalogue": "bge-m3", "server": {"replicas": 2}, "overrides": lower}})
+    plan = plan_values(changed(site, {"models.vectors.server.max_num_batched_tokens": 4096}), "Pulumi.prod.yaml")
+    assert {"--max-model-len=4096", "--max-num-batched-tokens=4096"} <= set(plan.models["vectors"].stable.engine.args)
+
+
+@pytest.mark.row("002.04")
 def test_of_a_decoder_that_embeds_vllm_knows_what_its_pooling_allows() -> None:
     flags = arguments("qwen3-embedding-0.6b")
     assert not {"--enable-chunked-prefill", "--enable-prefix-caching"} & flags.keys()

@@ -226,6 +226,7 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
     assert {fact for facts in known for fact in facts} == set(GOOD)
     values = [value for facts in known for value in facts.values()]
     assert all(not isinstance(value, str) or not value.startswith("v") for value in values)
+    assert known[0]["envoy"] == GOOD["envoy"]
     assert all(conflicts.conflicts(versions.load(), site) == [] for site in (prod, lab, other))
 
 

@@ -108,9 +108,13 @@ def test_ranks_of_a_tensor_parallel_group_share_one_stream() -> None:
     assert argument(eight, "--safetensors-load-strategy") == ""
 
 
-def test_a_stream_that_each_rank_would_read_by_itself_is_refused() -> None:
+@pytest.mark.parametrize(
+    "layout",
+    [{"tensor": 4, "data": 2, "expert_parallel": True}, {"tensor": 4, "pipeline": 2}],
+    ids=["data", "pipeline"],
+)
+def test_a_stream_that_each_rank_would_read_by_itself_is_refused(layout: dict[str, Any]) -> None:
     glm = "models.glm-5-1.server"
-    layout = {"tensor": 4, "data": 2, "expert_parallel": True}
     refused_and_fixed(
         Wrong(
             {f"{glm}.gpus": None, f"{glm}.layout": layout, f"{glm}.loading": "streamer"},
