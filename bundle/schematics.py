@@ -67,6 +67,6 @@ def make_known(
 
 def post_command(image: FactoryImage) -> str:
     """The line of a shell that makes the factory know the schematic."""
-    # The command reads YAML, and JSON is that on one line.
+    # The command reads YAML, which JSON is too, on one line.
     schematic = json.dumps(image.schematic.document())
     return f"echo {shlex.quote(schematic)} | python -m talos factory post --factory {shlex.quote(image.factory)}"

@@ -10,7 +10,7 @@ from floor.metadata import DISPOSABLE
 from policy.model import Finding, Resource, SiteFacts
 from policy.pods import gpu_workloads, pod_spec
 
-# What a route leads to; the first where it names no kind.
+# Kinds that a route leads to; it is the first where the route names none.
 _BACKENDS = ("AIServiceBackend", "InferencePool")
 
 

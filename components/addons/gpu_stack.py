@@ -30,7 +30,7 @@ EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
 }
 # Images of several GB for each node, and a validation of each GPU.
 _PATIENCE_S = 1800
-# Beside the error of a wait that ended, which names a JSONPath alone.
+# The error of a wait that failed names only a JSONPath.
 _WAITS = (
     "`up` waits up to {minutes} minutes until each node offers its GPUs; `python -m sitectl gpu-nodes {site}` shows "
     "what a node waits for"

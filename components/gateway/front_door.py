@@ -52,7 +52,7 @@ _MOST_BYTES = 4 * 2**20
 _MOST_HEADERS = 200
 # A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
 _RETRY_AFTER_S = 5
-# A UUID has 36, a name and its version fewer.
+# A UUID has 36; a name with its version has fewer.
 _PROMPT_ID_BYTES = 64
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (

@@ -31,7 +31,7 @@ def ai_gateway_route(
     """
     timeout = f"{request_timeout_s}s"
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
-    # Without a kind it is an AIServiceBackend, and the API server takes none that is spelt out.
+    # Without group and kind it is an AIServiceBackend; the API server refuses both if they are written out.
     backend: dict[str, str] = {} if ranks else pool
     return {
         "apiVersion": "aigateway.envoyproxy.io/v1beta1",

@@ -222,11 +222,11 @@ class ModelServer(Component):
             depends_on=[space.ready, volume],
         )
         # The provider waits for a DaemonSet until its time is up, whatever its pods report. A Job that fails ends `up`
-        # at once: so the first node is filled by one, and what is wrong at the source stops there.
+        # at once. So a Job fills the first node, and `up` ends there if the source is wrong.
         family = args.spec.gpu_family
         first = self._brought(args, plan, claim, node_weights.first_job(self.name, space.name, plan, family))
         nodes = node_weights.daemon_set(self.name, space.name, plan, family)
-        # The claim too: it goes after the pods that mount it, also where the Job stays.
+        # The claim too: `up` deletes it after the pods that mount it, also where the Job stays.
         return [self.child("nodes", nodes, depends_on=[claim, *first], patience_s=plan.patience_s)]
 
     def _shared_volume(self, args: ModelServerArgs) -> pulumi.Resource:

@@ -9,9 +9,9 @@ from components.specs.weights import NODE_CLASS
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 
-# Kubernetes compares the two and holds no pod to either; a claim on a volume without a provisioner can never grow.
+# Kubernetes compares the sizes of volume and claim, and limits no pod by them; such a claim can never grow.
 _SIZE = "1Gi"
-# As KServe's local model cache has it. No attacher watches local volumes, so pods of all nodes mount theirs.
+# As in KServe's local model cache. Nothing attaches local volumes, so pods of all nodes mount theirs.
 _MODES = ["ReadWriteOnce"]
 _SELECTED = {"app.kubernetes.io/component": "node"}
 
@@ -36,7 +36,7 @@ def volume(namespace: str, plan: WeightsPlan) -> dict[str, Any]:
                 "name": plan.claim,
             },
             "local": {"path": plan.node_path},
-            # All GPU nodes, as no field of a volume can change; which of them a pod is for, its own selector decides.
+            # All GPU nodes, because a volume's fields cannot change; a pod's own selector chooses among them.
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [near_gpus]}]}},
         },
     }
@@ -79,7 +79,7 @@ def daemon_set(name: str, namespace: str, plan: WeightsPlan, gpu_family: str) ->
     pod = writing_pod(name, plan, "bring")
     (bring,) = pod.pop("containers")
     del pod["affinity"]
-    # What a container requests that ends before the others is kept for as long as the pod lives.
+    # Kubernetes reserves an init container's requests for as long as the pod lives.
     small = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
     hold = {
         **runs(plan, "hold"),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from components.monitoring import queries
 
 _TOKENS = "gen_ai_client_token_usage_sum"
-# Cached tokens are a part of those of prompts: the gateway counts them once more.
+# Not `cached_input`: the gateway counts these tokens as `input` too.
 _ALL = 'gen_ai_token_type=~"input|output"'
-# The name behind aliases: the gateway has replaced them before it counts.
+# The model's own name: the gateway replaces aliases before it counts.
 _MODEL = "gen_ai_request_model"
 
 

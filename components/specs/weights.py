@@ -22,7 +22,7 @@ Place = Literal["shared", "nodes"]
 WEIGHTS = "model-weights"
 """Value of the label app.kubernetes.io/name of what writes weights."""
 NODE_CLASS = "node-weights"
-"""Class of volumes on nodes' own disks. No such class is made: by its name alone, no provisioner takes a claim."""
+"""Class of volumes on nodes' own disks. No StorageClass has this name, so that no provisioner takes their claims."""
 
 
 class BucketSpec(Spec):
@@ -67,7 +67,7 @@ class WeightsRegistrySpec(Spec):
             )
         path = (match["path"] or "").rstrip("/")
         first, last = path[1:].partition("/")[0], path.rpartition("/")[2]
-        # Clients add v2 themselves, before the prefix; behind it, it is meant as that too.
+        # Clients add v2 themselves, before the prefix; at the end of the address it is the same mistake.
         if path and ("v2" in (first, last) or not is_repository(path[1:])):
             lower = f"{path.lower()}/".removeprefix("/v2/").removesuffix("/v2/")
             parts = [part for part in lower.split("/") if part]

@@ -356,7 +356,7 @@ def _sibling(path: str, data: bytes) -> dict[str, Any]:
     return stated
 
 
-# Of large files each costs as long as a transfer, and is asked for several times.
+# To hash a large file takes as long as to send it, and several requests need it.
 @lru_cache(maxsize=32)
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

@@ -80,7 +80,7 @@ def _check(given: argparse.Namespace) -> None:
     fix = _SEE_NODE.format(name=given.daemon_set) if given.daemon_set else _SEE_JOB.format(name=given.job)
     completion.check(given.folder, given.repository, given.revision, locked.digest if locked else "", fix)
     if given.used:
-        # A full disk keeps no server from its start.
+        # A server starts on a full disk too.
         with contextlib.suppress(OSError):
             (given.used / given.revision).touch()
     _say(f"{given.repository} at {given.revision}: whole")

@@ -82,7 +82,7 @@ def _machines(context: CommandContext, site: str, plan: SitePlan) -> MachinesSee
         fix = "run `pulumi up`, which writes it into the stack"
         raise SitectlError(f"the stack of {site}: {error.problem.what}", fix=fix) from None
 
-    # With protobuf, which no other command needs.
+    # Imported here, as it brings protobuf, which no other command needs.
     api: Any = importlib.import_module("talos.api.client")
 
     def reach(node: PlannedNode) -> AbstractContextManager[MachineClient]:

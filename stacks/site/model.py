@@ -125,7 +125,7 @@ class StorageSpec(Spec):
     def replicas_read_bytes_per_s(self) -> float:
         """What all replicas of a model that read at once get together."""
         if self.weights.place == "nodes":
-            # Those of one node read the same files, which its page cache has by then.
+            # Replicas of one node read the same files, out of its page cache.
             return math.inf
         return self.shared_read_bytes_per_s or self.read_bytes_per_s
 

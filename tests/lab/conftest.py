@@ -1,8 +1,8 @@
 """Labs for tests: one with the platform on it, and a spare one that a test may break.
 
-`make test-lab` gives each worker namespaces (alone.sh), a folder of its own, so no two workers share a lab, and the
-plain site. Run without them, the tests use the checkout's own lab, which may be up already, and the two indexes after
-it; those of a plain platform then need LAB_SITE_FILE (plain_site.py).
+`make test-lab` gives each worker namespaces (alone.sh) and a folder of its own, so no two workers share a lab, and the
+plain site. Without these, the tests use the checkout's own lab, which may be up already, and the two indexes after it;
+tests of a plain platform then need LAB_SITE_FILE (plain_site.py).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ _CLOCK_SHARE = 0.8
 _BUSY_SHARE = 0.5
 # PCIe corrects replays by itself; many in an hour are a bad contact. An estimate.
 _REPLAYS_PER_HOUR = 100
-# NVLink repeats what was damaged by itself, and retrains a link that it lost: one is a fault, replays are a bad contact
-# when they are many. An estimate.
+# NVLink repeats damaged transfers by itself, and many of them are a bad contact. A link that it lost is always a fault.
+# An estimate.
 _LINK_REPLAYS_PER_HOUR = 100
 
 

@@ -107,9 +107,9 @@ BOARD = Board(
                 ),
                 Panel(
                     title="Cost of GPUs per hour, by tenant",
-                    good="No tenant has little: models have requests most of the time.",
-                    do="No tenant has much: fewer replicas carry the load. A tenant pays for a model's GPUs while that "
-                    "has requests, by its share of the tokens in the time shown.",
+                    good="The line `no tenant` is low: models have requests most of the time.",
+                    do="The line `no tenant` is high: fewer replicas carry the load. A tenant pays for a model's GPUs "
+                    "while the model has requests, by its share of the tokens in the time shown.",
                     unit=MONEY_PER_HOUR,
                     queries=(
                         Query(
@@ -126,8 +126,8 @@ BOARD = Board(
                 Panel(
                     title="Share of prompt tokens that were cached, by tenant",
                     good="High for chats and agents, whose prompts begin with what was asked before.",
-                    do="Such tokens cost next to nothing, and count in full in the shares: keep that in mind before "
-                    "a tenant of many of them pays for it.",
+                    do="Such tokens cost next to nothing, but count in full in the shares: consider that before you "
+                    "charge a tenant that has many.",
                     unit=SHARE,
                     queries=lines(cost_queries.cached_share(TENANTS, window=WINDOW), "{{tenant}}"),
                 ),

@@ -25,7 +25,7 @@ CANNOT_HAPPEN = {
 
 _, _, _CACHE = where_time_goes.BOARD.groups
 _PHASES = ("queue", "prefill", "decode")
-# All but pickers, and what brings and removes weights.
+# Neither pickers, nor what brings and removes weights.
 _SERVERS = f'{queries.IN_MODELS}, condition!="true", pod!~".+-(epp|weights|prune)-.+"'
 
 
@@ -85,7 +85,7 @@ GROUPS = (
             Panel(
                 title="Between two tokens: the middle gap, and the longest of 100",
                 good="P99 below the time of one full step, which `sitectl proof` has.",
-                do="P99 alone rises: chunks of long prompts hold up decode. Less `overrides.max_num_batched_tokens`.",
+                do="P99 alone rises: chunks of long prompts hold up decode. Lower `overrides.max_num_batched_tokens`.",
                 unit=SECONDS,
                 queries=_middle_and_slowest("vllm:inter_token_latency_seconds"),
             ),
@@ -138,7 +138,7 @@ GROUPS = (
             Panel(
                 title="Requests that are refused (per second), by who refuses",
                 good="0.",
-                do="The picker refuses tiers below 0, which is meant. The gateway: the model is full. The engine: more "
+                do="The picker refuses tiers below 0, as intended. The gateway: the model is full. The engine: more "
                 "Envoy pods than one pass on too much; some of its refusals are HTTP 200.",
                 unit=REQUESTS_PER_S,
                 queries=(
@@ -182,7 +182,7 @@ GROUPS = (
         panels=(
             Panel(
                 title="Model servers that are not ready, by Pod",
-                good="0, but for the start of `sitectl proof`, one replica at a time.",
+                good="0, except while a replica starts, which takes as long as `sitectl proof` states.",
                 do="Waiting for a node, for weights, or loading: its Pod's events name which.",
                 unit=COUNT,
                 queries=lines(queries.total("kube_pod_status_ready", _SERVERS, by=("pod",)), "{{pod}}"),
@@ -190,7 +190,7 @@ GROUPS = (
             Panel(
                 title="Share of prompt tokens that a replica finds in its cache",
                 good="Alike for all replicas of a model.",
-                do="One is lower: it was started just now. It gets better with each conversation that it keeps.",
+                do="One is lower: it has just started. It gets better with each conversation that it keeps.",
                 unit=SHARE,
                 queries=lines(queries.cache_hit_share(OF_MODEL, by=("model", "pod"), window=WINDOW), "{{pod}}"),
             ),

@@ -42,7 +42,7 @@ def _expert_parallel(basis: Basis) -> Derived:
 
 def _kv_cache_dtype(basis: Basis) -> Derived:
     case = basis.case
-    # vLLM 0.32 ends the first request of an encoder with another one (v1/attention/backends/flash_attn.py).
+    # With fp8, vLLM 0.32 ends at an encoder's first request (v1/attention/backends/flash_attn.py).
     fp8 = case.order.kv_dtype == "fp8" and case.keeps_cache
     return Derived(value="fp8" if fp8 else "auto", inputs={"gpu": case.order.gpu})
 
