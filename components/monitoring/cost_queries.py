@@ -26,7 +26,7 @@ def cached_share(tenants: str, *, window: str) -> str:
 
 
 def token_share(models: str, tenants: str, *, window: str) -> str:
-    """Share of each model's tokens that a tenant has of those of all tenants, 0 to 1, by tenant and model."""
+    """Each tenant's share of a model's tokens, of which all tenants together have 1, by tenant and model."""
     part = _tokens_per_s(models, tenants, by=("tenant", "model"), window=window)
     return f"{part} / on (model) group_left () ({_tokens_per_s(models, by=('model',), window=window)} > 0)"
 

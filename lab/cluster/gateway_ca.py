@@ -48,7 +48,7 @@ def ensure(lab: Lab) -> None:
 
 
 def is_named(site_file: Path) -> bool:
-    """Whether the site's file names the lab's Secret. Not in a file that is not readable now, as in mid-edit."""
+    """Whether the site's file names the lab's Secret; False for one that cannot be read now, as in mid-edit."""
     try:
         value = yaml.safe_load(site_file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError):

@@ -155,7 +155,7 @@ class KwokCluster:
 
 
 def _names(lab: Lab, plane: ControlPlane) -> tuple[str, ...]:
-    """What the API server is valid for. Talos adds the addresses of its machine; here it is that of every machine."""
+    """Names in the API server's certificate. Talos adds the addresses of its own machine; here it has all machines'."""
     return (*controlplane.api_names(lab), *_hosts(plane), *lab_rack.addresses(lab))
 
 
