@@ -71,8 +71,8 @@ DEFINITIONS = (
     Definition(
         key="start_budget_s",
         unit="s",
-        formula=f"{START_MARGIN} x time in which as many read the weights at once as there are replicas, rounded up to "
-        f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ... + {START_SLACK_S} for compilation and "
+        formula=f"{START_MARGIN} x time in which all replicas read the weights at once (their number rounded up to "
+        f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ...) + {START_SLACK_S} for compilation and "
         "CUDA graphs",
         derive=_budget,
         used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
@@ -82,8 +82,8 @@ DEFINITIONS = (
     Definition(
         key="download_budget_s",
         unit="s",
-        formula=f"{START_MARGIN} x (time to download the weights + time to read them while replicas start, for those "
-        f"that are in the volume unverified) + {START_SLACK_S}",
+        formula=f"{START_MARGIN} x (time to download the weights + time to read what is in the volume and not verified "
+        f"yet, while all replicas start) + {START_SLACK_S}",
         derive=_download_budget,
         used="activeDeadlineSeconds of the Job that brings the weights, and how long `up` waits for the other nodes",
         places=(Place(kind="field", name="activeDeadlineSeconds"),),
