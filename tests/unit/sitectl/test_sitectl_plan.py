@@ -31,9 +31,9 @@ def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "longest", "rows"),
     [
-        ("engine-image-bump", "64 min", ["64 min", "15 min"]),
-        ("replica-added", "31 min", ["31 min"]),
-        ("gpu-family-changed", "15 min", ["15 min"]),
+        ("engine-image-bump", "215 min", ["215 min", "22 min"]),
+        ("replica-added", "106 min", ["106 min"]),
+        ("gpu-family-changed", "22 min", ["22 min"]),
         ("replica-cut", "none", []),
     ],
 )
