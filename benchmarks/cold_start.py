@@ -24,7 +24,7 @@ from stacks.proof.weights import weight_bytes
 HELP = "a model that is brought and read at limited rates, against the cold start that the plan predicts"
 NEEDS_LAB = False
 PARAMETERS = ()
-# The smallest of the catalogue, 1.1 GB.
+# The smallest of the catalogue, 2.2 GB.
 _MODEL, _SHARDS = "bge-m3", 4
 _REPLICAS = 3
 # Far below what two busy cores and a local disk pass on.
