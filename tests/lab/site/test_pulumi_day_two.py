@@ -75,6 +75,8 @@ def _picker_memory(site: Document) -> None:
             _replicas,
             {
                 "glm-5-1-server": ("update", ("spec.replicas",)),
+                # The node that the third one is to have gets its label.
+                "machines-nodes-hgx-3": ("update", ("stdin",)),
                 "glm-5-1-limits": (
                     "update",
                     ("spec.circuitBreaker.maxParallelRequests", "spec.circuitBreaker.maxPendingRequests"),
@@ -109,7 +111,7 @@ def test_a_diff_for_people_names_old_and_new_value(pulumi: Pulumi) -> None:
     bound = re.search(r"~ maxParallelRequests: (\d+) => (\d+)", shown)
     assert bound, shown
     assert int(bound[2]) * 2 == int(bound[1]) * 3, "the gateway's bound follows the replicas"
-    assert "~ 2 to update" in shown
+    assert "~ 3 to update" in shown
 
 
 def test_drift_is_shown_by_refresh_and_mended_by_up(pulumi: Pulumi) -> None:
