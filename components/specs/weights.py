@@ -14,6 +14,11 @@ from floor.spec import Spec
 # Names of volumes are made of it, and they have 253 characters at most.
 _LONGEST_FOLDER = 64
 _FOLDER = re.compile(r"(/[a-z0-9]([a-z0-9-]*[a-z0-9])?){1,8}")
+# What fills up here ends the node.
+_OF_THE_SYSTEM = re.compile(
+    r"(/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|var/(log|run))"
+    r"|/var/lib/(cni|containerd|docker|etcd|kubelet|longhorn))(/.*)?|/var(/lib)?"
+)
 # No credentials: the address is in the pods' definition.
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?P<path>/[A-Za-z0-9._~/-]*)?")
 
@@ -172,6 +177,12 @@ class WeightsSpec(Spec):
                 got=self.node_path,
                 allowed=f"up to {_LONGEST_FOLDER} characters",
                 fix="write it like /var/mnt/weights",
+            )
+        if _OF_THE_SYSTEM.fullmatch(self.node_path):
+            raise WrongValueError(
+                "node_path is a folder of the system, which weights would fill",
+                got=self.node_path,
+                fix="name a folder that has a disk of its own, such as /var/mnt/weights",
             )
         if self.mirror is not None and not _ADDRESS.fullmatch(self.mirror):
             raise WrongValueError(

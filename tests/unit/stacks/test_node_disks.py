@@ -145,6 +145,16 @@ def test_all_that_is_wrong_with_disks_comes_at_once() -> None:
             {"storage.weights.node_path": "/var/mnt/weights"},
         ),
         (
+            {"storage.weights.node_path": "/var/lib/kubelet/weights"},
+            "node_path is a folder of the system",
+            {"storage.weights.node_path": "/var/mnt/weights"},
+        ),
+        (
+            {"storage.weights.node_path": "/etc"},
+            "node_path is a folder of the system",
+            {"storage.weights.node_path": "/var/mnt/weights"},
+        ),
+        (
             {"storage.weights.node_path": "/var/mnt/../etc"},
             "node_path is no folder of a node",
             {"storage.weights.node_path": "/var/mnt/weights"},
@@ -224,3 +234,9 @@ def test_a_node_that_replicas_do_not_tolerate_needs_no_room() -> None:
         "models.qwen3-32b.server.replicas": 2,
     }
     assert "on 3 nodes" in site(change).storage_text
+
+
+@pytest.mark.parametrize("path", ["/var/lib/weights", "/srv/weights", "/data", "/mnt/nvme/weights", "/etcd-free"])
+def test_a_cluster_of_others_may_have_its_folder_beside_those_of_the_system(path: str) -> None:
+    cluster = {"cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}}
+    assert path in site({**cluster, "storage.weights.node_path": path}).storage_text
