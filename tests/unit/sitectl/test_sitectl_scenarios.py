@@ -34,8 +34,6 @@ def declared(folder: Path, name: str) -> dict[str, Resource]:
     scenario = SCENARIOS[name]
     scenario.edit_program(project)
     document: dict[str, Any] = copy.deepcopy(LAB)
-    # The recordings are of a plain lab whose simulators had no weights.
-    document["config"][KEY]["storage"]["weights"]["simulated"] = "nothing"
     make_plain(document)
     scenario.site(document["config"][KEY])
     file = project / "Pulumi.lab.yaml"
