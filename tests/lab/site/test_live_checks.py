@@ -350,8 +350,12 @@ def undo(site: Site, folder: Path) -> None:
     kubectl(site.lab, "delete", "-n", MODELS, "pod/stray", "--force", "--grace-period=0")
     restore_releases(site, folder)
     Pulumi(site.lab, folder)("up", "--yes", "--refresh", "--skip-preview")
-    for model in ("glm-5-1", "qwen3-32b"):
+    # Each on the nodes that the plan has for it: large replicas first, while no small one holds a GPU of theirs.
+    for model in ("qwen3-32b", "glm-5-1"):
+        scale(site, model, 0)
         kubectl(site.lab, "delete", *replicas_of(model), "--force", "--grace-period=0")
+    for model in ("glm-5-1", "qwen3-32b"):
+        scale(site, model, 2)
         kubectl(site.lab, "rollout", "status", "-n", MODELS, f"deployment/{model}", "--timeout=120s")
 
 
