@@ -224,6 +224,11 @@ def _loss(
     return Loss(node=lost.name, verdict=verdict, missing=tuple(sorted(fewer.items())))
 
 
+def _lacks(nodes: Sequence[Node], demands: Sequence[Demand], *, packed: bool) -> bool:
+    """Whether a replica finds no room: packed as `place` does it, or as a scheduler may that does not pack."""
+    return bool(_fill(nodes, demands, avoided=None if packed else whole_nodes(nodes, demands))[2])
+
+
 def _missing(
     nodes: Sequence[Node], demands: Sequence[Demand], unplaced: Iterable[Demand], *, packed: bool = True
 ) -> dict[str, int]:
@@ -239,21 +244,12 @@ def _missing(
         low = max(1, -(-lacking // size)) - 1
         high = min(sum(demand.replicas * -(-demand.gpus // size) for demand in wanted), _MOST_MISSING)
         more = [Node(name=f"+{number}", gpu=gpu, gpus=size) for number in range(high)]
-
-        def lacks(
-            count: int,
-            here: Sequence[Node] = here,
-            more: Sequence[Node] = more,
-            wanted: Sequence[Demand] = wanted,
-        ) -> bool:
-            there = [*here, *more[:count]]
-            return bool(_fill(there, wanted, avoided=None if packed else whole_nodes(there, wanted))[2])
-
-        if low >= high or lacks(high):
+        if low >= high or _lacks([*here, *more], wanted, packed=packed):
             missing[gpu] = max(low + 1, high)
             continue
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if lacks(middle) else (low, middle)
+            lacks = _lacks([*here, *more[:middle]], wanted, packed=packed)
+            low, high = (middle, high) if lacks else (low, middle)
         missing[gpu] = high
     return missing
