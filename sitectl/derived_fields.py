@@ -78,4 +78,5 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[str], str]]:
 
 
 def _same(setting: Setting, text: str) -> bool:
-    return str(setting.value) == text
+    quantity = f"{setting.value}Gi" if setting.unit == "GiB" else ""
+    return text in {str(setting.value), quantity}

@@ -43,6 +43,10 @@ def deployment(
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
     gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
+    requests = dict(gpus)
+    if spec.engine == "vllm":
+        # Without limits: one of memory would also count the pages of mapped weights, and drop them while they load.
+        requests |= {"cpu": f"{plan.cpu_request_cores}", "memory": f"{plan.memory_request_gib}Gi"}
     volumes, mounts = weights.server_volumes(name, store), weights.server_mounts(store)
     if store is None and place == "nodes":
         volumes, mounts = [], []
@@ -59,7 +63,7 @@ def deployment(
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "resources": {"limits": gpus, "requests": gpus},
+        "resources": {"limits": gpus, "requests": requests},
         "startupProbe": _probe(engine, plan.startup_probe_period_s, plan.startup_probe_failures),
         "readinessProbe": _probe(engine, 1, 2),
         "livenessProbe": _probe(engine, 10, 6),

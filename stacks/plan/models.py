@@ -215,6 +215,8 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         start_budget_s=whole("start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=whole("startup_probe_failures"),
+        cpu_request_cores=whole("cpu_request_cores"),
+        memory_request_gib=whole("memory_request_gib"),
     )
 
 

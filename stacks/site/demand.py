@@ -131,6 +131,10 @@ class OverridesSpec(Spec):
     """Seconds that a replica may take to start before it is restarted."""
     disruption_max_unavailable: OverriddenCount | None = None
     """Replicas that may be drained at the same time."""
+    cpu_request_cores: OverriddenCount | None = None
+    """Cores that a replica requests of its node, which the scheduler keeps for it."""
+    memory_request_gib: OverriddenCount | None = None
+    """GiB of the node's memory that a replica requests; with more in use, it is evicted earlier than others."""
 
 
 class OrderedModelSpec(ModelSpec):

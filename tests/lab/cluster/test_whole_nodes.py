@@ -38,13 +38,20 @@ def room(core: client.CoreV1Api) -> None:
 
 
 def start(cluster: Lab, namespace: str, model: str, replicas: int) -> None:
-    """Replicas as the program declares them, without weights and with an image that is nowhere: they are placed."""
+    """Replicas of vLLM as the program declares them, without weights; they are placed, and their image is nowhere.
+
+    What they request of CPU and memory moves the scheduler's scores too.
+    """
     planned = plan_file(SITE_FILE).models[model].stable
-    spec = planned.spec.server.model_copy(update={"replicas": replicas})
+    spec = planned.spec.server.model_copy(update={"replicas": replicas, "engine": "vllm"})
     engine = replace(planned.engine, image="registry.example/none:1")
     body: dict[str, Any] = model_server.deployment(model, namespace, spec, planned.server, engine)
-    (container,) = body["spec"]["template"]["spec"]["containers"]
-    body["spec"]["template"]["spec"]["volumes"] = container["volumeMounts"] = []
+    pod = body["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    pod["volumes"] = container["volumeMounts"] = []
+    # A cluster without a GPU stack has no such class.
+    del pod["runtimeClassName"]
     with api.connect(cluster) as connection:
         client.AppsV1Api(connection).create_namespaced_deployment(namespace, client.V1Deployment.model_validate(body))
 

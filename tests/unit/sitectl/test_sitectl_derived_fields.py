@@ -29,6 +29,8 @@ RENDERED = {
     "picker_kv_threshold",
     "start_budget_s",
     "startup_probe_failures",
+    "cpu_request_cores",
+    "memory_request_gib",
 }
 
 

@@ -226,7 +226,10 @@ def served_by(engine: str) -> dict[str, Any]:
 
 
 def test_vllm_and_simulator_differ_in_the_engine_alone() -> None:
-    """The lab's Deployment is production's but for image, arguments, environment, readiness path and hold time."""
+    """The lab's Deployment is production's but for image, arguments, environment, readiness path and hold time.
+
+    And for CPU and memory, which only vLLM requests.
+    """
     real, simulated = served_by("vllm"), served_by("simulator")
     for body in (real, simulated):
         pod = body["spec"]["template"]["spec"]
@@ -234,6 +237,8 @@ def test_vllm_and_simulator_differ_in_the_engine_alone() -> None:
         container = pod["containers"][0]
         for key in ("image", "args", "env", "lifecycle"):
             del container[key]
+        asked = {name: container["resources"]["requests"].pop(name, None) for name in ("cpu", "memory")}
+        assert (None in asked.values()) == (body is simulated)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             del container[probe]["httpGet"]["path"]
     assert real == simulated

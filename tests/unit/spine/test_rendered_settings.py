@@ -65,6 +65,8 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
         "deadline": built["spec"]["progressDeadlineSeconds"],
         "failures": container["startupProbe"]["failureThreshold"],
         "period": container["startupProbe"]["periodSeconds"],
+        "cores": container["resources"]["requests"].get("cpu", ""),
+        "memory": container["resources"]["requests"].get("memory", ""),
         "picker queue": detector["queueDepthThreshold"],
         "picker cache": detector["kvCacheUtilThreshold"],
         "shedding queue": shedding["queueDepthThreshold"],
@@ -107,12 +109,14 @@ def test_objects_say_what_is_derived() -> None:
         "gateway_parallel_requests": "parallel",
         "start_budget_s": "ready",
         "startup_probe_failures": "failures",
+        "cpu_request_cores": "cores",
         "disruption_max_unavailable": "unavailable",
     }.items():
         assert float(rendered[place]) == settings[setting].number, setting
     assert float(rendered["--max-num-queued-reqs"]) == 2 * settings["max_num_queued_reqs"].number
     assert rendered["--override-generation-config"] == f'{{"max_new_tokens": {settings["gateway_max_tokens"].value}}}'
     assert rendered["period"] == PROBE_PERIOD_S
+    assert rendered["memory"] == f"{settings['memory_request_gib'].value}Gi"
 
 
 @pytest.mark.parametrize(("queue", "most"), [(900, "128"), (100, "100")], ids=["long", "short"])
@@ -142,6 +146,8 @@ def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: i
         ("gateway_max_tokens", 3000, {"--override-generation-config": '{"max_new_tokens": 3000}'}),
         ("start_budget_s", 903, {"ready": "903", "deadline": None, "failures": 181}),
         ("disruption_max_unavailable", 1, {"unavailable": 1}),
+        ("cpu_request_cores", 7, {"cores": "7"}),
+        ("memory_request_gib", 31, {"memory": "31Gi"}),
     ],
 )
 def test_an_override_moves_what_is_made_of_the_setting_and_nothing_else(

@@ -1,0 +1,72 @@
+"""Settings of what a replica requests of its node beside GPUs: without them, it is evicted and starved first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Place
+from stacks.proof.case import Case
+
+# No public figure of a process with a GPU was found that does not also count weights or a leak.
+_GIB_PER_PROCESS = 4
+# vLLM's --mm-processor-cache-gb: what API server and engine core of a rank keep together (vLLM 0.32,
+# configuration/optimization.md of its documentation).
+_GIB_OF_PICTURES = 4
+# Twice what servers with 8 GPUs are sold with: two sockets of 192 cores, 4 TiB.
+_MOST_CORES = 1536
+_MOST_GIB = 8192
+
+
+def processes(case: Case) -> int:
+    """Processes of one replica of vLLM 0.32.
+
+    Its API server, which is one by our flags; an engine core per data-parallel rank; a worker per GPU, which with one
+    GPU per rank runs in the engine core's process; with several ranks a coordinator (design/arch_overview.md of its
+    documentation, vllm/v1/executor/abstract.py).
+    """
+    layout = case.layout
+    workers = layout.gpus if layout.gpus > layout.data else 0
+    return 1 + layout.data + workers + (1 if layout.data > 1 else 0)
+
+
+def _cores(basis: Basis) -> Derived:
+    count = processes(basis.case)
+    return Derived(value=count, inputs={"processes": count})
+
+
+def _memory(basis: Basis) -> Derived:
+    case = basis.case
+    count = processes(case)
+    pictures = _GIB_OF_PICTURES * case.layout.data if case.order.model.vision_parameters else 0
+    return Derived(
+        value=_GIB_PER_PROCESS * count + pictures, inputs={"processes": count, "picture_cache_gib": pictures}
+    )
+
+
+def _on_a_node(most: int) -> Callable[[Basis], Bounds]:
+    """A site's own figure is bounded by what any node has: it catches a value in another unit."""
+    return lambda _: Bounds(low=1, high=most, above="no GPU node has as much, so that its replicas would be Pending")
+
+
+DEFINITIONS = (
+    Definition(
+        key="cpu_request_cores",
+        unit="cores",
+        formula="one per process of the engine: its API server, an engine core per data-parallel rank, a worker per "
+        "GPU where a rank has several, a coordinator where there are several ranks",
+        derive=_cores,
+        used="CPU that the engine's container requests; it has no limit",
+        places=(Place(kind="field", name="resources.requests.cpu"),),
+        bounds=_on_a_node(_MOST_CORES),
+    ),
+    Definition(
+        key="memory_request_gib",
+        unit="GiB",
+        formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} per data-parallel rank for the "
+        "cache of processed pictures where the model sees",
+        derive=_memory,
+        used="memory that the engine's container requests; it has no limit",
+        places=(Place(kind="field", name="resources.requests.memory"),),
+        bounds=_on_a_node(_MOST_GIB),
+    ),
+)

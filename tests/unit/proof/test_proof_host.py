@@ -1,0 +1,52 @@
+"""What a replica requests of its node: by the processes that vLLM has, as its documentation counts them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks.plan.settings.definition import Override, Serving
+from stacks.plan.settings.registry import broken_overrides, derive
+from stacks.proof.layouts import Layout
+from stacks.proof.proof import prove
+from tests.unit.proof.proof_orders import order
+
+pytestmark = pytest.mark.row("001.24", "opening 2")
+
+
+def requests(name: str, layout: Layout) -> tuple[float, float]:
+    """(cores, GiB of memory) of one replica."""
+    settings = derive(prove(order(name, layout=layout)))
+    return settings["cpu_request_cores"].number, settings["memory_request_gib"].number
+
+
+@pytest.mark.parametrize(
+    ("layout", "processes"),
+    [
+        (Layout(), 2),
+        (Layout(tensor=4), 6),
+        (Layout(tensor=8), 10),
+        (Layout(tensor=2, pipeline=2), 6),
+        # Four engine cores that run their own GPU, and the coordinator.
+        (Layout(data=4), 6),
+        # vLLM's own example has 17 of them, with an API server per rank. The platform has one for all ranks.
+        (Layout(tensor=2, data=4), 14),
+    ],
+    ids=str,
+)
+def test_a_core_and_four_gibibytes_per_process(layout: Layout, processes: int) -> None:
+    assert requests("qwen3-32b-fp8", layout) == (processes, 4 * processes)
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [(Layout(tensor=2), 1), (Layout(tensor=2, data=2), 2)], ids=str)
+def test_a_model_that_sees_keeps_processed_pictures_per_rank(layout: Layout, ranks: int) -> None:
+    (cores, blind), (same, seeing) = (requests(name, layout) for name in ("qwen3-32b-fp8", "gemma-3-27b"))
+    assert (same, seeing - blind) == (cores, 4 * ranks)
+
+
+def test_a_request_in_mebibytes_is_refused() -> None:
+    """No node could take the replica, and the proof knows of no node what it has."""
+    written = Serving(overrides={"memory_request_gib": Override(value=40_960, reason="as measured")})
+    (problem,) = broken_overrides(prove(order("qwen3-32b-fp8")), written)
+    text = problem.text("")
+    assert "no GPU node has as much" in text
+    assert "from 1 to 8,192" in text
