@@ -128,7 +128,8 @@ def probes_fit(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Find
                 resource=resource.label,
                 problem=f"its startup probe gives up after {budget_s} s, and getting the weights takes {load_s:.0f} s",
                 fix="raise startupProbe.failureThreshold, or storage.read_bytes_per_s and "
-                "storage.shared_read_bytes_per_s if they are faster",
+                "storage.shared_read_bytes_per_s if they are faster (storage.weights.node_read_bytes_per_s with "
+                "place: nodes)",
             )
 
 

@@ -108,6 +108,15 @@ class StorageSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _shared_rate_is_read(self) -> StorageSpec:
+        if self.weights.place == "nodes" and self.shared_read_bytes_per_s is not None:
+            raise WrongValueError(
+                "shared_read_bytes_per_s is set, and with weights.place nodes no volume is shared",
+                fix="take it out: weights.node_read_bytes_per_s is what a replica reads from its node's disk",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _longhorn_is_read(self) -> StorageSpec:
         if self.system == "external" and "longhorn" in self.model_fields_set:
             raise WrongValueError(

@@ -22,6 +22,7 @@ PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text()
 # Changes of it: weights on each node's own disk.
 ON_NODES: dict[str, Any] = {
     "storage.weights.place": "nodes",
+    "storage.shared_read_bytes_per_s": None,
     "cluster.machines.roles.hgx.volumes": {
         "weights": {"provisioning": {"disk_selector": 'disk.serial == "W1"', "min_size": "3TB", "grow": True}}
     },

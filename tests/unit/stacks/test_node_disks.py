@@ -240,3 +240,11 @@ def test_a_node_that_replicas_do_not_tolerate_needs_no_room() -> None:
 def test_a_cluster_of_others_may_have_its_folder_beside_those_of_the_system(path: str) -> None:
     cluster = {"cluster": {"kubeconfig": "kubeconfig"}, "addresses": {}}
     assert path in site({**cluster, "storage.weights.node_path": path}).storage_text
+
+
+def test_the_rate_of_a_shared_volume_is_refused_where_there_is_none() -> None:
+    with pytest.raises(SiteError) as refused:
+        site({"storage.shared_read_bytes_per_s": 2.0e9})
+    (problem,) = refused.value.problems
+    assert ".".join(map(str, problem.path)) == "storage"
+    assert problem.what == "shared_read_bytes_per_s is set, and with weights.place nodes no volume is shared"
