@@ -9,8 +9,7 @@ from stacks.proof.case import Case
 
 # No public figure of a process with a GPU was found that does not also count weights or a leak.
 _GIB_PER_PROCESS = 4
-# vLLM's --mm-processor-cache-gb: what API server and engine core of a rank keep together (vLLM 0.32,
-# configuration/optimization.md of its documentation).
+# vLLM's --mm-processor-cache-gb, in the API server and in each engine core (vllm/config/multimodal.py in 0.32).
 _GIB_OF_PICTURES = 4
 # Twice what servers with 8 GPUs are sold with: two sockets of 192 cores, 4 TiB.
 _MOST_CORES = 1536
@@ -20,12 +19,12 @@ _MOST_GIB = 8192
 def processes(case: Case) -> int:
     """Processes of one replica of vLLM 0.32.
 
-    Its API server, which is one by our flags; an engine core per data-parallel rank; a worker per GPU, which with one
-    GPU per rank runs in the engine core's process; with several ranks a coordinator (design/arch_overview.md of its
-    documentation, vllm/v1/executor/abstract.py).
+    Its API server, which is one by our flags; an engine core per data-parallel rank; a worker per GPU, which for one
+    GPU alone runs in the engine core's process; with several ranks a coordinator (design/arch_overview.md of its
+    documentation, vllm/config/parallel.py).
     """
     layout = case.layout
-    workers = layout.gpus if layout.gpus > layout.data else 0
+    workers = layout.gpus if layout.gpus > 1 else 0
     return 1 + layout.data + workers + (1 if layout.data > 1 else 0)
 
 
@@ -37,7 +36,7 @@ def _cores(basis: Basis) -> Derived:
 def _memory(basis: Basis) -> Derived:
     case = basis.case
     count = processes(case)
-    pictures = _GIB_OF_PICTURES * case.layout.data if case.order.model.vision_parameters else 0
+    pictures = _GIB_OF_PICTURES * (1 + case.layout.data) if case.order.model.vision_parameters else 0
     return Derived(
         value=_GIB_PER_PROCESS * count + pictures, inputs={"processes": count, "picture_cache_gib": pictures}
     )
@@ -53,7 +52,7 @@ DEFINITIONS = (
         key="cpu_request_cores",
         unit="cores",
         formula="one per process of the engine: its API server, an engine core per data-parallel rank, a worker per "
-        "GPU where a rank has several, a coordinator where there are several ranks",
+        "GPU where there are several, a coordinator where there are several ranks",
         derive=_cores,
         used="CPU that the engine's container requests; it has no limit",
         places=(Place(kind="field", name="resources.requests.cpu"),),
@@ -62,8 +61,8 @@ DEFINITIONS = (
     Definition(
         key="memory_request_gib",
         unit="GiB",
-        formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} per data-parallel rank for the "
-        "cache of processed pictures where the model sees",
+        formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} for the API server and "
+        "for each engine core where the model sees: their caches of processed pictures",
         derive=_memory,
         used="memory that the engine's container requests; it has no limit",
         places=(Place(kind="field", name="resources.requests.memory"),),

@@ -64,6 +64,16 @@ class RunningEngine:
             name: float(line.rpartition(" ")[2]) for name in GAUGES for line in lines if line.startswith(f"{name}{{")
         }
 
+    def processes(self) -> list[str]:
+        """Titles of its processes, less Python's tracker of shared memory and what only compiles at the start."""
+        lines = subprocess.run(
+            ["ps", "-ww", "--no-headers", "-o", "args", "-s", f"{self.child.pid}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        return [line for line in lines if "VLLM::" in line or " serve " in line]
+
     def is_full(self) -> bool:
         gauges = self.gauges()
         return (gauges[GAUGES[0]], gauges[GAUGES[1]]) == (SEQUENCES, WAITING)
@@ -114,6 +124,7 @@ def real_vllm(
     model: str,
     *,
     writer: Sequence[str] = (str(tiny_model_file()), str(CONTEXT_TOKENS)),
+    further_arguments: Sequence[str] = (),
 ) -> Iterator[RunningEngine]:
     """vLLM with the program's own arguments, less what needs a GPU; its first argument becomes a tiny model.
 
@@ -135,6 +146,7 @@ def real_vllm(
         str(weights),
         f"--port={port}",
         *kept,
+        *further_arguments,
     ]
     own = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_CACHE_ROOT": str(folder / "cache")}
     with _running(command, {**variables, **own}, folder) as child:

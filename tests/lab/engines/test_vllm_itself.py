@@ -6,6 +6,7 @@ It is started with the program's own arguments, so each flag that the program wr
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from lab.vllm_cpu import environment
 from lab.vllm_cpu.arguments import for_a_cpu
 from stacks.facts import metrics, versions
+from stacks.plan.settings.host import processes
+from stacks.proof.layouts import Layout
 from tests.lab.engines.conftest import SERVED, vllm_site
-from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine
+from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.14", "002.01")]
 
@@ -68,3 +71,20 @@ def test_it_serves_from_a_folder_that_nobody_can_write(vllm: RunningEngine) -> N
     (weights,) = [line.split() for line in mounts if line.split()[4].endswith("/weights")]
     assert "ro" in weights[5].split(",")
     assert vllm.post("/v1/chat/completions", vllm.chat(stream=False)).status_code == 200
+
+
+@pytest.mark.row("001.24")
+def test_a_replica_requests_a_core_for_each_process(vllm: RunningEngine) -> None:
+    """On a CPU alone, the worker of a single rank is a process of its own (vllm/platforms/cpu.py)."""
+    requested = vllm_site().models[SERVED].stable.settings["cpu_request_cores"].whole
+    assert len(vllm.processes()) == requested + 1, vllm.processes()
+
+
+@pytest.mark.row("001.24")
+def test_ranks_have_a_core_for_each_process(tmp_path: Path) -> None:
+    """Two ranks of a GPU each. Two GPUs for one rank cannot be tried here: vLLM wants a NUMA node for each worker."""
+    plan = vllm_site().models[SERVED].stable
+    ranks = Layout(data=2)
+    flags = ("--data-parallel-size=2", "--api-server-count=1")
+    with real_vllm(tmp_path, plan.engine.args, plan.engine.env, SERVED, further_arguments=flags) as engine:
+        assert len(engine.processes()) == processes(replace(plan.proof.case, layout=ranks)), engine.processes()

@@ -26,8 +26,7 @@ def requests(name: str, layout: Layout) -> tuple[float, float]:
         (Layout(tensor=4), 6),
         (Layout(tensor=8), 10),
         (Layout(tensor=2, pipeline=2), 6),
-        # Four engine cores that run their own GPU, and the coordinator.
-        (Layout(data=4), 6),
+        (Layout(data=4), 10),
         # vLLM's own example has 17 of them, with an API server per rank. The platform has one for all ranks.
         (Layout(tensor=2, data=4), 14),
     ],
@@ -37,10 +36,11 @@ def test_a_core_and_four_gibibytes_per_process(layout: Layout, processes: int) -
     assert requests("qwen3-32b-fp8", layout) == (processes, 4 * processes)
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [(Layout(tensor=2), 1), (Layout(tensor=2, data=2), 2)], ids=str)
-def test_a_model_that_sees_keeps_processed_pictures_per_rank(layout: Layout, ranks: int) -> None:
+@pytest.mark.parametrize(("layout", "caches"), [(Layout(tensor=2), 2), (Layout(tensor=2, data=2), 3)], ids=str)
+def test_a_model_that_sees_keeps_processed_pictures(layout: Layout, caches: int) -> None:
+    """In the API server, and in the engine core of each rank."""
     (cores, blind), (same, seeing) = (requests(name, layout) for name in ("qwen3-32b-fp8", "gemma-3-27b"))
-    assert (same, seeing - blind) == (cores, 4 * ranks)
+    assert (same, seeing - blind) == (cores, 4 * caches)
 
 
 def test_a_request_in_mebibytes_is_refused() -> None:
