@@ -29,7 +29,7 @@ from tests.unit.proof.proof_orders import CHAT, case_of, drafting, fixed
 
 pytestmark = pytest.mark.row("001.22", "002.08", "003.03")
 
-PAGE = Path(__file__).parents[3] / "docs" / "proof.md"
+PAGE = Path(__file__).parents[3] / "docs" / "drafts.md"
 ONE = Layout()
 EIGHT = Layout(tensor=8)
 SMALL = catalogue.load("qwen3-0.6b")

@@ -114,16 +114,16 @@ def test_the_second_source_is_as_large_as_the_page_says() -> None:
     assert f"{len(rows) - 1} recorded step times" in text
 
 
-def test_the_block_of_the_page_is_the_reference_sites() -> None:
-    page = DOCS / "proof.md"
+def test_the_blocks_of_the_pages_are_the_reference_sites() -> None:
+    page, layouts = DOCS / "proof.md", DOCS / "layouts.md"
     (shown,) = (content for _, content in documented.fences(page) if content.startswith("glm-5-1: "))
     printed = plan_file(ROOT / "Pulumi.prod.yaml").texts
     assert shown.rstrip("\n") in [block.rstrip("\n") for block in printed]
     reported = set(re.findall(r"^  (\w[\w ]*?)  ", shown, re.MULTILINE)) - {"layout"}
     legend = page.read_text().partition("| line | shows |")[2].partition("\n\n")[0]
     assert [label for label in reported if f"`{label}`" not in legend] == []
-    (placement,) = (content for _, content in documented.fences(page) if content.startswith("placement: "))
-    (storage,) = (content for _, content in documented.fences(page) if content.startswith("storage: "))
+    (placement,) = (content for _, content in documented.fences(layouts) if content.startswith("placement: "))
+    (storage,) = (content for _, content in documented.fences(layouts) if content.startswith("storage: "))
     assert storage.rstrip("\n") == printed[-1]
     lines = placement.splitlines()
     assert lines[:-1] == printed[-2].splitlines()[: len(lines) - 1]
