@@ -21,6 +21,7 @@ PROMISE = SitePromise(
             replicas=2,
             gpus=16,
             start_budget_s=1309,
+            weights_budget_s=9000,
             shedding_queue=8,
         ),
         # It has no series but in tests/alert_larger_site.py.
@@ -35,6 +36,7 @@ PROMISE = SitePromise(
             replicas=2,
             gpus=4,
             start_budget_s=600,
+            weights_budget_s=0,
             shedding_queue=8,
         ),
     ),

@@ -44,6 +44,8 @@ class ModelPromise:
     """Of all replicas; a slice counts as its part of a GPU."""
     start_budget_s: int
     """Seconds that a replica may take to start."""
+    weights_budget_s: int
+    """Seconds that a node may take to get its weights; 0 where nothing brings them."""
     shedding_queue: int
     """Waiting requests per replica from which on pickers refuse tiers below 0."""
 

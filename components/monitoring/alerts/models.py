@@ -22,6 +22,8 @@ _PREEMPTED_SHARE = 0.05
 _CACHE_SHARE = 0.95
 # A rollout or an image pull is shorter.
 _LEAST_START_MINUTES = 15
+# A node that joins, or a new commit, brings hundreds of GB.
+_LEAST_FILL_MINUTES = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,12 @@ def start_minutes(promise: SitePromise) -> int:
     return max(_LEAST_START_MINUTES, math.ceil(longest / 60))
 
 
+def fill_minutes(promise: SitePromise) -> int:
+    """How long any node of the site may lack weights before no slow link explains it."""
+    longest = max((model.weights_budget_s for model in promise.models), default=0)
+    return max(_LEAST_FILL_MINUTES, math.ceil(longest / 60))
+
+
 def replicas(promise: SitePromise) -> list[Alert]:
     """Replicas and pickers as Kubernetes and the pickers see them."""
     minutes = start_minutes(promise)
@@ -210,8 +218,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
             name="WeightsNotOnNode",
             severity="ticket",
             expression=f"{queries.unfilled_nodes()} > 0",
-            # A node that joins, or a new commit, brings hundreds of GB.
-            minutes=180,
+            minutes=fill_minutes(promise),
             summary="Nodes lack the weights of {{ $labels.daemonset }}",
             description="{{ $value }} nodes are not filled. Replicas that start there wait.",
             runbook="weights-not-there",

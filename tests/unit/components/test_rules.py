@@ -143,6 +143,19 @@ def test_targets_are_those_of_the_plan(plan: SitePlan) -> None:
     assert promise.tiers == {"archive": "batch", "search": "interactive"}
 
 
+def test_a_node_has_as_long_as_its_download_may_take(plan: SitePlan) -> None:
+    """Over a slow link it takes a day, and that is no reason for a ticket."""
+    fast = site_promise(plan, 99.9, [])
+    assert (
+        max(model.weights_budget_s for model in fast.models)
+        == plan.models["glm-5-1"].stable.settings["download_budget_s"].value
+    )
+    assert models.fill_minutes(fast) == 180
+    one_day = replace(fast, models=(replace(fast.models[0], weights_budget_s=86_400), *fast.models[1:]))
+    (alert,) = [alert for alert in models.replicas(one_day) if alert.name == "WeightsNotOnNode"]
+    assert alert.minutes == 1440
+
+
 def test_a_target_is_counted_up_to_the_engines_next_bound() -> None:
     def bound_s(metric: Metric, ms: float) -> float | None:
         return latency_promise(LatencyTarget(metric=metric, percent=95, ms=ms)).bound_s
