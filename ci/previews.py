@@ -18,7 +18,17 @@ import click
 
 from floor import command_line
 from floor.problems import SiteError
-from sitectl import checkout, engine, headroom, live_objects, project_folder, revisions, warned, whole_files
+from sitectl import (
+    checkout,
+    cold_starts,
+    engine,
+    headroom,
+    live_objects,
+    project_folder,
+    revisions,
+    warned,
+    whole_files,
+)
 from sitectl.errors import Exit, SitectlError
 from sitectl.previews_folder import SUFFIX, failed
 from sitectl.proofs import texts_of_file
@@ -58,6 +68,7 @@ def command(
             place_kubeconfig(project, site, file, environment)
             preview = engine.preview(project, site, refresh=refresh)
             preview["proofs"] = texts_of_file(file)
+            preview["cold_starts"] = cold_starts.of_file(file)
             preview["warnings"] = warned.of_file(file, project, preview)
             preview["headroom"] = headroom.of_file(project, file, base)
             if refresh:

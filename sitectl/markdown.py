@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from floor.secret_texts import HIDDEN, looks_secret, without_secrets
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
-from sitectl.words import TITLES, figures, foreign, minutes, signed, signed_gpus, targets, tightest
+from sitectl.words import TITLES, cold_start, figures, foreign, signed, signed_gpus, targets, tightest
 
 MARK = "<!-- inference-platform: plan of all sites -->"
 # GitHub takes 65,536 characters; GitLab takes more.
@@ -113,8 +113,7 @@ def _urgency(report: SiteReport) -> tuple[int, int, str]:
 
 def _summary(reports: Sequence[SiteReport]) -> list[str]:
     lines = [
-        "| site | worst | GPUs | cost per month | SLO headroom, least | restarts | cold start, at most "
-        "| tenants touched |",
+        "| site | worst | GPUs | cost per month | SLO headroom, least | restarts | cold start | tenants touched |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for report in reports:
@@ -126,7 +125,7 @@ def _summary(reports: Sequence[SiteReport]) -> list[str]:
             continue
         cost = "?" if report.cost_per_month is None else f"{signed(report.cost_per_month)} {sentence(report.currency)}"
         left = sentence(tightest(report.headroom)) if report.headroom else "-"
-        cold = minutes(report.cold_start_s) if report.cold_start_s else "none"
+        cold = cold_start(report.expected_start_s, report.cold_start_s) or "none"
         tenants = ", ".join(name(tenant) for tenant in report.tenants[:10]) or "none"
         more = f" and {len(report.tenants) - 10} more" if len(report.tenants) > 10 else ""
         cells = (

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from policy.model import Resource
-from sitectl import field_owners
+from sitectl import cold_starts, field_owners
 from sitectl.changes import Change, of_preview
+from sitectl.cold_starts import ColdStart
 from sitectl.errors import SitectlError
 from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, of_records
@@ -64,6 +65,8 @@ class SiteReport:
     restarts: int
     cold_start_s: int
     """Longest of all models: they restart in parallel."""
+    expected_start_s: int | None
+    """The same by their proofs; None where one of them has none."""
     tenants: list[str]
     """Tenants that notice: everything above LIVE."""
     errors: list[str]
@@ -110,6 +113,7 @@ def report(
     errors: Sequence[str] = (),
     proofs: Sequence[str] = (),
     headroom: Sequence[Headroom] = (),
+    starts: Mapping[str, ColdStart] | None = None,
     warnings: Sequence[str] = (),
     foreign: Sequence[ForeignFields] = (),
     knows_site: bool = True,
@@ -119,7 +123,11 @@ def report(
     callers: the models of each tenant, before or after. keys: the tenant of each command that mints a key, by its name.
     """
     rows = [
-        replace(row, tenants=tuple(sorted(_touched(row, callers, (keys or {}).get(change.name, "")))))
+        replace(
+            row,
+            tenants=tuple(sorted(_touched(row, callers, (keys or {}).get(change.name, "")))),
+            expected_start_s=_expected_s(row, starts or {}),
+        )
         for change in changes
         for row in _judged(change)
     ]
@@ -134,6 +142,7 @@ def report(
         currency=price.currency if price else "",
         restarts=sum(row.restarts for row in rows),
         cold_start_s=max((row.cold_start_s for row in rows), default=0),
+        expected_start_s=_longest_s([row.expected_start_s for row in rows if row.cold_start_s]),
         tenants=sorted({name for row in rows if row.severity is not Severity.LIVE for name in row.tenants}),
         errors=list(errors),
         proofs=list(proofs),
@@ -142,6 +151,16 @@ def report(
         foreign=list(foreign),
         knows_site=knows_site,
     )
+
+
+def _expected_s(row: Verdict, starts: Mapping[str, ColdStart]) -> int | None:
+    start = starts.get(row.model)
+    return start.expected_s(row) if start and row.cold_start_s else None
+
+
+def _longest_s(expected: Sequence[int | None]) -> int | None:
+    known = [seconds for seconds in expected if seconds is not None]
+    return max(known) if known and len(known) == len(expected) else None
 
 
 def _judged(change: Change) -> list[Verdict]:
@@ -177,6 +196,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
     price = _price_of_words(words)
     proofs = [str(proof) for proof in preview.get("proofs") or ()]
     headroom = of_records(preview.get("headroom"))
+    starts = cold_starts.of_records(preview.get("cold_starts"))
     return report(
         site,
         changes,
@@ -186,6 +206,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         errors=telling or errors[:1],
         proofs=proofs,
         headroom=headroom,
+        starts=starts,
         warnings=[str(warning) for warning in preview.get("warnings") or ()],
         foreign=field_owners.of_records(preview.get("foreign")),
     )

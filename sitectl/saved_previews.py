@@ -69,6 +69,7 @@ class _Preview(BaseModel):
     config: dict[str, Any] | None = None
     proofs: list[str] | None = None
     headroom: list[dict[str, Any]] | None = None
+    cold_starts: dict[str, dict[str, int]] | None = None
     foreign: list[_Foreign] | None = None
 
 

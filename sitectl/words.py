@@ -25,6 +25,14 @@ def minutes(seconds: int) -> str:
     return f"{-(-seconds // 60)} min"
 
 
+def cold_start(expected_s: int | None, at_most_s: int) -> str:
+    """`about 21 min, at most 95 min`; empty without a start."""
+    if not at_most_s:
+        return ""
+    about = f"about {minutes(expected_s)}, " if expected_s is not None else ""
+    return f"{about}at most {minutes(at_most_s)}"
+
+
 def signed(count: float) -> str:
     return f"{count:+,.0f}" if count else "0"
 
@@ -41,7 +49,7 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
         ("cost per month", _money(report)),
         ("SLO headroom, least", tightest(report.headroom) if report.knows_site else _NO_FILE),
         ("pods that stop or restart", str(report.restarts)),
-        ("cold start, at most", minutes(report.cold_start_s) if report.cold_start_s else "none"),
+        ("cold start", cold_start(report.expected_start_s, report.cold_start_s) or "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
         ("resources", _operations(report)),
     ]
@@ -179,7 +187,7 @@ def _extras(row: Verdict) -> Iterable[str]:
     if row.gpus:
         yield f"GPUs {signed_gpus(row.gpus)}"
     if row.cold_start_s:
-        yield f"cold start at most {minutes(row.cold_start_s)}"
+        yield f"cold start {cold_start(row.expected_start_s, row.cold_start_s)}"
     if row.tenants and row.severity is not Severity.LIVE:
         yield f"tenants: {', '.join(row.tenants)}"
 

@@ -9,7 +9,18 @@ from typing import Any
 import click
 
 from policy.model import Resource
-from sitectl import changes, checkout, headroom, kept_files, manifests_folder, markdown, report, revisions, words
+from sitectl import (
+    changes,
+    checkout,
+    cold_starts,
+    headroom,
+    kept_files,
+    manifests_folder,
+    markdown,
+    report,
+    revisions,
+    words,
+)
 from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
 from stacks.plan.site_plan import SitePlan
@@ -100,6 +111,7 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
         keys=report.keys_of(declared),
         price=report.price_of(priced.site.cluster.gpu, priced.site.prices) if priced else None,
         headroom=headroom.between(old, new) if new else [],
+        starts=cold_starts.of_plan(new),
         knows_site=priced is not None,
     )
 

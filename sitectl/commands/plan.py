@@ -10,6 +10,7 @@ import click
 
 from sitectl import (
     checkout,
+    cold_starts,
     engine,
     headroom,
     kept_files,
@@ -78,6 +79,7 @@ def command(
         with context.progress.layer(f"preview {site}"):
             preview = engine.preview(context.project, site, refresh=refresh, config_file=config_file)
         preview["proofs"] = proofs.texts_of_file(file)
+        preview["cold_starts"] = cold_starts.of_file(file)
         preview["warnings"] = warned.of_file(file, context.project, preview)
         preview["headroom"] = headroom.of_file(context.project, file, since)
         if refresh:

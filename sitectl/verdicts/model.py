@@ -44,6 +44,10 @@ class Verdict:
     """Pods that stop and start again, or stop for good."""
     cold_start_s: int = 0
     """Longest time until the last of them serves, as the startup probes bound it."""
+    rounds: int = 0
+    """How many starts follow each other; 0 where all replicas start at once."""
+    expected_start_s: int | None = None
+    """When the last of them serves by the model's proof; None where none is known."""
 
 
 def verdict(
@@ -56,6 +60,7 @@ def verdict(
     gpus: float = 0,
     restarts: int = 0,
     cold_start_s: int = 0,
+    rounds: int = 0,
 ) -> Verdict:
     """A verdict on `change`, with its resource and model filled in."""
     return Verdict(
@@ -68,6 +73,7 @@ def verdict(
         gpus=gpus,
         restarts=restarts,
         cold_start_s=cold_start_s,
+        rounds=rounds,
     )
 
 

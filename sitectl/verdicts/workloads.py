@@ -109,6 +109,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
             f"their pod changes: {_causes(causes)}",
             restarts=before.replicas,
             cold_start_s=starts_s + rounds * after.grace_s,
+            rounds=rounds,
         )
     ]
 
