@@ -24,7 +24,10 @@ class ColdStart:
     """Of all replicas at once."""
 
     def expected_s(self, row: Verdict) -> int:
-        """Until the last replica of a change serves. Streams that drain before are not counted."""
+        """Until the last replica of a change serves; of several that are added, as if all of the model started.
+
+        Streams that drain before, and weights that are downloaded before, are not counted.
+        """
         return row.rounds * self.alone_s or self.together_s
 
 

@@ -51,7 +51,7 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteReport:
-    """One site's change. Money is in the unit of the price that was given; times are upper bounds in seconds."""
+    """One site's change. Money is in the unit of the price that was given, times are in seconds."""
 
     site: str
     rows: list[Verdict]
@@ -64,9 +64,9 @@ class SiteReport:
     currency: str
     restarts: int
     cold_start_s: int
-    """Longest of all models: they restart in parallel."""
+    """Longest of all models, as the startup probes bound it: they restart in parallel."""
     expected_start_s: int | None
-    """The same by their proofs; None where one of them has none."""
+    """The same by their proofs; None where something without one may take longer."""
     tenants: list[str]
     """Tenants that notice: everything above LIVE."""
     errors: list[str]
@@ -142,7 +142,7 @@ def report(
         currency=price.currency if price else "",
         restarts=sum(row.restarts for row in rows),
         cold_start_s=max((row.cold_start_s for row in rows), default=0),
-        expected_start_s=_longest_s([row.expected_start_s for row in rows if row.cold_start_s]),
+        expected_start_s=_longest_s(rows),
         tenants=sorted({name for row in rows if row.severity is not Severity.LIVE for name in row.tenants}),
         errors=list(errors),
         proofs=list(proofs),
@@ -158,9 +158,10 @@ def _expected_s(row: Verdict, starts: Mapping[str, ColdStart]) -> int | None:
     return start.expected_s(row) if start and row.cold_start_s else None
 
 
-def _longest_s(expected: Sequence[int | None]) -> int | None:
-    known = [seconds for seconds in expected if seconds is not None]
-    return max(known) if known and len(known) == len(expected) else None
+def _longest_s(rows: Sequence[Verdict]) -> int | None:
+    known = max((row.expected_start_s for row in rows if row.expected_start_s is not None), default=None)
+    others = max((row.cold_start_s for row in rows if row.expected_start_s is None), default=0)
+    return known if known is not None and known >= others else None
 
 
 def _judged(change: Change) -> list[Verdict]:

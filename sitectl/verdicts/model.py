@@ -45,7 +45,7 @@ class Verdict:
     cold_start_s: int = 0
     """Longest time until the last of them serves, as the startup probes bound it."""
     rounds: int = 0
-    """How many starts follow each other; 0 where all replicas start at once."""
+    """How many replicas start one after the other; 0 where several start at once."""
     expected_start_s: int | None = None
     """When the last of them serves by the model's proof; None where none is known."""
 

@@ -87,7 +87,7 @@ class _Shape:
             profiles = ", ".join(sorted(slices))
             self.hardware = f"{counted(self.replicas * sum(slices.values()), 'slice')} {profiles} of GPUs"
         self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
-        self.at_once = self.replicas if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
+        self.at_once = max(self.replicas, 1) if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
 
@@ -109,7 +109,7 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
             f"their pod changes: {_causes(causes)}",
             restarts=before.replicas,
             cold_start_s=starts_s + rounds * after.grace_s,
-            rounds=rounds,
+            rounds=rounds if after.at_once == 1 else 0,
         )
     ]
 
@@ -122,8 +122,12 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> lis
         return [verdict(change, Severity.LIVE, f"{before.gpus} -> {after.gpus} GPUs", reason, gpus=gpus)]
     what = f"{before.replicas} -> {after.replicas} replicas"
     if after.replicas > before.replicas:
+        # One by itself reads as fast as one in a rollout.
+        rounds = 1 if after.replicas - before.replicas == 1 else 0
         return [
-            verdict(change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s),
+            verdict(
+                change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s, rounds=rounds
+            ),
         ]
     gone = before.replicas - after.replicas
     reason = f"{counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"

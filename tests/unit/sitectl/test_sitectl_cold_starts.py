@@ -12,6 +12,7 @@ from sitectl import cold_starts, words
 from sitectl.changes import Change
 from sitectl.cold_starts import ColdStart
 from sitectl.errors import Exit
+from sitectl.markdown import document
 from sitectl.report import report
 from stacks.plan.site_plan import plan_file
 from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, run
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.row("opening 1", "001.30")
 STARTS = {"glm": ColdStart(alone_s=600, together_s=1100)}
 
 
-def server(name: str, image: str, replicas: int = 3) -> dict[str, Any]:
+def server(name: str, image: str, replicas: int = 3, strategy: str = "RollingUpdate") -> dict[str, Any]:
     """A model's Deployment; its probe lets a quarter of an hour pass, and its pods end within a minute."""
     container = {
         "name": "engine",
@@ -35,6 +36,7 @@ def server(name: str, image: str, replicas: int = 3) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "m", "labels": {"app.kubernetes.io/instance": name}},
         "spec": {
             "replicas": replicas,
+            "strategy": {"type": strategy},
             "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 60}},
         },
     }
@@ -64,16 +66,33 @@ def test_a_rollout_is_one_start_after_the_other() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [({}, server("glm", "a:1")), (server("glm", "a:1"), server("glm", "a:1", 5))],
-    ids=["new", "more replicas"],
+    [
+        ({}, server("glm", "a:1")),
+        (server("glm", "a:1"), server("glm", "a:1", 5)),
+        (server("glm", "a:1", strategy="Recreate"), server("glm", "a:2", strategy="Recreate")),
+    ],
+    ids=["new", "more replicas", "not one after the other"],
 )
 def test_replicas_that_start_at_once_read_together(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert report("s", [changed(before, after)], {}, starts=STARTS).expected_start_s == 1100
 
 
+def test_one_replica_more_has_its_volume_for_itself() -> None:
+    """Those that serve read nothing."""
+    assert (
+        report("s", [changed(server("glm", "a:1"), server("glm", "a:1", 4))], {}, starts=STARTS).expected_start_s == 600
+    )
+
+
+def test_a_deployment_without_replicas_starts_nothing() -> None:
+    both = [server("glm", image, 0, "Recreate") for image in ("a:1", "a:2")]
+    assert report("s", [changed(*both)], {}, starts=STARTS).cold_start_s == 0
+
+
 def test_fewer_replicas_start_nothing() -> None:
     cut = report("s", [changed(server("glm", "a:1"), server("glm", "a:1", 1))], {}, starts=STARTS)
     assert (cut.expected_start_s, cut.cold_start_s) == (None, 0)
+    assert [row.expected_start_s for row in cut.rows] == [None]
     assert dict(words.figures(cut))["cold start"] == "none"
 
 
@@ -83,6 +102,25 @@ def test_without_a_proof_of_each_model_the_bound_stays_alone() -> None:
     assert shown.expected_start_s is None
     assert dict(words.figures(shown))["cold start"] == "at most 48 min"
     assert [row.expected_start_s for row in shown.rows] == [1800, None]
+
+
+def test_the_longest_of_several_models_is_expected() -> None:
+    both = [changed(server(name, "a:1"), server(name, "a:2")) for name in ("glm", "other")]
+    starts = {**STARTS, "other": ColdStart(alone_s=60, together_s=60)}
+    shown = report("s", both, {}, starts=starts)
+    assert dict(words.figures(shown))["cold start"] == "about 30 min, at most 48 min"
+    assert "| about 30 min, at most 48 min |" in document([shown])
+
+
+def test_what_is_no_model_and_restarts_sooner_hides_no_expectation() -> None:
+    """A portal has no proof, and its pod is back within two minutes."""
+    portals = [server("portal", image, 1) for image in ("a:1", "a:2")]
+    for portal in portals:
+        (container,) = portal["spec"]["template"]["spec"]["containers"]
+        del container["startupProbe"], container["resources"]
+    rolled = report("s", [changed(server("glm", "a:1"), server("glm", "a:2")), changed(*portals)], {}, starts=STARTS)
+    assert [row.cold_start_s for row in rolled.rows] == [2880, 90]
+    assert rolled.expected_start_s == 1800
 
 
 @pytest.mark.parametrize("starts", [[], {"glm": {"alone_s": 1}}, {"glm": {"alone_s": "x", "together_s": 1}}, "glm"])
