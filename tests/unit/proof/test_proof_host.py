@@ -43,10 +43,15 @@ def test_a_model_that_sees_keeps_processed_pictures(layout: Layout, caches: int)
     assert (same, seeing - blind) == (cores, 4 * caches)
 
 
-def test_a_request_in_mebibytes_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "most"),
+    [("memory_request_gib", 40_960, "8,192"), ("cpu_request_cores", 2000, "1,536")],
+    ids=["mebibytes", "millicores"],
+)
+def test_a_request_in_a_smaller_unit_is_refused(key: str, value: int, most: str) -> None:
     """No node could take the replica, and the proof knows of no node what it has."""
-    written = Serving(overrides={"memory_request_gib": Override(value=40_960, reason="as measured")})
+    written = Serving(overrides={key: Override(value=value, reason="as measured")})
     (problem,) = broken_overrides(prove(order("qwen3-32b-fp8")), written)
     text = problem.text("")
     assert "no GPU node has as much" in text
-    assert "from 1 to 8,192" in text
+    assert f"from 1 to {most}" in text

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from ci import previews
 from sitectl import cold_starts, words
 from sitectl.changes import Change
 from sitectl.cold_starts import ColdStart
@@ -15,7 +17,8 @@ from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.report import report
 from stacks.plan.site_plan import plan_file
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, run
+from stacks.site.loader import KEY
+from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout, print_recording, run
 
 pytestmark = pytest.mark.row("opening 1", "001.30")
 
@@ -129,6 +132,7 @@ def test_a_saved_preview_of_another_form_is_refused(checkout_folder: Path, tmp_p
     (tmp_path / "p.json").write_text(json.dumps(preview | {"cold_starts": starts}))
     result = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json"))
     assert result.status != Exit.OK
+    assert "is not a preview of the engine" in result.err or "have not the form that sitectl writes" in result.err
     assert "fix: " in result.err
 
 
@@ -138,3 +142,36 @@ def test_a_saved_preview_keeps_them(checkout_folder: Path, tmp_path: Path) -> No
     (tmp_path / "p.json").write_text(json.dumps(preview | {"cold_starts": given}))
     out = " ".join(run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out.split())
     assert "cold start about 2 min, at most 215 min" in out
+
+
+@pytest.fixture
+def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a site that has the models of the recordings, on vLLM; `pulumi` prints a recording."""
+    folder = make_checkout(tmp_path / "own", sites=())
+    models = {name: {"catalogue": "qwen3-32b-fp8"} for name in ("glm-5-1", "qwen3-32b")}
+    site = {"name": "berlin", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "models": models, "tenants": {}}
+    (folder / "Pulumi.berlin.yaml").write_text(yaml.safe_dump({"config": {KEY: site}}))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('engine-image-bump')}\n")
+    (programs / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return folder
+
+
+def test_a_plan_and_the_comment_of_ci_expect_what_the_sites_file_is_proven_with(berlin: Path, tmp_path: Path) -> None:
+    """In the table and, for the job that posts and has another checkout, in the saved preview."""
+    starts = cold_starts.of_file(berlin / "Pulumi.berlin.yaml")
+    longest = words.minutes(2 * starts["glm-5-1"]["alone_s"])
+    result = run(berlin, "plan", "berlin", "--save", str(tmp_path / "saved.json"))
+    assert f"cold start                 about {longest}, at most 215 min" in result.out, result.err
+    assert previews.main(["--project", str(berlin), "--out", str(tmp_path)], {}) == Exit.OK
+    for name in ("saved.json", "berlin.json"):
+        assert json.loads((tmp_path / name).read_text())["cold_starts"] == starts
+
+
+def test_a_site_that_is_not_valid_promises_nothing(berlin: Path) -> None:
+    """Its mistakes are in the engine's own report."""
+    file = berlin / "Pulumi.berlin.yaml"
+    file.write_text(file.read_text().replace("qwen3-32b-fp8", "qwen3-32b-fp9"))
+    assert cold_starts.of_file(file) == {}

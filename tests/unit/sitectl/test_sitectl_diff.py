@@ -96,6 +96,13 @@ def test_one_site_alone_as_data(history: Path) -> None:
     assert (changed["op"], changed["fields"]) == ("update", ["spec.replicas: 4 -> 3"])
 
 
+@pytest.mark.row("001.30")
+def test_a_cold_start_is_expected_by_the_plan_of_the_later_side(history: Path) -> None:
+    """One replica more, of whose block the cold start is 143 s."""
+    data = run(history, "diff", "HEAD", "before", "--site", "prod", "--json").data["prod"]
+    assert (data["gpus"], data["expected_start_s"]) == (1, 143)
+
+
 @pytest.mark.parametrize("revision", ["nowhere", "--output=x", "HEAD:stacks"])
 def test_what_is_no_revision_is_refused(history: Path, revision: str) -> None:
     """A branch's name comes from a pull request and must not become an option of git."""
