@@ -86,12 +86,22 @@ class StorageSpec(Spec):
     shared_read_bytes_per_s: float | None = Field(default=None, ge=1.0e6, le=1.0e13)
     """What a volume's server gives to all that read it at once, such as the replicas of a model after a power failure;
     decides how long a start may take too. Without it, `read_bytes_per_s`: Longhorn reads such a volume through one NFS
-    server, and no figure is public of one with several readers."""
+    server, and no figure is public of one with several readers. Refused with `weights.place: nodes`."""
     weights: WeightsSpec = Field(default_factory=WeightsSpec)
     """Where the weights come from, and where they are kept."""
     volumes: Keeping = "protected"
     """protected: the engine refuses to delete or replace a model's volume, or to uninstall Longhorn; disposable: each
     goes with its model and with `destroy`."""
+
+    @model_validator(mode="after")
+    def _shared_rate_is_read(self) -> StorageSpec:
+        # First: to raise a rate that is refused as well would be no fix.
+        if self.weights.place == "nodes" and self.shared_read_bytes_per_s is not None:
+            raise WrongValueError(
+                "shared_read_bytes_per_s is set, and with weights.place nodes no volume is shared",
+                fix="take it out: weights.node_read_bytes_per_s is what a replica reads from its node's disk",
+            )
+        return self
 
     @model_validator(mode="after")
     def _together_is_no_less(self) -> StorageSpec:
@@ -104,15 +114,6 @@ class StorageSpec(Spec):
                 got=f"{most} and {alone}",
                 allowed=f"shared_read_bytes_per_s of at least {alone}",
                 fix=f"lower read_bytes_per_s to {most}, or raise shared_read_bytes_per_s",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _shared_rate_is_read(self) -> StorageSpec:
-        if self.weights.place == "nodes" and self.shared_read_bytes_per_s is not None:
-            raise WrongValueError(
-                "shared_read_bytes_per_s is set, and with weights.place nodes no volume is shared",
-                fix="take it out: weights.node_read_bytes_per_s is what a replica reads from its node's disk",
             )
         return self
 

@@ -242,9 +242,11 @@ def test_a_cluster_of_others_may_have_its_folder_beside_those_of_the_system(path
     assert path in site({**cluster, "storage.weights.node_path": path}).storage_text
 
 
-def test_the_rate_of_a_shared_volume_is_refused_where_there_is_none() -> None:
+@pytest.mark.parametrize("rate", [2.0e9, 1.0e9], ids=["more than one reads", "less"])
+def test_the_rate_of_a_shared_volume_is_refused_where_there_is_none(rate: float) -> None:
+    """Whatever it is: to raise it would not help."""
     with pytest.raises(SiteError) as refused:
-        site({"storage.shared_read_bytes_per_s": 2.0e9})
+        site({"storage.shared_read_bytes_per_s": rate})
     (problem,) = refused.value.problems
     assert ".".join(map(str, problem.path)) == "storage"
     assert problem.what == "shared_read_bytes_per_s is set, and with weights.place nodes no volume is shared"
