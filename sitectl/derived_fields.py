@@ -36,6 +36,8 @@ def _by_place() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 _PLACES = _by_place()
+# A model's pickers and Jobs request CPU and memory too, as the site or the program wants.
+_OF_SERVERS_ALONE = "resources."
 
 
 def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> list[dict[str, Any]]:
@@ -45,8 +47,11 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
     """
     model = planned_model(resource, plan)
     settings = plan.models[model].stable.settings if model else {}
+    serves = own_name(resource.body) == model
     records = []
     for shown, keys, text in _leaves(path, value) if model else ():
+        if shown.startswith(_OF_SERVERS_ALONE) and not serves:
+            continue
         setting = next((settings[key] for key in keys if key in settings and _same(settings[key], text)), None)
         if setting is not None:
             record = {name: part for name, part in setting_record(setting).items() if name != "rendered"}
@@ -78,5 +83,4 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[str], str]]:
 
 
 def _same(setting: Setting, text: str) -> bool:
-    quantity = f"{setting.value}Gi" if setting.unit == "GiB" else ""
-    return text in {str(setting.value), quantity}
+    return text == (f"{setting.value}Gi" if setting.unit == "GiB" else str(setting.value))

@@ -54,7 +54,7 @@ DEFINITIONS = (
         formula="one per process of the engine: its API server, an engine core per data-parallel rank, a worker per "
         "GPU where there are several, a coordinator where there are several ranks",
         derive=_cores,
-        used="CPU that the engine's container requests; it has no limit",
+        used="CPU that vLLM's container requests; it has no limit",
         places=(Place(kind="field", name="resources.requests.cpu"),),
         bounds=_on_a_node(_MOST_CORES),
     ),
@@ -64,7 +64,7 @@ DEFINITIONS = (
         formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} for the API server and "
         "for each engine core where the model sees: their caches of processed pictures",
         derive=_memory,
-        used="memory that the engine's container requests; it has no limit",
+        used="memory that vLLM's container requests; it has no limit",
         places=(Place(kind="field", name="resources.requests.memory"),),
         bounds=_on_a_node(_MOST_GIB),
     ),

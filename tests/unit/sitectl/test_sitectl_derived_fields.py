@@ -104,6 +104,20 @@ def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: 
     assert rendered >= RENDERED
 
 
+def test_what_pickers_and_jobs_request_follows_from_no_proof(checkout_folder: Path, prod: SitePlan) -> None:
+    """The reference site's pickers of qwen3-32b request two cores, as its replicas do."""
+    resources = remembering(checkout_folder, checkout.site_files(checkout_folder))["prod"].resources
+    explained_fields = {
+        (resource.name, entry["setting"])
+        for resource in resources
+        for entry in derivations(resource, prod, "", resource.body)
+        if entry["setting"] in {"cpu_request_cores", "memory_request_gib"}
+    }
+    assert explained_fields == {
+        (f"{model}-server", setting) for model in prod.models for setting in ("cpu_request_cores", "memory_request_gib")
+    }
+
+
 def test_a_value_that_is_not_the_settings_is_not_said_to_follow_from_it(prod: SitePlan) -> None:
     known = prod.models["qwen3-32b"].stable.settings["max_num_seqs"].value
     for value, settings in ((known, ["max_num_seqs"]), (7, [])):
