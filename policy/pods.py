@@ -106,7 +106,7 @@ def requests_set(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Fi
                 yield Finding(
                     resource=resource.label,
                     problem=f"container {container.get('name')} requests nothing, so it is the first to be evicted",
-                    fix="set resources.requests (cpu and memory, or GPUs)",
+                    fix="set resources.requests of cpu and memory",
                 )
 
 
