@@ -14,6 +14,9 @@ from stacks.plan.site_plan import SitePlan, plan_values
 from tests.lab.engines.running_engine import CAP_TOKENS, SEQUENCES, WAITING, RunningEngine, real_vllm, simulator
 
 SERVED = "qwen3-32b"
+# The program lets an engine take twice what it is to hold (docs/adr/0039-engines-have-room-to-spare.md). What it does
+# when it has no room at all is seen sooner without.
+_NO_SPARE = (f"--max-num-queued-reqs={SEQUENCES + WAITING}",)
 
 
 def vllm_site() -> SitePlan:
@@ -32,7 +35,7 @@ def vllm_site() -> SitePlan:
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     """A real vLLM as the program starts it, less what needs a GPU."""
     plan = vllm_site().models[SERVED].stable.engine
-    with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED) as engine:
+    with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED, further_arguments=_NO_SPARE) as engine:
         yield engine
 
 
@@ -40,8 +43,8 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
 def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningEngine]:
     """Each engine in turn, new for the test, which may end it."""
     plan = vllm_site().models[SERVED].stable.engine
-    chosen = simulator(tmp_path) if request.param == "simulator" else real_vllm(tmp_path, plan.args, plan.env, SERVED)
-    with chosen as running:
+    real = real_vllm(tmp_path, plan.args, plan.env, SERVED, further_arguments=_NO_SPARE)
+    with simulator(tmp_path) if request.param == "simulator" else real as running:
         yield running
 
 
