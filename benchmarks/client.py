@@ -107,8 +107,9 @@ class Connection:
         ended = time.perf_counter()
         events = [
             json.loads(line[5:])
-            for line in received.decode().splitlines()
-            if line.startswith("data:") and not line.endswith("[DONE]")
+            # `splitlines` ends at each of Unicode's separators, which an answer may hold.
+            for line in received.decode().split("\n")
+            if line.startswith("data:") and not line.rstrip().endswith("[DONE]")
         ]
         usage = next(event["usage"] for event in reversed(events) if event.get("usage"))
         return Answer(

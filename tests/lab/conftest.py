@@ -23,6 +23,8 @@ from tests.lab.groups import group_of, rank_of
 from tests.lab.plain_site import plain_text
 
 _INDEXES = 8
+# Characters of a failure that are printed before the summary; its end has the reason.
+_MOST_SHOWN = 4000
 
 
 def pytest_configure() -> None:
@@ -41,6 +43,12 @@ def pytest_configure() -> None:
     plain = home.with_suffix(".yaml")
     plain.write_text(plain_text())
     os.environ["LAB_SITE_FILE"] = str(plain)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print at once why a test failed. A run takes an hour, and what ends it may also end its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid}\n{report.longreprtext[-_MOST_SHOWN:]}", flush=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

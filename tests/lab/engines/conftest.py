@@ -35,6 +35,14 @@ def vllm_site() -> SitePlan:
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     """A real vLLM as the program starts it, less what needs a GPU."""
     plan = vllm_site().models[SERVED].stable.engine
+    with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def vllm_without_spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
+    """The same, and full as soon as it holds what the plan wants it to hold."""
+    plan = vllm_site().models[SERVED].stable.engine
     with real_vllm(tmp_path_factory.mktemp("vllm"), plan.args, plan.env, SERVED, further_arguments=_NO_SPARE) as engine:
         yield engine
 
@@ -52,7 +60,7 @@ def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runni
 def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[RunningEngine]:
     """Each engine in turn. The simulator is new for each test, since a test sets its pace."""
     if request.param == "vllm":
-        yield request.getfixturevalue("vllm")
+        yield request.getfixturevalue("vllm_without_spare")
         return
     with simulator(tmp_path) as running:
         yield running

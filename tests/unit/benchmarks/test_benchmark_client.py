@@ -65,6 +65,15 @@ def test_stream_is_read_and_its_connection_used_again() -> None:
     assert b"X-Who: me" in heads[0]
 
 
+def test_an_answer_may_hold_what_unicode_counts_as_the_end_of_a_line() -> None:
+    """vLLM writes these characters as they are."""
+    text = "a\u2028b\u0085c"
+    event = json.dumps({"choices": [{"delta": {"content": text}}], "usage": None}, ensure_ascii=False).encode()
+    end = _event(usage={"prompt_tokens": 1}) + b"data: [DONE]\n\n"
+    (answer,), _ = asyncio.run(_serve([[b"data: " + event + b"\n\n", end]]))
+    assert answer.text == text
+
+
 def test_first_token_is_not_the_role_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on with each chunk that is read."""
     read = 0
