@@ -43,8 +43,9 @@ PROMISES = {
     "test-processes": ['-m "(processes or simulations) and not exhaustive" tests/unit'],
     "test-all": [
         '-m "(processes or simulations) and not exhaustive" tests/unit',
+        f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
         "-m exhaustive tests/unit",
-        '-m "" tests/lab',
+        "1*popen//python=tests/lab/alone.sh .venv/bin/python' -m exhaustive tests/lab",
         "-m tests.exhaustive.second_source",
     ],
     "test-changed": ["-m tests.changed"],
