@@ -17,7 +17,7 @@ from sitectl.errors import MEANINGS
 from tests import documented
 from tests.command_lines import refusal
 from tests.documented import RUN_WHOLE
-from tests.unit.sitectl.sites_to_work_on import PROGRAM, ROOT, git, make_checkout, print_recording
+from tests.unit.sitectl.sites_to_work_on import PROGRAM, ROOT, git, make_checkout, stand_in_pulumi
 
 pytestmark = pytest.mark.row("C.06")
 
@@ -31,11 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "no site yet")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('replica-cut')}\n")
-    (programs / "pulumi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    stand_in_pulumi(tmp_path, "replica-cut", monkeypatch)
     monkeypatch.chdir(folder)
     return folder
 

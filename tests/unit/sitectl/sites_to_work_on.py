@@ -80,6 +80,15 @@ def print_recording(name: str) -> str:
     return f'stack="${{5:-lab}}"; sed "s/urn:pulumi:lab::/urn:pulumi:$stack::/g" {PREVIEWS / name}.json'
 
 
+def stand_in_pulumi(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on `pulumi` prints `recording`."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording(name)}\n")
+    (programs / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+
+
 really_declare = checkout.declare
 _remembered: dict[tuple[str, str, str], checkout.Declared] = {}
 _shared: list[Path] = []

@@ -18,7 +18,7 @@ from sitectl.markdown import document
 from sitectl.report import report
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout, print_recording, run
+from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout, run, stand_in_pulumi
 
 pytestmark = pytest.mark.row("opening 1", "001.30")
 
@@ -151,11 +151,7 @@ def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     models = {name: {"catalogue": "qwen3-32b-fp8"} for name in ("glm-5-1", "qwen3-32b")}
     site = {"name": "berlin", "cluster": {"kubeconfig": "k"}, "gateway": {"port": 80}, "models": models, "tenants": {}}
     (folder / "Pulumi.berlin.yaml").write_text(yaml.safe_dump({"config": {KEY: site}}))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('engine-image-bump')}\n")
-    (programs / "pulumi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    stand_in_pulumi(tmp_path, "engine-image-bump", monkeypatch)
     return folder
 
 

@@ -17,7 +17,7 @@ from sitectl.report import of_preview_document
 from sitectl.words import targets, tightest
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.site.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, print_recording, run
+from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run, stand_in_pulumi
 
 pytestmark = pytest.mark.row("opening 3")
 
@@ -123,11 +123,7 @@ def berlin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             git(folder, "add", "Pulumi.berlin.yaml")
             git(folder, "commit", "-qm", "less load")
         file.write_text(yaml.safe_dump({"config": {KEY: words(rate, ttft_p95_ms=4000)}}))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('replica-added')}\n")
-    (programs / "pulumi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    stand_in_pulumi(tmp_path, "replica-added", monkeypatch)
     return folder
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sitectl.errors import Exit
 from stacks.site.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import print_recording, run
+from tests.unit.sitectl.sites_to_work_on import run, stand_in_pulumi
 
 pytestmark = pytest.mark.row("opening 3")
 
@@ -98,10 +98,7 @@ def test_plan_takes_the_price_from_the_site(
 
 @pytest.mark.row("opening 1")
 def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "pulumi"
-    program.write_text(f"#!/bin/sh\n{print_recording('no-change')}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    stand_in_pulumi(tmp_path, "no-change", monkeypatch)
     result = run(checkout_folder, "plan", "prod", "--save", str(tmp_path / "saved.json"))
     assert result.status == Exit.OK
     assert "qwen3-32b: holds. Qwen/Qwen3-32B-FP8 on h200-sxm" in result.out

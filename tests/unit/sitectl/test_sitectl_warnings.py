@@ -15,7 +15,7 @@ from ci import previews
 from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
-from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, print_recording, run
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run, stand_in_pulumi
 
 KEY = "cluster.machines.nodes"
 UNCERTAIN = "models.glm-5-1.slo: holds by the computed figures, but not at the slow end of their band: ITL p95 is "
@@ -40,11 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     without = "          cp-3: {role: controlplane, address: 10.5.0.13}\n"
     assert without in file.read_text()
     file.write_text(file.read_text().replace(without, ""))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "pulumi").write_text(f"#!/bin/sh\n{print_recording('no-change')}\n")
-    (programs / "pulumi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    stand_in_pulumi(tmp_path, "no-change", monkeypatch)
     return made
 
 
