@@ -1,4 +1,4 @@
-"""Labels and annotations by which the platform recognises its own objects and fields."""
+"""Labels and annotations that objects of several builders carry."""
 
 from __future__ import annotations
 
@@ -7,3 +7,7 @@ FIELD_MANAGER = "pulumi.com/patchFieldManager"
 PROTECTED = {"inference-platform/front-door": "protected"}
 # Annotation of a volume that may be deleted with its data; a rule asks for it.
 DISPOSABLE = "inference-platform/disposable"
+# For the AI gateway's kinds. Its controller tries once to remove its finalizer (envoyproxy/ai-gateway#2565). A
+# foreground deletion, which is the plugin's default, adds a second finalizer: where the garbage collector removes that
+# one at the same moment, the controller's attempt is a conflict, and the object stays for good.
+DELETED_IN_BACKGROUND = {"pulumi.com/deletionPropagationPolicy": "background"}

@@ -11,6 +11,7 @@ import pulumi
 from components.component import Component
 from components.models.ranking import ranking_backend, servers_service
 from floor.headers import MODEL_HEADER
+from floor.metadata import DELETED_IN_BACKGROUND
 
 
 def ai_gateway_route(
@@ -36,7 +37,7 @@ def ai_gateway_route(
     return {
         "apiVersion": "aigateway.envoyproxy.io/v1beta1",
         "kind": "AIGatewayRoute",
-        "metadata": {"name": model, "namespace": namespace},
+        "metadata": {"name": model, "namespace": namespace, "annotations": DELETED_IN_BACKGROUND},
         "spec": {
             "parentRefs": [
                 {

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from floor.metadata import DELETED_IN_BACKGROUND
+
 _PORT_NAME = "http"
 
 
@@ -51,7 +53,7 @@ def ranking_backend(model: str, namespace: str, *, port: int) -> list[dict[str, 
         {
             "apiVersion": "aigateway.envoyproxy.io/v1beta1",
             "kind": "AIServiceBackend",
-            "metadata": meta,
+            "metadata": {**meta, "annotations": DELETED_IN_BACKGROUND},
             "spec": {"schema": {"name": "Cohere", "version": "v2"}, "backendRef": backend},
         },
     ]

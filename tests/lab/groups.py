@@ -22,6 +22,7 @@ SITE_GROUPS = {
         "test_weights",
         "test_weights_on_nodes",
         "test_ranking",
+        "test_backend_deletions",
         "test_node_added",
         "test_picker_handover",
         "test_killed_parts",

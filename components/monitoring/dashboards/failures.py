@@ -29,6 +29,7 @@ NOT_SHOWN = {
     "engine-killed": "on the machine that runs `up`",
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",
+    "object-terminating": "`up` names the object and its finalizers",
     "plugins": "on the machine that runs `up`",
     "rdma-not-offered": "few sites offer devices, and no request needs one; a live check names the node",
     "recover-etcd": "without etcd there is no API server, and Prometheus finds no targets",

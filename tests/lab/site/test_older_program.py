@@ -37,6 +37,14 @@ LANDED = "af0ec19911715c092b2beb9858a6d6f7eab587ed"
 MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "command:local:Command::machines-nodes-hgx-1": ("update", ("stdin",)),
     "command:local:Command::machines-nodes-hgx-2": ("update", ("stdin",)),
+    "kubernetes:aigateway.envoyproxy.io/v1beta1:AIGatewayRoute::glm-5-1-route": (
+        "update",
+        ('metadata.annotations["pulumi.com/deletionPropagationPolicy"]',),
+    ),
+    "kubernetes:aigateway.envoyproxy.io/v1beta1:AIGatewayRoute::qwen3-32b-route": (
+        "update",
+        ('metadata.annotations["pulumi.com/deletionPropagationPolicy"]',),
+    ),
     "kubernetes:apps/v1:Deployment::glm-5-1-picker": (
         "update",
         ("spec.template.metadata.annotations.inference-platform/config-digest",),

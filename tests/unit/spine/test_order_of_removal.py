@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from components.models import model_route, ranking
+from lab.plugins.kubernetes import deleting
 from stacks.plan.site_plan import plan_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.site_examples import prod
@@ -96,3 +98,12 @@ def test_gpus_leave_after_those_who_compute_on_them(made: dict[str, Any]) -> Non
     servers = [name for name in made if name.endswith("-server")]
     assert len(servers) == 2
     assert [name for name in servers if "gpu-stack-gpu-operator" not in before(made, name)] == []
+
+
+def test_what_the_ai_gateway_holds_is_deleted_in_the_background() -> None:
+    """Kinds with its finalizer: another writer at the moment of deletion would keep the object."""
+    route = model_route.ai_gateway_route(
+        "glm", "m", gateway="inference", gateway_namespace="g", request_timeout_s=60, owned_by="zai"
+    )
+    _, backend = ranking.ranking_backend("ranks", "m", port=8000)
+    assert [deleting.propagation(body) for body in (route, backend)] == ["Background", "Background"]
