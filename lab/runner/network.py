@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Container
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -17,6 +19,10 @@ from lab.paths import Lab
 from lab.runner.process import CommandError, check, run
 
 NAMESPACE_FOLDER = Path("/run/netns")
+# Longer than the kernel's first five attempts to send a segment again, which end after 0.2 + 0.4 + ... + 3.2 s.
+_DELIVERY_S = 10.0
+# FIN_WAIT1, LAST_ACK and CLOSING in the column `st`: closed, and not all acknowledged by the peer.
+_UNDELIVERED = ["grep", "-qE", "^ *[0-9]+: [^ ]+ [^ ]+ (04|09|0B) ", "/proc/net/tcp", "/proc/net/tcp6"]
 
 
 class AddressesExhaustedError(Exception):
@@ -98,6 +104,19 @@ class PodNetworks:
             "for f in all eth0; do echo 0 >/proc/sys/net/ipv4/conf/$f/accept_redirects; done"
         )
         await check([*self.enter_argv(uid), "/bin/sh", "-c", settings])
+
+    async def until_delivered(self, uid: str) -> None:
+        """Until peers have acknowledged all that the pod's programs sent before they ended; at most 10 s.
+
+        The kernel sends for programs that have ended. What it has not sent goes with the namespace, and a client that
+        misses the end of its connection waits for it. A pod in its node's network has nothing to wait for.
+        """
+        if not (NAMESPACE_FOLDER / self.name(uid)).exists():
+            return
+        deadline = time.monotonic() + _DELIVERY_S
+        with suppress(TimeoutError):
+            while (await run([*self.enter_argv(uid), *_UNDELIVERED])).code == 0 and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
 
     async def remove(self, uid: str) -> None:
         """Remove the pod's namespace and link, if they are there, and free its address."""

@@ -203,6 +203,7 @@ class PodWorker:
             await self._live_until_stopped()
             await self._end_containers()
             self._over = True
+            await self._services.networks.until_delivered(self._uid)
             await self._tear_down()
             await self._finish(publisher)
         except asyncio.CancelledError:
@@ -363,10 +364,7 @@ class PodWorker:
         publisher.cancel()
         await self._until_done(self._send_status)
         if podspec.is_deleting(self.pod) and not self._object_gone:
-            await self._until_done(self._remove_object)
-
-    async def _remove_object(self) -> None:
-        await self._services.api.remove_pod(self.pod)
+            await self._until_done(lambda: self._services.api.remove_pod(self.pod))
 
     async def _publish(self) -> None:
         while True:

@@ -44,6 +44,26 @@ def test_stream_ends_before_the_pod_does(bare_lab: Lab, core: client.CoreV1Api, 
     assert lines.index("hook") < lines.index("ended") == len(lines) - 1
 
 
+def test_the_end_of_a_stream_arrives_although_its_packets_were_lost_at_first(
+    bare_lab: Lab, core: client.CoreV1Api, namespace: str
+) -> None:
+    container, volumes = web()
+    run_pod(core, namespace, "web", container, volumes=volumes)
+    pod = wait_ready(core, namespace, "web")
+    network = f"{bare_lab.prefix}-p-{pod.metadata.uid[:8]}"
+    connection = http.client.HTTPConnection(pod.status.pod_ip, 8000, timeout=30)
+    connection.request("GET", "/stream")
+    response = connection.getresponse()
+    core.delete_namespaced_pod("web", namespace)
+    early = [int(response.readline()) for _ in range(8)]
+    subprocess.run(["ip", "-n", bare_lab.namespace, "link", "set", network, "down"], check=True)
+    eventually(lambda: not subprocess.check_output(["ip", "netns", "pids", network]))
+    # Time for a runner that does not wait.
+    time.sleep(0.3)
+    subprocess.run(["ip", "-n", bare_lab.namespace, "link", "set", network, "up"], check=True)
+    assert [*early, *map(int, response.read().split())] == list(range(12))
+
+
 def test_second_delete_shortens_the_grace(core: client.CoreV1Api, namespace: str) -> None:
     deaf = python("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)")
     run_pod(core, namespace, "deaf", deaf, terminationGracePeriodSeconds=300)
