@@ -132,7 +132,7 @@ class OverridesSpec(Spec):
     disruption_max_unavailable: OverriddenCount | None = None
     """Replicas that may be drained at the same time."""
     cpu_request_cores: OverriddenCount | None = None
-    """Cores that a replica requests of its node, which the scheduler keeps for it."""
+    """Cores that a replica requests of its node, as Kubernetes counts them: in hardware threads."""
     memory_request_gib: OverriddenCount | None = None
     """GiB of the node's memory that a replica requests; with more in use, it is evicted earlier than others."""
 

@@ -9,7 +9,8 @@ from stacks.proof.case import Case
 
 # No public figure of a process with a GPU was found that does not also count weights or a leak.
 _GIB_PER_PROCESS = 4
-# vLLM's --mm-processor-cache-gb, in the API server and in each engine core (vllm/config/multimodal.py in 0.32).
+# vLLM's --mm-processor-cache-gb. With one API server a single process holds the data: the engine core of one rank, or
+# the API server of several (vllm/multimodal/cache/factories.py in 0.32; the docstring of its setting counts more).
 _GIB_OF_PICTURES = 4
 # Twice what servers with 8 GPUs are sold with: two sockets of 192 cores, 4 TiB.
 _MOST_CORES = 1536
@@ -36,7 +37,7 @@ def _cores(basis: Basis) -> Derived:
 def _memory(basis: Basis) -> Derived:
     case = basis.case
     count = processes(case)
-    pictures = _GIB_OF_PICTURES * (1 + case.layout.data) if case.order.model.vision_parameters else 0
+    pictures = _GIB_OF_PICTURES if case.order.model.vision_parameters else 0
     return Derived(
         value=_GIB_PER_PROCESS * count + pictures, inputs={"processes": count, "picture_cache_gib": pictures}
     )
@@ -54,17 +55,17 @@ DEFINITIONS = (
         formula="one per process of the engine: its API server, an engine core per data-parallel rank, a worker per "
         "GPU where there are several, a coordinator where there are several ranks",
         derive=_cores,
-        used="CPU that vLLM's container requests; it has no limit",
+        used="CPU that vLLM's container requests, in hardware threads; no limit. A simulator requests none",
         places=(Place(kind="field", name="resources.requests.cpu"),),
         bounds=_on_a_node(_MOST_CORES),
     ),
     Definition(
         key="memory_request_gib",
         unit="GiB",
-        formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} for the API server and "
-        "for each engine core where the model sees: their caches of processed pictures",
+        formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} where the model sees: "
+        "its cache of processed pictures",
         derive=_memory,
-        used="memory that vLLM's container requests; it has no limit",
+        used="memory that vLLM's container requests; no limit. A simulator requests none",
         places=(Place(kind="field", name="resources.requests.memory"),),
         bounds=_on_a_node(_MOST_GIB),
     ),
