@@ -166,14 +166,14 @@ def test_every_model_streams_an_answer_under_each_of_its_names(site: RunningSite
     for revision in _generators(site):
         with site.http(site.key_for(revision.model)) as client:
             for name in site.plan.models[revision.model].served_names:
-                chunks, done, trouble = _streamed(client, name)
+                chunks, done, trouble = streamed(client, name)
                 seen(f"{name}: {chunks} chunks{'' if done else ', no end'}{trouble}")
                 if chunks < 2 or not done:
                     wrong.append(f"{name} sent {chunks} chunks{'' if done else ' and no [DONE]'}{trouble}")
     assert not wrong, "; ".join(wrong)
 
 
-def _streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
+def streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
     """(chunks with text, whether the stream ended properly, what went wrong)."""
     body = {
         "model": model,
@@ -187,7 +187,8 @@ def _streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
     with client.stream("POST", "chat/completions", json=body) as response:
         if response.status_code != httpx.codes.OK:
             return 0, False, f" ({response.status_code}: {response.read().decode(errors='replace')[:200]})"
-        for line in response.iter_lines():
+        # `iter_lines` also ends a line at Unicode's separators, which an answer may hold.
+        for line in "".join(response.iter_text()).split("\n"):
             data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
             if data == "[DONE]":
                 done = True
