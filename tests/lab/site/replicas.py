@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +71,13 @@ class Replica:
         return int(self.counts().get("vllm:request_success_total", 0))
 
     def under_way(self) -> int:
-        """Requests that it runs or holds in its queue."""
-        counts = self.counts()
-        return int(counts.get("vllm:num_requests_running", 0) + counts.get("vllm:num_requests_waiting", 0))
+        """Requests that it runs or holds in its queue; 0 while it does not answer."""
+        return under_way(self.counts())
+
+
+def under_way(counts: Mapping[str, float]) -> int:
+    """Requests that an engine runs or holds in its queue, by its metrics."""
+    return int(counts.get("vllm:num_requests_running", 0) + counts.get("vllm:num_requests_waiting", 0))
 
 
 class Cluster:
