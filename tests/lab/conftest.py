@@ -22,6 +22,7 @@ from lab.site import down
 from tests.lab.groups import group_of, rank_of
 from tests.lab.plain_site import plain_text
 
+_ALONE = "LAB_TESTS_ALONE"
 _INDEXES = 8
 # Characters of a failure that are printed before the summary; its end has the reason.
 _MOST_SHOWN = 4000
@@ -30,7 +31,7 @@ _MOST_SHOWN = 4000
 def pytest_configure() -> None:
     """Give a worker that is alone a lab folder of its own, with the checkout's tools."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None or "LAB_TESTS_ALONE" not in os.environ:
+    if worker is None or _ALONE not in os.environ:
         return
     tools = Lab.from_environment()
     home = tools.home / "tests" / worker
@@ -65,6 +66,15 @@ class _ByGroup(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     return _ByGroup(config, log)
+
+
+@pytest.fixture(scope="module")
+def empty_lab() -> Lab:
+    """The tests' own lab, without the platform that an earlier group has left on it; not the checkout's."""
+    lab = Lab.from_environment()
+    if _ALONE in os.environ:
+        down.take_down(lab)
+    return lab
 
 
 def _of_tools(home: Path) -> Lab:

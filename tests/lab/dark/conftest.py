@@ -15,11 +15,11 @@ from tests.lab.dark.publishers import publishing
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DarkSite]:
+def packed(empty_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DarkSite]:
     """A site whose bundle is packed, and whose publishers are gone."""
     folder = tmp_path_factory.mktemp("dark")
     # The project has a stack file of its own.
-    site = DarkSite(lab=replace(Lab.from_environment(), site_file=SITE_FILE), folder=folder)
+    site = DarkSite(lab=replace(empty_lab, site_file=SITE_FILE), folder=folder)
     site.write()
     with publishing(site.lab, folder / "publishers") as publishers:
         site.publish(publishers)
