@@ -77,7 +77,7 @@ def test_weights_are_the_verified_folder_which_no_engine_can_write(cluster: Clus
         assert "model.safetensors" in marker["files"]
 
 
-@pytest.mark.row("000.25", "000.27")
+@pytest.mark.row("000.25", "000.27", "003.18")
 def test_requests_that_share_a_prefix_go_to_the_replica_that_has_it(site: Site, replicas: list[Replica]) -> None:
     shared = prompt_of(_SHARED_KB)
     served = {replica.name: replica.served() for replica in replicas}

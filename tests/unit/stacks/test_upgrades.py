@@ -91,6 +91,15 @@ def test_driver_and_fabric_manager_move_with_talos_in_one_step() -> None:
     assert step.pins[0] == "talos"
 
 
+def test_the_way_leads_past_the_talos_that_attaches_no_volume() -> None:
+    """siderolabs/talos#14000: 1.13.8 rejects the iSCSI records of earlier versions; 1.13.9 reads them."""
+    old: dict[str, Fact] = {"talos": "1.13.7", **OLD_DRIVERS}
+    (step,) = path(old)
+    assert step.changes["talos"] == ("1.13.7", "1.13.9")
+    assert "talos-iscsi-records" in {row.id for row, _ in speaking(NOW | old | {"talos": "1.13.8"})}
+    assert "talos-iscsi-records" not in {row.id for row, _ in speaking(NOW | old)}
+
+
 def test_a_patch_of_kubernetes_is_one_step_and_a_minor_version_two() -> None:
     assert named(path({"kubernetes": "1.36.1", "kubelet": "1.36.1"})) == ["Kubernetes"]
     assert named(path({"kubernetes": "1.35.2", "kubelet": "1.35.2"})) == ["Kubernetes API servers", "kubelets"]
@@ -122,7 +131,7 @@ def test_kubernetes_goes_back_within_its_minor_version_alone() -> None:
 
 
 def test_definitions_without_the_stored_version_are_refused() -> None:
-    """envoyproxy/ai-gateway: from 0.6 on, routes are stored as v1beta1, which older definitions lack."""
+    """envoyproxy/ai-gateway#1903, #2091: from 0.6 on, routes are stored as v1beta1, which older definitions lack."""
     older: dict[str, Fact] = {"ai_gateway": "0.5.0", "ai_gateway_crds": "0.5.0"}
     newer: dict[str, Fact] = {"ai_gateway": "0.6.0", "ai_gateway_crds": "0.6.0"}
     (problem,) = refused(newer, older)
