@@ -137,7 +137,10 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         {"picker": "1.6.0"},
         {"picker": "1.6.0", "picker_image": "ghcr.io/llm-d/llm-d-router-endpoint-picker"},
     ),
-    "picker-cache-metric": ({"picker": "1.0.2"}, {"picker": "1.0.2", "vllm": "0.12.0", "models": frozenset()}),
+    "picker-configuration": (
+        {"picker": "1.4.0"},
+        {"picker": "1.4.0", "picker_image": "ghcr.io/llm-d/llm-d-router-endpoint-picker"},
+    ),
     "cert-manager-definitions": ({"cert_manager_crds": "1.21.1"}, {}),
     "cert-manager-kubernetes": (
         {"kubernetes": "1.32.9"},
