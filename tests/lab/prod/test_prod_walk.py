@@ -92,12 +92,15 @@ def test_one_up_makes_all_of_it(walk: Walk) -> None:
     with httpx.Client(verify=prod.authority.trusting, trust_env=False, timeout=60) as http:
 
         def answered() -> bool:
-            answer = http.post(
-                f"https://{address}/v1/chat/completions",
-                json=chat("qwen3-32b"),
-                headers={"Authorization": f"Bearer {key}", "Host": name},
-                extensions={"sni_hostname": name},
-            )
+            try:
+                answer = http.post(
+                    f"https://{address}/v1/chat/completions",
+                    json=chat("qwen3-32b"),
+                    headers={"Authorization": f"Bearer {key}", "Host": name},
+                    extensions={"sni_hostname": name},
+                )
+            except httpx.TransportError:
+                return False
             return answer.is_success and bool(answer.json()["choices"])
 
         assert eventually(answered)

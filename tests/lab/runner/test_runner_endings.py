@@ -55,7 +55,7 @@ def test_the_end_of_a_stream_arrives_although_its_packets_were_lost_at_first(
     connection.request("GET", "/stream")
     response = connection.getresponse()
     core.delete_namespaced_pod("web", namespace)
-    early = [int(response.readline()) for _ in range(8)]
+    early = [int(response.readline()) for _ in range(4)]
     subprocess.run(["ip", "-n", bare_lab.namespace, "link", "set", network, "down"], check=True)
     eventually(lambda: not subprocess.check_output(["ip", "netns", "pids", network]))
     # Time for a runner that does not wait.

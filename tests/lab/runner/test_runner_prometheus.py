@@ -204,9 +204,13 @@ def newer(connection: client.ApiClient, query: str, started: str) -> list[tuple[
     return values(connection, f"{query} > {started}")
 
 
-def test_the_operator_reports_both_as_available(measured: client.ApiClient) -> None:
+@pytest.mark.parametrize("kind", ["Prometheus", "Alertmanager"])
+def test_the_operator_reports_both_as_available(measured: client.ApiClient, kind: str) -> None:
     served = dynamic.DynamicClient(measured).resources
-    for kind in ("Prometheus", "Alertmanager"):
-        server_state = served.get(api_version=OPERATOR, kind=kind).get(name="own", namespace=SPACE).to_dict()
-        conditions = {entry["type"]: entry["status"] for entry in server_state["status"]["conditions"]}
-        assert conditions == {"Available": "True", "Reconciled": "True"}
+
+    def conditions() -> dict[str, str]:
+        state = served.get(api_version=OPERATOR, kind=kind).get(name="own", namespace=SPACE).to_dict()
+        return {entry["type"]: entry["status"] for entry in state["status"]["conditions"]}
+
+    # It hears of a ready pod from the StatefulSet's status, after others did.
+    eventually(lambda: conditions() == {"Available": "True", "Reconciled": "True"})

@@ -110,7 +110,7 @@ def test_a_helm_that_hangs_is_stopped_and_asked_once_for_all_sites(tmp_path: Pat
     helm = tmp_path / "helm"
     helm.write_text(f"#!/bin/sh\necho asked >>{tmp_path}/asked\nexec sleep 600\n")
     helm.chmod(0o755)
-    asking = Asking(WaitingTimes(answer_s=0.2, total_s=300))
+    asking = Asking(WaitingTimes(answer_s=2, total_s=300))
     for site in ("berlin", "paris", "rome"):
         sources = Sources(versions=versions.load(), helm=Helm(str(helm), tmp_path), asking=asking)
         with pytest.raises(NoAnswerError, match=r"oci://docker\.io/envoyproxy/ai-gateway-crds-helm gave no answer"):

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ def test_orphans_of_a_program_are_found_and_children_are_not(tmp_path: Path) -> 
     )
     orphan = int(started.stdout)
     try:
+        deadline = time.monotonic() + 60
+        # The shell prints the id before it becomes the program.
+        while processes.command_line(orphan)[:1] != [str(program)]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert processes.orphans(program) == {orphan}
         assert processes.orphans(tmp_path / "other") == set()
     finally:

@@ -77,7 +77,7 @@ def started_by_a_killed_runner(lab: Lab, script: str, user: int = 0) -> None:
 
 @pytest.mark.parametrize("user", [0, 65532])
 def test_container_goes_on_and_its_exit_code_and_output_reach_the_next_runner(lab: Lab, user: int) -> None:
-    started_by_a_killed_runner(lab, "echo one; sleep 2; echo two; exit 7", user)
+    started_by_a_killed_runner(lab, "echo one; sleep 5; echo two; exit 7", user)
 
     async def next_runner() -> tuple[int, int]:
         run = find(lab)[UID].runs["main"]

@@ -231,7 +231,7 @@ def test_sites_wait_for_a_silent_registry_once(own: Path, helm: StandInHelm) -> 
     assert run(own, "init", "berlin").status == Exit.OK
     edit(own, "prod", charts={"mirror": "oci://docker.io/envoyproxy"})
     helm.program.write_text('#!/bin/sh\necho "$2" >>"$0.calls"\nexec sleep 600\n')
-    reported = run(own, "bundle", "berlin", "prod", "--helm", str(helm.program), "--timeout", "0.2")
+    reported = run(own, "bundle", "berlin", "prod", "--helm", str(helm.program), "--timeout", "2")
     assert reported.status == Exit.UNABLE
     assert "gave no answer within" in reported.err
     assert "also failed: prod" in reported.err
