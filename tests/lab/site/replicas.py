@@ -17,7 +17,7 @@ import httpx
 from kubernetes import client
 
 from lab.cluster.parts import name_of
-from tests.lab.waiting import PATIENCE_S
+from tests.lab.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
     from tests.lab.site.running_site import Site
@@ -163,7 +163,8 @@ class Cluster:
         try:
             yield
         finally:
-            for replica in self.replicas(model):
+            # A test may have killed the API server.
+            for replica in eventually(lambda: self.replicas(model)):
                 if replica.url in before:
                     set_pace(replica, {name: before[replica.url][name] for name in wanted})
 

@@ -108,7 +108,8 @@ def by_acme(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_gateway_answers_with_a_certificate_that_the_acme_server_issued(by_acme: ByAcme, site: Site) -> None:
-    shown = by_acme.shown()
+    # The Gateway is Programmed before its proxy listens at the new port.
+    shown = eventually(by_acme.shown)
     assert "Pebble" in shown.issuer.rfc4514_string()
     names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [NAME]
@@ -116,7 +117,15 @@ def test_the_gateway_answers_with_a_certificate_that_the_acme_server_issued(by_a
     headers = {"Authorization": f"Bearer {site.key}", "Host": NAME}
     with httpx.Client(verify=trusting, trust_env=False, timeout=60, headers=headers) as http:
         url, called = f"https://{by_acme.address}/v1/chat/completions", {"sni_hostname": NAME}
-        answer = eventually(lambda: _answered(http.post(url, json=chat("qwen3-32b"), extensions=called)))
+
+        def answered() -> httpx.Response | None:
+            try:
+                answer = http.post(url, json=chat("qwen3-32b"), extensions=called)
+            except httpx.ConnectError:
+                return None
+            return answer if answer.is_success else None
+
+        answer = eventually(answered)
     assert answer.json()["choices"]
 
 
@@ -174,10 +183,6 @@ def test_with_a_wrong_key_the_old_certificate_serves_and_the_right_one_goes_on(
     assert by_acme.shown() == before
     by_acme.zone.key = by_acme.zone.key[::-1]
     until(lambda: _another(by_acme, before), what="another certificate")
-
-
-def _answered(answer: httpx.Response) -> httpx.Response | None:
-    return answer if answer.is_success else None
 
 
 def _another(by_acme: ByAcme, before: x509.Certificate) -> x509.Certificate | None:

@@ -86,11 +86,18 @@ def condition(cluster: Cluster, kind: str) -> str:
 
 def renew(cluster: Cluster) -> None:
     """Ask for a new certificate, as `cmctl renew` does."""
-    certificate: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
+    eventually(lambda: condition(cluster, "Issuing") != "True")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     asked = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "lastTransitionTime": now}
-    certificate["status"]["conditions"].append(asked)
-    cluster.custom.replace_namespaced_custom_object_status(*CERTIFICATES, "inference", certificate)
+
+    def ask() -> bool:
+        certificate: Any = cluster.custom.get_namespaced_custom_object(*CERTIFICATES, "inference")
+        certificate["status"]["conditions"].append(asked)
+        cluster.custom.replace_namespaced_custom_object_status(*CERTIFICATES, "inference", certificate)
+        return True
+
+    # cert-manager may write between the two.
+    eventually(ask)
 
 
 def test_the_gateway_answers_with_a_certificate_of_the_sites_ca(certified: Certified) -> None:
@@ -187,7 +194,11 @@ def _write_authority(cluster: Cluster, authority: Authority, name: str, namespac
 
 
 def _ok(http: httpx.Client) -> httpx.Response | None:
-    answer = http.post("/chat/completions", json=chat(MODEL))
+    """A whole answer; None where there is another, or no listener yet."""
+    try:
+        answer = http.post("/chat/completions", json=chat(MODEL))
+    except httpx.ConnectError:
+        return None
     return answer if answer.is_success else None
 
 

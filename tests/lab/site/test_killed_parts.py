@@ -15,6 +15,7 @@ from lab.site import supervisor
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
+from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("004.01")
 
@@ -97,7 +98,7 @@ def test_answers_go_on_without_controllers_and_api_server(site: Site, cluster: C
         now = {pod.uid: pod for pod, _ in controllers(cluster)}
         return all(now[pod.uid].ready and now[pod.uid].restarts > pod.restarts for pod, _ in victims)
 
-    until(returned, what="the controllers")
+    eventually(returned)
 
 
 @pytest.mark.parametrize("program", ["app", "envoy"], ids=["processor", "envoy"])

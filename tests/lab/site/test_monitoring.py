@@ -198,6 +198,8 @@ def test_a_site_that_stops_to_measure_keeps_nothing_of_it(site: Site, pulumi: Pu
         document["monitoring"] = {"system": "none"}
 
     pulumi("up", "--yes", "--skip-preview", *pulumi.edited(stop))
+    # Until discovery has dropped them, no list of all kinds can be had.
+    until(lambda: API not in kubectl(site.lab, "api-resources", "--output=name"), what="no kind of the operator's")
     until(lambda: not _traces(site), what="nothing left")
 
 

@@ -6,9 +6,12 @@ The simulators are slowed down to 400 ms a token, so that streams outlive the up
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
 
 from tests.lab.site.replicas import Cluster
 from tests.lab.site.running_site import Site
@@ -63,9 +66,10 @@ async def _roll(site: Site, cluster: Cluster, stack: EditedStack) -> Roll:
 
         async def watch() -> None:
             while True:
-                staying = {replica.uid for replica in await asyncio.to_thread(cluster.replicas, MODEL)}
-                for uid in before.keys() - staying - held.keys():
-                    held[uid] = await asyncio.to_thread(before[uid].under_way)
+                with suppress(ApiException, HTTPError):
+                    staying = {replica.uid for replica in await asyncio.to_thread(cluster.replicas, MODEL)}
+                    for uid in before.keys() - staying - held.keys():
+                        held[uid] = await asyncio.to_thread(before[uid].under_way)
                 await asyncio.sleep(0.5)
 
         async def arrive() -> None:

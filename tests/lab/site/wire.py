@@ -13,6 +13,8 @@ import time
 _ETH_P_ALL = 3
 _IPV4_OVER_ETHERNET = b"\x08\x00"
 _TCP = 6
+# As linux/asm-generic/socket.h numbers it; Python has no name for it.
+_SO_RCVBUFFORCE = 33
 
 
 def request_head(frame: bytes, port: int) -> dict[str, str] | None:
@@ -35,6 +37,8 @@ def watch(port: int, seconds: float) -> None:
     """Print heads as they come, for so many seconds."""
     deadline = time.monotonic() + seconds
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as tap:
+        # Room for all frames of a busy moment.
+        tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 * 2**20)
         tap.settimeout(0.2)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
