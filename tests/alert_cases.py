@@ -278,6 +278,15 @@ CASES = (
         labels=_GPU,
         shown="6",
     ),
+    *(
+        Case(
+            alert=alert,
+            change={gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"): constant(status)},
+            labels=_GPU,
+            shown=f"{status}",
+        )
+        for alert, status in (("GpuFabricFailed", 4), ("GpuFabricNotReady", 1), ("GpuFabricNotReady", 2))
+    ),
     Case(alert="VolumeFaulted", change=robustness("faulted"), labels=_OF_VOLUME, shown="1"),
     Case(alert="VolumeDegraded", change=robustness("degraded"), labels=_OF_VOLUME, shown="1"),
     Case(

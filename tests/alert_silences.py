@@ -191,6 +191,17 @@ SILENCES = (
         change={gpu("DCGM_FI_DEV_SM_CLOCK"): constant(345), gpu("DCGM_FI_PROF_GR_ENGINE_ACTIVE"): constant(0)},
     ),
     Silence(
+        why="a card without NVSwitch",
+        alerts=("GpuFabricFailed", "GpuFabricNotReady"),
+        change={gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"): constant(0)},
+    ),
+    Silence(
+        why="a node that boots, whose fabric manager still connects its GPUs",
+        alerts=("GpuFabricFailed", "GpuFabricNotReady"),
+        change={gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"): constant(2)},
+        minutes=9,
+    ),
+    Silence(
         why="an error that a program caused",
         alerts=("GpuXidError",),
         change={gpu("DCGM_FI_DEV_XID_ERRORS"): constant(31)},

@@ -206,6 +206,7 @@ HEALTHY: Mapping[str, Values] = {
     gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER"): grows(0.1),
     gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"): grows(0.1),
     gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"): constant(3),
+    gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"): constant(3),
     **robustness("healthy"),
     **weights_volume("chat"),
     f"longhorn_volume_actual_size_bytes{{{VOLUME}}}": constant(700e9),

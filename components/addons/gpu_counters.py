@@ -1,7 +1,11 @@
-"""What the DCGM exporter counts of each GPU: its own default list, and the errors of NVLink that this leaves out.
+"""What the DCGM exporter counts of each GPU: its default list, errors of NVLink, and the fabric manager's status.
 
 Names, types and texts: etc/default-counters.csv of NVIDIA/dcgm-exporter 4.5.3-4.8.2, the newest that could be read. Its
 two counters of CRC errors of NVLink are left out: they have no value on HGX boards of Hopper (NVIDIA/DCGM#173).
+
+The status is field 170 of DCGM since 4.0.0 (dcgmlib/dcgm_fields.h), a number without a unit for each GPU: a
+`dcgmFabricManagerStatus_t` (dcgmlib/dcgm_structs.h). Field 171, its error, is left out: DCGM 4.6.0 renames it, and
+`nvidia-smi -q` shows it.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ FIELDS: Mapping[str, tuple[Literal["counter", "gauge", "label"], str]] = {
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("counter", "Total number of NVLink retries."),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("counter", "Total number of NVLink recovery errors."),
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": ("counter", "Total number of NVLink bandwidth counters for all lanes."),
+    "DCGM_FI_DEV_FABRIC_MANAGER_STATUS": (
+        "gauge",
+        "Fabric manager status (0 not supported; 1 not started; 2 in progress; 3 success; 4 failure).",
+    ),
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS": ("gauge", "vGPU License status"),
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("counter", "Number of remapped rows for uncorrectable errors"),
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("counter", "Number of remapped rows for correctable errors"),

@@ -33,10 +33,17 @@ _REPLAYS_PER_HOUR = 100
 # An estimate.
 _LINK_REPLAYS_PER_HOUR = 100
 
+# Of `dcgmFabricManagerStatus_t` (NVIDIA/DCGM, dcgmlib/dcgm_structs.h). 0 is a GPU without a fabric, 3 is success, and
+# any other value a driver and a DCGM that do not know each other.
+_FABRIC_NOT_STARTED, _FABRIC_IN_PROGRESS, _FABRIC_FAILED = 1, 2, 4
+# An estimate: a node that boots connects its GPUs within this time.
+_FABRIC_MINUTES = 10
+
 
 def gpus() -> list[Alert]:
-    """Errors, heat and clocks of each GPU."""
+    """Errors, fabric, heat and clocks of each GPU."""
     xid, clock = _of_gpu("DCGM_FI_DEV_XID_ERRORS"), _of_gpu("DCGM_FI_DEV_SM_CLOCK")
+    fabric = _of_gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS")
     # One without work clocks down, or stays as fast as it can be.
     busy = f"({clock} and on (node, gpu) {_of_gpu('DCGM_FI_PROF_GR_ENGINE_ACTIVE')} > {_BUSY_SHARE:g})"
     where = "GPU {{ $labels.gpu }} of {{ $labels.node }}"
@@ -115,6 +122,26 @@ def gpus() -> list[Alert]:
             summary=f"{where} has a bad link to its neighbours",
             description="{{ $value | humanize }} times within an hour NVLink was trained again or repeated transfers. "
             "A replica with tensor parallelism waits for it, and fails where the link is lost.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuFabricFailed",
+            severity="page",
+            expression=f"{fabric} == {_FABRIC_FAILED}",
+            minutes=0,
+            summary=f"{where} could not join the NVLink fabric of its node",
+            description="The status of the fabric manager is {{ $value }}, failed, even where its service runs. "
+            "Replicas on this node may fail or not start.",
+            runbook="gpu-unwell",
+        ),
+        Alert(
+            name="GpuFabricNotReady",
+            severity="ticket",
+            expression=f"{fabric} == {_FABRIC_NOT_STARTED} or {fabric} == {_FABRIC_IN_PROGRESS}",
+            minutes=_FABRIC_MINUTES,
+            summary=f"{where} has not joined the NVLink fabric of its node",
+            description="The status of the fabric manager is still {{ $value }}: 1 is not started, 2 in progress. "
+            "No replica starts on this GPU.",
             runbook="gpu-unwell",
         ),
     ]

@@ -27,8 +27,8 @@ def _gpu(title: str, expression: str, unit: str, good: str, do: str, legend: str
 BOARD = Board(
     name="hardware",
     title="Inference: is the hardware well?",
-    question="Errors, links, heat and power of each GPU, by NVIDIA's DCGM. A model cannot be faster than its slowest "
-    "GPU: with tensor parallelism one hot or broken GPU slows all of them.",
+    question="Errors, links, fabric, heat and power of each GPU, by NVIDIA's DCGM. A model cannot be faster than its "
+    "slowest GPU: with tensor parallelism one hot or broken GPU slows all of them.",
     groups=(
         PanelGroup(
             title="Does a GPU fail?",
@@ -85,6 +85,14 @@ BOARD = Board(
                     COUNT,
                     "0, or a few a day.",
                     "Many are a bad contact: drain the node, reseat the board.",
+                ),
+                _gpu(
+                    "Fabric manager's status of each GPU (3 is success)",
+                    queries.highest("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", by=_GPU),
+                    COUNT,
+                    "3; 0 on cards without NVSwitch.",
+                    "1 is not started, 2 in progress, 4 failed. On all GPUs of a node it is the service or a "
+                    "switch, on one the board. The status stays 3 where the service stops later: look at it too.",
                 ),
             ),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,10 +52,11 @@ def test_the_operator_takes_driver_and_toolkit_as_talos_brings_them() -> None:
 
 
 def test_the_exporter_counts_what_alerts_and_boards_read() -> None:
-    """Its default list leaves out the errors of NVLink."""
+    """Its default list leaves out NVLink's errors and the fabric. It does not start with a line of four fields."""
     lines = gpu_counters.csv().splitlines()
     assert "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, counter, Total number of NVLink recovery errors." in lines
-    assert all(len(line.split(", ", 2)) == 3 for line in lines)
+    assert any(line.startswith("DCGM_FI_DEV_FABRIC_MANAGER_STATUS, gauge, ") for line in lines)
+    assert {len(record) for record in csv.reader(lines)} == {3}
     config = operator_values([GPU_TAINT])["dcgmExporter"]["config"]
     assert config == {"name": "dcgm-counters", "create": True, "data": gpu_counters.csv()}
     assert exporter_values([GPU_TAINT])["customMetrics"] == gpu_counters.csv()
