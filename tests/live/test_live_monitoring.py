@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
 
-from components.monitoring import alertmanager, prometheus
+from components.monitoring import alertmanager, prometheus, queries
 from components.monitoring.scraping import ScrapeTarget, own_targets
 from floor.namespaces import MONITORING
 from stacks.facts import metrics
+from stacks.plan.cluster import PlannedNode
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.program.monitoring import targets_of
 from stacks.program.platform import GATEWAY_NAMESPACE
+from talos.hgx import required_services
 from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 
@@ -21,6 +24,7 @@ _WATCHDOG = "Watchdog"
 _UP = "up"
 # Those that no lab has, and two that it has, whose faults it can plant; it compares all others with a scrape.
 _LISTED = ("dcgm_exporter", "longhorn", "alertmanager", "prometheus_operator")
+_FABRIC_STATUS, _JOINED = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3"
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +99,32 @@ def test_what_rules_and_dashboards_ask_for_is_measured(site: RunningSite, seen: 
     seen(f"{listed.job}: {len(wanted & names)} of {len(wanted)} listed names, {len(names)} in all")
     missing = sorted(wanted - names)
     assert not missing, f"{listed.job} measures no {', '.join(missing)} (stacks/facts/metrics/{part}.yaml)"
+
+
+@pytest.mark.row("000.12")
+def test_every_gpu_has_joined_the_fabric_of_its_node(
+    site: RunningSite, machines: tuple[PlannedNode, ...], seen: Seen
+) -> None:
+    """By DCGM: the service of the fabric manager also runs where the fabric has failed. Cut GPUs are left out."""
+    if queries.GPUS not in {f'job="{target.job}"' for target in _targets(site)}:
+        pytest.skip("the site's file does not let the program install DCGM's exporter")
+    hgx = [node for node in machines if required_services(node.schematic.extensions) and not node.spec.mig]
+    if not hgx:
+        pytest.skip("the site has no machine with the fabric manager whose GPUs are whole")
+    statuses = defaultdict[str, dict[str, str]](dict)
+    for sample in site.prometheus("query", query=f"{_FABRIC_STATUS}{{{queries.GPUS}}}")["result"]:
+        statuses[sample["metric"]["node"]][sample["metric"]["gpu"]] = sample["value"][1]
+    wrong = []
+    for node in hgx:
+        of_node = statuses[node.name]
+        seen(f"{node.name}: {', '.join(f'GPU {gpu} {of_node[gpu]}' for gpu in sorted(of_node)) or 'no status'}")
+        wrong += [] if of_node else [f"{node.name} has no {_FABRIC_STATUS}"]
+        wrong += [
+            f"GPU {gpu} of {node.name} has status {of_node[gpu]}, not {_JOINED}"
+            for gpu in sorted(of_node)
+            if of_node[gpu] != _JOINED
+        ]
+    assert not wrong, f"{'; '.join(wrong)} (docs/runbooks/gpu-unwell.md)"
 
 
 @pytest.mark.row("002.16")

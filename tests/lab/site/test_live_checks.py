@@ -82,9 +82,10 @@ IN_MONITORING = {
     "a namespace admits no pod with more rights[inference-monitoring]",
 }
 _NOT_MEASURED = ("dcgm exporter", "longhorn")
-# The faults of these are in tests/unit/live/test_live_addons.py.
+# The faults of these are in tests/unit/live/test_live_addons.py and test_live_fabric.py.
 NOT_INSTALLED = {
     **{f"what rules and dashboards ask for is measured[{part}]": "monitoring.system is none" for part in _NOT_MEASURED},
+    "every gpu has joined the fabric of its node": "monitoring.system is none",
     **{f"the release is deployed in its pinned version[{chart}]": "does not let the program" for chart in _NO_CHART},
     **{f"an addon s pods are ready[{space}]": "does not let the program" for space in _NO_SPACE},
     **{f"pods refuse what no policy lets in[{space}]": "does not let the program" for space in _NO_SPACE},
