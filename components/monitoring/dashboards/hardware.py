@@ -27,8 +27,8 @@ def _gpu(title: str, expression: str, unit: str, good: str, do: str, legend: str
 BOARD = Board(
     name="hardware",
     title="Inference: is the hardware well?",
-    question="Errors, links, fabric, heat and power of each GPU, by NVIDIA's DCGM. A model cannot be faster than its "
-    "slowest GPU: with tensor parallelism one hot or broken GPU slows all of them.",
+    question="Errors, links, fabric, heat, power and use of each GPU, by NVIDIA's DCGM. A model cannot be faster than "
+    "its slowest GPU: with tensor parallelism one hot or broken GPU slows all of them.",
     groups=(
         PanelGroup(
             title="Does a GPU fail?",
@@ -133,6 +133,14 @@ BOARD = Board(
         PanelGroup(
             title="Is a GPU used?",
             panels=(
+                _gpu(
+                    "Share of time in which a GPU works",
+                    queries.highest("DCGM_FI_PROF_GR_ENGINE_ACTIVE", by=_GPU),
+                    SHARE,
+                    "Above 0.5 over the hours of use, and alike on all GPUs of a replica.",
+                    "Low while requests wait: the replica waits for the network, the processor or its neighbours. Low "
+                    "without them: its models have more replicas than their load needs.",
+                ),
                 _gpu(
                     "Share of time in which tensor cores work",
                     queries.highest("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", by=_GPU),

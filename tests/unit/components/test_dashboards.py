@@ -142,6 +142,14 @@ def test_what_a_node_offers_is_shown_with_slices_of_every_profile() -> None:
     assert not re.fullmatch(chosen[1], "nvidia_com_gpu_shared") and not re.fullmatch(chosen[1], "memory")
 
 
+@pytest.mark.row("004.08")
+def test_how_much_of_the_time_a_gpu_works_is_shown_as_a_share() -> None:
+    """Measured by DCGM per GPU, so that half can be read off; the proof predicts it per model."""
+    (panel,) = [panel for board, panel in PANELS if panel.title == "Share of time in which a GPU works"]
+    assert [query.expression for query in panel.queries] == ["max by (node, gpu) (DCGM_FI_PROF_GR_ENGINE_ACTIVE)"]
+    assert (panel.unit, panel.good.partition(" over")[0]) == ("percentunit", "Above 0.5")
+
+
 @pytest.mark.row("002.07")
 @pytest.mark.row("004.19")
 def test_each_stage_of_a_request_has_a_panel_of_its_own() -> None:
