@@ -11,7 +11,7 @@ import pytest
 
 from floor.problems import SiteError
 from stacks.plan.cluster import PlannedNode
-from tests.live.evidence import Evidence, Finding, write
+from tests.live.evidence import Evidence, Finding, check_of, in_brackets, write
 from tests.live.running import ROOT, NoSiteError, RunningSite, running_site
 
 Seen = Callable[[str], None]
@@ -34,6 +34,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start the list of findings."""
     config.stash[_FINDINGS] = []
+
+
+# Last, so that a check's own parameters come first in its name.
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The rows of a check's mark end its name, as one more parameter: `-v` shows them, and `-k` selects by them."""
+    if rows := _rows(metafunc.definition):
+        metafunc.parametrize("_rows_of_check", [rows], ids=[in_brackets(rows)], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def _rows_of_check(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The parameter that pytest_generate_tests sets."""
+    rows: tuple[str, ...] = getattr(request, "param", ())
+    return rows
 
 
 @pytest.fixture(scope="session")
@@ -79,10 +94,11 @@ def pytest_runtest_makereport(
     """One finding for each check: what its call says, or what kept it from being called."""
     report = yield
     if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+        rows = _rows(item)
         item.config.stash[_FINDINGS].append(
             Finding(
-                check=item.name.removeprefix("test_").replace("_", " "),
-                rows=tuple(str(row) for mark in item.iter_markers("row") for row in mark.args),
+                check=check_of(item.name, rows),
+                rows=rows,
                 outcome=report.outcome,
                 seen=tuple(str(value) for name, value in report.user_properties if name == "seen"),
                 reason=_reason(call),
@@ -105,6 +121,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     )
     for file in write(folder, evidence, looked_at.secrets):
         print(f"\n{file}", end="")
+
+
+def _rows(test: pytest.Item) -> tuple[str, ...]:
+    return tuple(str(row) for mark in test.iter_markers("row") for row in mark.args)
 
 
 def _reason(call: pytest.CallInfo[None]) -> str:

@@ -17,6 +17,7 @@ class Finding:
     """One check of a site."""
 
     check: str
+    """Its name in words; with its parameter, if it has one, in brackets."""
     rows: tuple[str, ...]
     """Rows of docs/requirements.md that it looks at."""
     outcome: str
@@ -25,6 +26,24 @@ class Finding:
     """What was there."""
     reason: str = ""
     """Why it failed or was skipped."""
+
+    @property
+    def name(self) -> str:
+        """The check with its rows."""
+        return f"{self.check} [{', '.join(self.rows)}]" if self.rows else self.check
+
+
+def in_brackets(rows: Sequence[str]) -> str:
+    """Rows at the end of a test's name, where pytest's `-k` finds them: it takes no word with a space."""
+    return ",".join(row.replace(" ", "-") for row in rows)
+
+
+def check_of(test: str, rows: Sequence[str]) -> str:
+    """The check that a test is, in words: with the test's own parameter and without the rows of its name."""
+    own = test.removesuffix(f"[{in_brackets(rows)}]")
+    if own.endswith(f"-{in_brackets(rows)}]"):
+        own = own.removesuffix(f"-{in_brackets(rows)}]") + "]"
+    return own.removeprefix("test_").replace("_", " ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +64,8 @@ class Evidence:
 def write(folder: Path, evidence: Evidence, secrets: Sequence[str]) -> list[Path]:
     """evidence.json and evidence.md in the folder, for its owner alone; no text of `secrets` is in them."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"evidence.json": json.dumps(asdict(evidence), indent=2) + "\n", "evidence.md": _page(evidence)}
+    data = asdict(evidence) | {"findings": [{"name": finding.name, **asdict(finding)} for finding in evidence.findings]}
+    contents = {"evidence.json": json.dumps(data, indent=2) + "\n", "evidence.md": _page(evidence)}
     files = []
     for name, content in contents.items():
         file = folder / name
@@ -68,11 +88,11 @@ def _page(evidence: Evidence) -> str:
         "",
         f"{evidence.at}, platform {evidence.commit}: {counts}.",
         "",
-        "| check | rows | outcome | seen, or why not |",
-        "|---|---|---|---|",
+        "| check | outcome | seen, or why not |",
+        "|---|---|---|",
     ]
     for finding in sorted(evidence.findings, key=lambda finding: (finding.outcome != "failed", finding.check)):
         text = finding.reason or "; ".join(finding.seen)
-        cells = (finding.check, ", ".join(finding.rows), finding.outcome, " ".join(text.split()).replace("|", "\\|"))
+        cells = (finding.name, finding.outcome, " ".join(text.split()).replace("|", "\\|"))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

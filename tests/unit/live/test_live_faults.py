@@ -185,10 +185,11 @@ def test_evidence_is_its_owners_and_has_no_secret(tmp_path: Path) -> None:
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
     assert not [file for file in files if "canary-key" in file.read_text()]
     data, page = json.loads(files[0].read_text()), files[1].read_text()
+    assert [finding["name"] for finding in data["findings"]] == ["another [c]", "a check [a, b]"]
     assert data["findings"][1]["reason"].startswith("[secret] was | refused")
     assert "platform abc: 1 passed, 1 failed, 0 skipped." in page
     rows = [line for line in page.splitlines() if line.startswith("| a")]
     assert rows == [
-        "| a check | a, b | failed | [secret] was \\| refused by the gateway |",
-        "| another | c | passed | one; two |",
+        "| a check [a, b] | failed | [secret] was \\| refused by the gateway |",
+        "| another [c] | passed | one; two |",
     ]
