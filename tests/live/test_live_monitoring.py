@@ -1,18 +1,22 @@
-"""What measures the site: every target answers, every rule is computed, and alerts get as far as Alertmanager."""
+"""What measures the site: every target answers, every rule is computed, alerts get as far as Alertmanager. And what it
+measures of GPUs, which no lab has."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
 
 from components.monitoring import alertmanager, prometheus, queries
+from components.monitoring.alerts import hardware
 from components.monitoring.scraping import ScrapeTarget, own_targets
 from floor.namespaces import MONITORING
 from stacks.facts import metrics
+from stacks.facts.hardware import GPUS, GpuSlice
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.models import MODELS_NAMESPACE
+from stacks.plan.placing import nodes_of
 from stacks.program.monitoring import targets_of
 from stacks.program.platform import GATEWAY_NAMESPACE
 from talos.hgx import required_services
@@ -25,6 +29,13 @@ _UP = "up"
 # Those that no lab has, and two that it has, whose faults it can plant; it compares all others with a scrape.
 _LISTED = ("dcgm_exporter", "longhorn", "alertmanager", "prometheus_operator")
 _FABRIC_STATUS, _JOINED = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3"
+# Alerts whose conditions are faults that a GPU did not correct.
+UNCORRECTED = ("GpuXidError", "GpuRowRemapFailed", "GpuMemoryErrors")
+_XID, _REMAPPED, _REMAP_FAILED = (
+    "DCGM_FI_DEV_XID_ERRORS",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +47,11 @@ def _measured(site: RunningSite) -> None:
 
 def _targets(site: RunningSite) -> Sequence[ScrapeTarget]:
     return (*targets_of(site.plan.site, MODELS_NAMESPACE, GATEWAY_NAMESPACE), *own_targets())
+
+
+def _need(site: RunningSite, job: str) -> None:
+    if job not in {target.job for target in _targets(site)}:
+        pytest.skip(f"the site's file does not let the program install what is measured as {job}")
 
 
 def _rules(site: RunningSite) -> dict[str, Object]:
@@ -91,8 +107,7 @@ def test_every_pod_that_is_measured_answers(site: RunningSite, seen: Seen) -> No
 def test_what_rules_and_dashboards_ask_for_is_measured(site: RunningSite, seen: Seen, part: str) -> None:
     """Every name of the part's list: a version that renamed one leaves a rule that never fires."""
     listed = metrics.load()[part]
-    if listed.job not in {target.job for target in _targets(site)}:
-        pytest.skip(f"the site's file does not let the program install what is measured as {listed.job}")
+    _need(site, listed.job)
     samples = site.prometheus("query", query=f'count by (__name__) ({{job="{listed.job}"}})')["result"]
     names = {sample["metric"]["__name__"] for sample in samples}
     wanted = {name for name in listed.series if name not in listed.rare}
@@ -125,6 +140,48 @@ def test_every_gpu_has_joined_the_fabric_of_its_node(
             if of_node[gpu] != _JOINED
         ]
     assert not wrong, f"{'; '.join(wrong)} (docs/runbooks/gpu-unwell.md)"
+
+
+@pytest.mark.row("000.09", "002.09")
+def test_no_gpu_reports_an_uncorrected_fault(site: RunningSite, seen: Seen) -> None:
+    """By what the alerts ask, at this moment: Xids of the hardware, remaps that failed, rows remapped within a day.
+
+    A GPU that is not measured has not passed. The last Xid alone may be absent: an exporter may have none before the
+    first (NVIDIA/dcgm-exporter#700).
+    """
+    _need(site, metrics.load()["dcgm_exporter"].job)
+    xids, remapped, failed = (_of_gpus(site, metric) for metric in (_XID, _REMAPPED, _REMAP_FAILED))
+    measured = remapped.keys() & failed.keys()
+    wanted = _gpus_of_nodes(site) or Counter(node for node, _ in remapped.keys() | failed.keys())
+    wrong = []
+    for node, count in sorted(wanted.items()):
+        there = sum(of == node for of, _ in measured)
+        rows = sum(value for (of, _), value in remapped.items() if of == node)
+        numbers = sorted({value for (of, _), value in xids.items() if of == node and value})
+        last = ", ".join(f"{number:g}" for number in numbers) or "none"
+        seen(f"{node}: {there} of {count} GPUs measured, {rows:g} rows ever remapped, last Xids {last}")
+        wrong += [f"{node}: {there} of {count} GPUs are measured"] if there < count else []
+    for alert in (alert for alert in hardware.gpus() if alert.name in UNCORRECTED):
+        for sample in site.prometheus("query", query=alert.expression)["result"]:
+            where, value = sample["metric"], float(sample["value"][1])
+            page = f"docs/runbooks/{alert.runbook}.md"
+            wrong.append(f"{where['node']} GPU {where['gpu']}: {alert.name}, {value:g} ({page})")
+    assert wanted, "no GPU is measured"
+    assert not wrong, "; ".join(wrong)
+
+
+def _of_gpus(site: RunningSite, metric: str) -> dict[tuple[str, str], float]:
+    """(node, GPU) -> value. A GPU that is cut into slices is one."""
+    asked = queries.highest(metric, queries.GPUS, by=("node", "gpu"))
+    samples = site.prometheus("query", query=asked)["result"]
+    return {(of["metric"]["node"], of["metric"]["gpu"]): float(of["value"][1]) for of in samples}
+
+
+def _gpus_of_nodes(site: RunningSite) -> Counter[str]:
+    """Whole GPUs of each node that the site's file lists."""
+    kinds = {node.name: GPUS[node.gpu] for node in nodes_of(site.plan.site) or ()}
+    whole = {name: GPUS[kind.whole] if isinstance(kind, GpuSlice) else kind for name, kind in kinds.items()}
+    return Counter({name: kind.gpus_per_node for name, kind in whole.items()})
 
 
 @pytest.mark.row("002.16")
