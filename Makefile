@@ -88,11 +88,12 @@ format: venv ## format, and apply the fixes of the linter
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
-docs: venv ## write what is generated: configuration.md, its schema, alerts.md, requirements.md, dashboards
+docs: venv ## write what is generated: configuration.md, its schema, alerts.md, requirements.md, live-checks.md, dashboards
 	@$(RUN) -m stacks.site.reference
 	@$(RUN) -m components.monitoring.alert_page
 	@$(RUN) -m components.monitoring.dashboards
 	@$(RUN) -m tests.requirements
+	@$(RUN) -m tests.live_table
 
 bench: root tools ## measure the lab; results go to benchmarks/
 	@$(RUN) -m benchmarks

@@ -78,7 +78,7 @@ def test_the_platform_s_pods_run_pinned_images(site: RunningSite, seen: Seen) ->
     assert not wrong, f"not pinned by the platform: {'; '.join(wrong)}"
 
 
-@pytest.mark.row("C.04")
+@pytest.mark.row("C.04", "C.05", "opening 13")
 def test_a_preview_has_nothing_to_change(site: RunningSite, seen: Seen) -> None:
     """Of the site and, with --refresh, of what others changed on the cluster."""
     done = subprocess.run(

@@ -28,7 +28,7 @@ def _generators(site: RunningSite) -> list[RevisionPlan]:
     return generators or pytest.skip("the site has no model that writes text")
 
 
-@pytest.mark.row("000.16", "002.05")
+@pytest.mark.row("000.14", "000.15", "000.16", "002.05", "opening 2")
 def test_every_model_has_its_replicas_ready_with_the_planned_image(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
@@ -94,7 +94,7 @@ def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> 
     assert not wrong, "; ".join(wrong)
 
 
-@pytest.mark.row("000.22")
+@pytest.mark.row("000.19", "000.22")
 def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: Seen) -> None:
     wrong = []
     on_nodes = site.plan.site.storage.weights.place == "nodes"
@@ -116,7 +116,7 @@ def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: S
     assert not wrong, "; ".join(wrong)
 
 
-@pytest.mark.row("003.09", "003.12")
+@pytest.mark.row("003.09", "003.12", "opening 10")
 def test_every_gpu_node_has_the_weights_of_every_model(site: RunningSite, seen: Seen) -> None:
     if site.plan.site.storage.weights.place != "nodes":
         pytest.skip("the site's weights are on shared volumes")
@@ -160,7 +160,7 @@ def test_every_model_has_its_pickers_and_its_pool(site: RunningSite, seen: Seen)
     assert not wrong, "; ".join(wrong)
 
 
-@pytest.mark.row("000.01", "000.31", "004.01")
+@pytest.mark.row("000.01", "000.28", "000.31", "002.01", "004.01")
 def test_every_model_streams_an_answer_under_each_of_its_names(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in _generators(site):
@@ -200,7 +200,7 @@ def streamed(client: httpx.Client, model: str) -> tuple[int, bool, str]:
     return chunks, done, ""
 
 
-@pytest.mark.row("000.25", "001.21")
+@pytest.mark.row("000.25", "000.26", "000.35", "001.11", "001.21")
 def test_a_prompt_that_comes_again_is_found_cached(site: RunningSite, seen: Seen) -> None:
     cold = []
     for revision in _generators(site):

@@ -184,7 +184,7 @@ def _gpus_of_nodes(site: RunningSite) -> Counter[str]:
     return Counter({name: kind.gpus_per_node for name, kind in whole.items()})
 
 
-@pytest.mark.row("002.16")
+@pytest.mark.row("002.16", "003.19")
 def test_every_rule_is_loaded_and_computed(site: RunningSite, seen: Seen) -> None:
     """The rules of the program, and any other that this Prometheus was given."""
     given = {

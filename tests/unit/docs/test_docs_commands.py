@@ -50,7 +50,12 @@ PROMISES = {
     ],
     "test-changed": ["-m tests.changed"],
     "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
-    "docs": ["-m stacks.site.reference", "-m components.monitoring.dashboards", "-m tests.requirements"],
+    "docs": [
+        "-m stacks.site.reference",
+        "-m components.monitoring.dashboards",
+        "-m tests.requirements",
+        "-m tests.live_table",
+    ],
 }
 
 
