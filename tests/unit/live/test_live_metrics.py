@@ -45,7 +45,7 @@ def measured(part: str, without: str = "", plan: SitePlan = PROD) -> Measured:
 @pytest.mark.parametrize(
     ("part", "name", "job"),
     [
-        ("dcgm_exporter", "DCGM_FI_DEV_XID_ERRORS", "gpus"),
+        ("dcgm_exporter", "DCGM_FI_DEV_GPU_TEMP", "gpus"),
         ("longhorn", "longhorn_volume_robustness", "storage"),
         ("alertmanager", "alertmanager_alerts", "alertmanager"),
         ("prometheus_operator", "prometheus_operator_ready", "prometheus-operator"),
