@@ -35,6 +35,11 @@ _CA_FOLDER = "/etc/weights-ca"
 _MORE_RUNS = 2
 # The provider waits for this long after the Job itself would have ended: its image, and a place on a node.
 _SCHEDULING_S = 300
+# What came is in the volume, so a pod on a lost node is replaced soon, within the time of a short Job too.
+_LOST_NODE = [
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for state in ("not-ready", "unreachable")
+]
 _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 
 
@@ -172,6 +177,7 @@ def prune_job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
 def _job(
     name: str, namespace: str, plan: WeightsPlan, command: str, called: str, limits: Mapping[str, Any]
 ) -> dict[str, Any]:
+    pod = writing_pod(name, plan, command)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -187,7 +193,11 @@ def _job(
             **limits,
             "template": {
                 "metadata": {"labels": labels(name)},
-                "spec": {"restartPolicy": "Never", **writing_pod(name, plan, command)},
+                "spec": {
+                    "restartPolicy": "Never",
+                    **pod,
+                    "tolerations": [*pod["tolerations"], *_LOST_NODE],
+                },
             },
         },
     }

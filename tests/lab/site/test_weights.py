@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
 
+from lab.cluster.parts import status_of
 from lab.hub import made_up
 from lab.hub.server import EmulatedHubServer
 from lab.hub.server import Hub as EmulatedHub
+from lab.machines import lab_rack
+from lab.machines.admin import ask
 from services.weights.bringing import Bringing
 from services.weights.failure import Exit, WeightsError
 from services.weights.hub import Hub
@@ -87,6 +91,38 @@ def test_a_corrupt_file_ends_the_up_in_words_and_the_next_one_goes_on(
     finally:
         site.lab.hub_faults.unlink(missing_ok=True)
     assert revisions(core) == before
+
+
+@pytest.mark.exhaustive
+def test_a_job_goes_on_elsewhere_when_its_node_is_lost(site: Site, core: client.CoreV1Api, tmp_path: Path) -> None:
+    """In the same `up`. The hub falls silent within a file, and the Job's machine loses its power."""
+
+    def moved(document: Document) -> None:
+        document["models"][MODEL]["server"]["revision"] = NEXT
+
+    def job_pods() -> dict[str, str]:
+        """Node of each pod of the Job, by name."""
+        labels = f"app.kubernetes.io/name=model-weights,batch.kubernetes.io/job-name={MODEL}-weights-{NEXT[:8]}"
+        pods: list[Any] = core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
+        return {pod.metadata.name: pod.spec.node_name for pod in pods if pod.spec.node_name}
+
+    def power(node: str, action: str) -> None:
+        ask(lab_rack.folder(site.lab), {"machine": node, "action": action})
+
+    site.lab.hub_faults.write_text(json.dumps([{"path": SHARD, "stall_at": 1024}]))
+    with edited_stack(site.lab, tmp_path) as stack, ThreadPoolExecutor(1) as beside:
+        up = beside.submit(stack.up, moved)
+        ((first, lost),) = eventually(job_pods).items()
+        eventually(lambda: status_of(core.read_namespaced_pod(first, NAMESPACE)).phase == "Running")
+        power(lost, "off")
+        try:
+            site.lab.hub_faults.unlink()
+            others = eventually(lambda: {name: node for name, node in job_pods().items() if name != first})
+            assert lost not in others.values()
+        finally:
+            power(lost, "on")
+        up.result()
+        assert revisions(core) == {f"revisions/{NEXT}"}
 
 
 def test_no_server_starts_on_a_revision_that_is_not_whole(site: Site, core: client.CoreV1Api) -> None:
