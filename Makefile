@@ -73,6 +73,7 @@ test-site: root tools ## of these, the tests of the running platform
 test-all: root test ## all of `make test`, and the slow tests that it leaves out; hours
 	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
 	@$(RUN) -m lab.vllm_cpu
+	@$(RUN) -m lab.install.earlier
 	@$(call lab_tests,1) -m exhaustive tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
 

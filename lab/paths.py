@@ -11,6 +11,8 @@ from lab.errors import LabError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SITE_FILE = CHECKOUT / "Pulumi.lab.yaml"
+# In the folder of the tools: programs of versions before those that are pinned, as NAME-TAG by their images' tags.
+EARLIER = "earlier"
 
 # RFC 2544 sets 198.18.0.0/15 aside for test beds, so a lab never shadows a network that is in real use.
 _TEST_BED = IPv4Network("198.18.0.0/15")

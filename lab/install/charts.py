@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from lab.errors import LabError
-from lab.install.parts import CHART_SOURCES, RELEASE_FILES
+from lab.install.parts import CHART_SOURCES, RELEASE_FILES, ModuleFolder
 
 REVISION = "charts-3"
 
@@ -21,17 +21,19 @@ _KEPT = ("Chart.yaml", "values.yaml", "values.schema.json", "templates")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 
-def write_mirror(sources: Mapping[str, Path], folder: Path) -> None:
-    """Write NAME-VERSION.tgz of a chart, NAME-VERSION.yaml of a release's file.
+def write_mirror(
+    sources: Mapping[str, Path], folder: Path, pinned: Mapping[str, ModuleFolder] = CHART_SOURCES | RELEASE_FILES
+) -> None:
+    """Write NAME-VERSION.tgz of a chart, NAME-VERSION.yaml of a release's file; their versions are those of `pinned`.
 
     Raises LabError when a template asks for a value that is not known here.
     """
     for name, source in sorted(sources.items()):
         if name in RELEASE_FILES:
             texts = (path.read_text() for path in sorted(source.glob("*.yaml")))
-            (folder / f"{name}-{RELEASE_FILES[name].version}.yaml").write_text("---\n".join(texts))
+            (folder / f"{name}-{pinned[name].version}.yaml").write_text("---\n".join(texts))
             continue
-        version = CHART_SOURCES[name].version
+        version = pinned[name].version
         with tempfile.TemporaryDirectory(prefix="chart-") as unpacked:
             _write_chart(source, Path(unpacked) / name, version)
             _pack(Path(unpacked) / name, folder / f"{name}-{version}.tgz")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floor.images import image_reference
+from lab.paths import EARLIER
 
 PYTHON_REPOSITORY = "docker.io/library/python"
 
@@ -109,13 +110,16 @@ class HostFiles:
         )
 
 
-def host_files(program: Program, tools: Path) -> HostFiles:
+def host_files(program: Program, tools: Path, tag: str = "") -> HostFiles:
     """The program's binary, or the lab's interpreter with its packages.
 
-    Raises FileNotFoundError when the tool is not installed.
+    Of a program that the lab has in an earlier version too, the tag of its image chooses; it has all others once, and
+    these run under any tag. Raises FileNotFoundError when the tool is not installed.
     """
     if program.tool:
-        return HostFiles(binds=(((tools / program.tool).resolve(strict=True), program.path),))
+        earlier = tools / EARLIER / f"{program.tool}-{tag}"
+        binary = earlier if earlier.exists() else tools / program.tool
+        return HostFiles(binds=((binary.resolve(strict=True), program.path),))
     prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     binds = tuple((prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr"))
     # Not through a link to the environment, which is nothing that is bound.

@@ -48,7 +48,7 @@ class InstalledPrograms:
 
     def _files(self, reference: str, program: Program) -> HostFiles:
         try:
-            return host_files(program, self.tools)
+            return host_files(program, self.tools, image_reference(reference).tag)
         except FileNotFoundError as error:
             raise ImageError(
                 f'image "{reference}" maps to the local program {program.tool}, absent from {self.tools}: '

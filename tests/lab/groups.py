@@ -1,8 +1,9 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
-Tests of the running platform are cut in five, each with a platform of its own: what only sends requests, what changes
+Tests of the running platform are cut in six, each with a platform of its own: what only sends requests, what changes
 the site and puts it back, what a platform does not survive, whose platform an earlier program has made, what
-needs the checked-in site with all its parts, and whose engines are real. Of all others each module is a group.
+needs the checked-in site with all its parts, whose engines are real, and whose parts begin at earlier versions. Of all
+others each module is a group.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ SITE_GROUPS = {
         "test_monitoring",
     ),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
+    "site-walk": ("test_version_walk",),
 }
 # Groups whose site is the checked-in one with all its parts; the others' is plain (plain_site.py), and up sooner.
-MEASURED = ("site-measured",)
+MEASURED = ("site-measured", "site-walk")
 # Groups whose replicas are real engines, of one model.
 REAL_ENGINES = ("site-vllm",)
 # The modules of a package that has one lab for all of them.

@@ -16,6 +16,8 @@ from lab.paths import Lab
 
 Document = dict[str, Any]
 KEY = "inference-platform:site"
+# The rack's machine that the checked-in site does not name.
+_SPARE = 5
 
 
 class EditedStack:
@@ -48,3 +50,14 @@ def edited_stack(lab: Lab, folder: Path) -> Iterator[EditedStack]:
         yield stack
     finally:
         stack.restore()
+
+
+def make_room(lab: Lab, site: Document, model: str) -> None:
+    """A node without GPUs more, two Envoys that any node's address leads to, one model whose streams are short."""
+    address = str(lab.network.node_address(_SPARE))
+    site["cluster"]["machines"]["nodes"]["infra-1"] = {"role": "worker", "address": address}
+    site["gateway"] |= {"replicas": 2, "external_traffic_policy": "Cluster"}
+    site["models"] = {model: site["models"][model]}
+    site["models"][model]["server"]["longest_stream_s"] = 30
+    for tenant in site["tenants"].values():
+        tenant["models"] = [model]

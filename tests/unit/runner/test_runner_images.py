@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from lab.paths import EARLIER
 from lab.runner import images
 from lab.runner.launch import program_of
 from lab.runner.lifecycle import ImageError
@@ -36,3 +39,12 @@ def test_other_images_are_not_guessed(image: str) -> None:
 def test_a_name_that_is_none_is_reported() -> None:
     with pytest.raises(ImageError, match="has a digest that is no sha256"):
         program_of("registry.k8s.io/kubectl@sha256:abc")
+
+
+def test_the_tag_chooses_between_versions_that_the_lab_has(tmp_path: Path) -> None:
+    (tmp_path / EARLIER).mkdir()
+    for name in ("prometheus", f"{EARLIER}/prometheus-v3.11.0"):
+        (tmp_path / name).touch()
+    program = program_of("quay.io/prometheus/prometheus:v3.11.0")
+    for tag, name in (("v3.11.0", f"{EARLIER}/prometheus-v3.11.0"), ("v3.12.0", "prometheus"), ("", "prometheus")):
+        assert images.host_files(program, tmp_path, tag).binds == ((tmp_path / name, "/bin/prometheus"),)
