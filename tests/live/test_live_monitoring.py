@@ -121,8 +121,7 @@ def test_every_gpu_has_joined_the_fabric_of_its_node(
     site: RunningSite, machines: tuple[PlannedNode, ...], seen: Seen
 ) -> None:
     """By DCGM: the service of the fabric manager also runs where the fabric has failed. Cut GPUs are left out."""
-    if queries.GPUS not in {f'job="{target.job}"' for target in _targets(site)}:
-        pytest.skip("the site's file does not let the program install DCGM's exporter")
+    _need(site, metrics.load()["dcgm_exporter"].job)
     hgx = [node for node in machines if required_services(node.schematic.extensions) and not node.spec.mig]
     if not hgx:
         pytest.skip("the site has no machine with the fabric manager whose GPUs are whole")
