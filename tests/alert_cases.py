@@ -76,11 +76,11 @@ CASES = (
     Case(
         alert="ModelFails",
         change={
-            cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="2"'): grows(54),
-            cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"'): grows(6),
+            cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="2"'): grows(59.25),
+            cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"'): grows(0.75),
         },
         labels=_MODEL,
-        shown="10%",
+        shown="1.25%",
     ),
     Case(
         alert="PickersDoNotAnswer",
@@ -177,9 +177,9 @@ CASES = (
     ),
     Case(
         alert="ModelPreemptsRequests",
-        change={engine("vllm:num_preemptions_total"): grows(6)},
+        change={engine("vllm:num_preemptions_total"): grows(3.6)},
         labels=_MODEL,
-        shown="10%",
+        shown="6%",
     ),
     Case(
         alert="ModelHasNoReplica",
@@ -202,9 +202,9 @@ CASES = (
     ),
     Case(
         alert="ReplicaRestarts",
-        change={f"kube_pod_container_status_restarts_total{{{POD}}}": grows(0.1)},
+        change={f"kube_pod_container_status_restarts_total{{{POD}}}": grows(0.05)},
         labels={"pod": "chat-a", "container": "engine"},
-        shown="6",
+        shown="3",
     ),
     Case(
         alert="PickerSeesTooFewReplicas",
@@ -265,12 +265,12 @@ CASES = (
     Case(alert="GpuHot", change={gpu("DCGM_FI_DEV_GPU_TEMP"): constant(88)}, labels=_GPU, shown="88"),
     Case(alert="GpuHot", change={gpu("DCGM_FI_DEV_MEMORY_TEMP"): constant(96)}, labels=_GPU, shown="96"),
     Case(alert="GpuSlowedDown", change={gpu("DCGM_FI_DEV_SM_CLOCK"): constant(950)}, labels=_GPU, shown="50%"),
-    Case(alert="GpuBusErrors", change={gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER"): grows(5)}, labels=_GPU, shown="300"),
+    Case(alert="GpuBusErrors", change={gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER"): grows(2)}, labels=_GPU, shown="120"),
     Case(
         alert="GpuLinkErrors",
-        change={gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"): grows(5)},
+        change={gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"): grows(2)},
         labels=_GPU,
-        shown="300",
+        shown="120",
     ),
     Case(
         alert="GpuLinkErrors",

@@ -12,7 +12,7 @@ import pytest
 from lab.paths import Lab
 from stacks.facts import program_flags
 
-pytestmark = pytest.mark.row("004.12")
+pytestmark = pytest.mark.row("000.11")
 
 PROGRAMS = {
     "apiServer": "kube-apiserver",

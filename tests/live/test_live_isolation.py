@@ -37,7 +37,7 @@ def _need(site: RunningSite, namespace: str) -> None:
         pytest.skip(f"the site's file does not let the program make {namespace}")
 
 
-@pytest.mark.row("001.05")
+@pytest.mark.row("004.11")
 @pytest.mark.parametrize("namespace", _OWN)
 def test_pods_refuse_what_no_policy_lets_in(site: RunningSite, seen: Seen, namespace: str) -> None:
     _need(site, namespace)

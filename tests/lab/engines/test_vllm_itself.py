@@ -73,14 +73,12 @@ def test_it_serves_from_a_folder_that_nobody_can_write(vllm: RunningEngine) -> N
     assert vllm.post("/v1/chat/completions", vllm.chat(stream=False)).status_code == 200
 
 
-@pytest.mark.row("001.24")
 def test_a_replica_requests_a_core_for_each_process(vllm: RunningEngine) -> None:
     """On a CPU alone, the worker of a single rank is a process of its own (vllm/platforms/cpu.py)."""
     requested = vllm_site().models[SERVED].stable.settings["cpu_request_cores"].whole
     assert len(vllm.processes()) == requested + 1, vllm.processes()
 
 
-@pytest.mark.row("001.24")
 def test_ranks_have_a_core_for_each_process(tmp_path: Path) -> None:
     """Two ranks of a GPU each. Two GPUs for one rank cannot be tried here: vLLM wants a NUMA node for each worker."""
     plan = vllm_site().models[SERVED].stable

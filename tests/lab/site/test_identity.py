@@ -20,7 +20,7 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat
 from tests.lab.site.test_answers import error_of
 
-pytestmark = pytest.mark.row("004.11", "000.34", "opening 6")
+pytestmark = pytest.mark.row("004.11", "000.34")
 
 CLAIMS = {
     "endpoint-load-metrics-format": "JSON",

@@ -24,7 +24,7 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.test_picker import ENGINE
 from tests.lab.site.test_upgrade_path import RELEASE, kill_helm_in_an_upgrade, revisions
 
-pytestmark = pytest.mark.row("opening 5", "001.39")
+pytestmark = pytest.mark.row("opening 5")
 
 FRONT, MODELS = "inference-gateway", "inference-models"
 # Red where the gateway lets everyone in; the others of its file pass, or ask the cluster.
@@ -37,7 +37,6 @@ OPEN = {
     "a body past the limit is refused",
     "every model streams an answer under each of its names",
     "a prompt that comes again is found cached",
-    "no answer is longer than the platform s limit",
 }
 # What the lab cannot make wrong: tests/unit/live/test_live_faults.py does.
 BY_UNIT_TEST = {
@@ -200,7 +199,6 @@ PLANTED = {
     "every model has its pickers and its pool": "qwen3-32b: 0 of 1 pickers are Ready",
     "every model streams an answer under each of its names": "qwen3-32b sent 0 chunks",
     "a prompt that comes again is found cached": "qwen3-32b answered with 5",
-    "no answer is longer than the platform s limit": "qwen3-32b answered max_tokens",
     "pods refuse what no policy lets in[inference-gateway]": "does not deny by default",
     "pods refuse what no policy lets in[inference-models]": "does not deny by default",
     "pods refuse what no policy lets in[envoy-gateway-system]": "does not deny by default",

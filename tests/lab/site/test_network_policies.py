@@ -139,7 +139,6 @@ def stranger(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFact
         yield pod
 
 
-@pytest.mark.row("001.05")
 @pytest.mark.parametrize(
     ("target", "port"),
     [

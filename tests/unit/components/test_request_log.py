@@ -9,6 +9,7 @@ import pytest
 from components.gateway.gateway import gateway_config
 from components.gateway.request_log import STREAM_ERROR, request_log
 from components.specs.request_log import RequestLogSpec
+from floor.headers import CLIENT_HEADER
 
 pytestmark = pytest.mark.row("003.20")
 
@@ -48,6 +49,13 @@ def test_every_count_that_is_logged_is_one_that_routes_report() -> None:
     counts = [text for text in fields.values() if "llm_" in text]
     assert len(counts) == 3
     assert {text.split(":")[1].rstrip(")%") for text in counts} <= reported
+
+
+def test_latencies_and_the_client_are_under_their_own_names() -> None:
+    fields = request_log(RequestLogSpec())["format"]["json"]
+    assert fields["ttft_ms"] == "%DYNAMIC_METADATA(io.envoy.ai_gateway:token_latency_ttft)%"
+    assert fields["mean_itl_ms"] == "%DYNAMIC_METADATA(io.envoy.ai_gateway:token_latency_itl)%"
+    assert fields["client"] == f"%REQ({CLIENT_HEADER})%"
 
 
 def test_the_access_log_asks_for_no_query_and_no_credential() -> None:

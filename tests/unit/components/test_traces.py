@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from components.gateway.gateway import client_traffic_policy, envoy_proxy, gateway_config
+from components.gateway.request_log import request_log
 from components.gateway.traces import TAGS, tracing
 from components.specs.gateway import GatewaySpec
+from components.specs.request_log import RequestLogSpec
 from components.specs.traces import TracesSpec
 from floor.headers import TRUSTED_HEADERS
 from tests.unit.stacks.wrong_sites import Wrong, refused_and_fixed
@@ -56,6 +58,12 @@ def test_spans_ask_for_no_query_and_no_credential() -> None:
     text = json.dumps(TAGS).upper()
     for telling in ("REQ(:PATH)", "ORIGINAL-PATH", "AUTHORIZATION", "X-API-KEY", "COOKIE", "REFERER", ":AUTHORITY"):
         assert telling not in text
+
+
+def test_a_span_has_what_a_line_of_the_request_log_has() -> None:
+    logged = request_log(RequestLogSpec())["format"]["json"]
+    for name in ("ttft_ms", "mean_itl_ms", "client", "objective", "cached_input_tokens", "prompt_id"):
+        assert TAGS[f"inference.{name}"] == logged[name]
 
 
 def test_every_count_of_a_span_is_one_that_routes_report() -> None:

@@ -29,7 +29,7 @@ from tests.live import test_live_machines as machines
 from tests.live.evidence import Evidence, Finding, write
 from tests.live.running import RunningSite
 
-pytestmark = pytest.mark.row("opening 5", "001.39")
+pytestmark = pytest.mark.row("opening 5")
 
 PROD = plan_file(Path(__file__).parents[3] / "Pulumi.prod.yaml")
 LOOPBACK = "127.0.0.1"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,7 @@ from stacks.proof.split_verdict import SplitVerdict, compare
 from tests.unit.proof.proof_orders import CHAT, TARGETS, fixed, order
 from tests.unit.proof.scheduler_simulation import simulate
 
-pytestmark = pytest.mark.row("001.20", "003.22", "001.28")
+pytestmark = pytest.mark.row("001.20", "001.28")
 
 # Tokens per second of a prefill worker there, by github.com/llm-d/llm-d guides/pd-disaggregation (peakPrefillThroughput
 # of vLLM 0.27 on H200).
@@ -127,6 +129,15 @@ def test_where_the_estimate_does_not_agree_with_cached_prompts(name: str) -> Non
     """
     joint, split = gpus(agents(name, 0.75, tpot_p50_ms=30))
     assert 1.1 < joint / split < 1.6
+
+
+@pytest.mark.parametrize(("times", "better"), [(1.4, False), (1.6, True)])
+def test_with_as_many_gpus_a_split_is_better_from_one_and_a_half_times_the_gap_on(times: float, better: bool) -> None:
+    def case(gap_s: float) -> Any:
+        return SimpleNamespace(problems=[], gpus=16, steady=SimpleNamespace(itl_quantile_s=lambda _: gap_s))
+
+    split: Any = SimpleNamespace(gpus=16, decode=case(0.02))
+    assert SplitVerdict(case(0.02 * times), split).better is better
 
 
 def test_a_prefill_replica_is_one_queue() -> None:

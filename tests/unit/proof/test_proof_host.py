@@ -10,7 +10,7 @@ from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import order
 
-pytestmark = pytest.mark.row("001.24", "opening 2")
+pytestmark = pytest.mark.row("opening 2")
 
 
 def requests(name: str, layout: Layout) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from policy.listing import RULES, names
 from policy.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
 
-pytestmark = pytest.mark.row("opening 15", "001.39")
+pytestmark = pytest.mark.row("opening 15")
 
 
 @pytest.mark.parametrize("facts", [FACTS, SOVEREIGN], ids=["a site", "a sovereign site"])

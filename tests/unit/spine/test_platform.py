@@ -293,6 +293,14 @@ def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) ->
     assert {"load-balancer-addresses-pool", "load-balancer-addresses-announcement"} <= waits
 
 
+@pytest.mark.row("004.11")
+def test_the_gateway_waits_for_all_that_decides_about_a_caller(tmp_path: Path) -> None:
+    """Keys are checked, claimed identities dropped and priorities known before its port is open."""
+    _, requests = requested(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path, Recorder())
+    waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
+    assert {"access-policy", "front-door-filters", "front-door-lists", "tiers-policy"} <= waits
+
+
 def test_the_gateway_waits_for_sessions_that_announce_its_address(tmp_path: Path) -> None:
     """By BGP, with the manifest of Cilium that has it and no other."""
     _, requests = requested(bgp_site().site, tmp_path, Recorder())

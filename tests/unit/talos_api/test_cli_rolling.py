@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from lab.machines.faults import Fault
+from talos.api.results import EtcdMember
 from talos.cli import rolling
+from talos.cli.inputs import Address
 from talos.cli.main import main
+from talos.cli.waiting import PendingError
 from talos.cluster import MachineSettings
 from talos.draining import SUCCESSOR_FIRST, movable
 from talos.factory.schematic import Schematic
@@ -53,6 +57,37 @@ def bring_up(bench: Bench) -> None:
     with bench.client("m1") as client:
         client.bootstrap()
     eventually(lambda: all(machine.node_is_ready for machine in bench.rack.machines.values()))
+
+
+class Etcd:
+    """A control plane's client that answers about etcd alone."""
+
+    def __init__(self, state: str, *members: EtcdMember) -> None:
+        self._state, self._members = state, members
+
+    def services(self) -> list[Any]:
+        return [SimpleNamespace(id="etcd", state=self._state)]
+
+    def etcd_members(self) -> tuple[EtcdMember, ...]:
+        return self._members
+
+
+@pytest.mark.parametrize(
+    ("learner", "peer_state", "waits_for"),
+    [
+        (False, "Running", ""),
+        (True, "Running", "etcd's member cp-2 has no vote yet"),
+        (False, "Failed", "etcd on cp-2 is Failed"),
+    ],
+)
+def test_a_control_plane_is_taken_only_while_all_others_vote(learner: bool, peer_state: str, waits_for: str) -> None:
+    own = EtcdMember(id=1, hostname="cp-1", peer_urls=("https://10.5.0.2:2380",), is_learner=False)
+    other = EtcdMember(id=2, hostname="cp-2", peer_urls=("https://10.5.0.3:2380",), is_learner=learner)
+    peer = SimpleNamespace(configured=lambda: nullcontext(Etcd(peer_state)))
+    machine: Any = SimpleNamespace(name="cp-1", address=Address("10.5.0.2", 50000), peer=lambda *_: peer)
+    client: Any = Etcd("Running", own, other)
+    with pytest.raises(PendingError, match=waits_for) if waits_for else nullcontext():
+        assert rolling.require_others_well(machine, client) == 1
 
 
 def labelled(bench: Bench, label: str) -> bytes:
