@@ -22,7 +22,7 @@ def test_the_page_is_not_stale() -> None:
 def test_every_row_of_the_sources_is_there() -> None:
     last = {"000": 41, "001": 40, "002": 18, "003": 32, "004": 23, "C": 6}
     expected = [f"{document}.{number:02}" for document, count in last.items() for number in range(1, count + 1)]
-    assert list(ROWS) == [*expected, *(f"opening {number}" for number in range(1, 16))]
+    assert list(ROWS) == [*expected, *(f"opening {number}" for number in range(1, 31))]
 
 
 def test_tests_name_rows_that_exist() -> None:
