@@ -16,10 +16,10 @@ from components.specs.longhorn import (
     DATABASE_COPIES,
     MINIMAL_AVAILABLE_PERCENT,
     OVER_PROVISIONING_PERCENT,
-    SCRATCH_COPIES,
     LonghornSpec,
     database_class,
     scratch_class,
+    scratch_copies,
 )
 from floor import namespaces, storage_nodes
 from floor.stateful import STORAGE, Keeping
@@ -36,6 +36,8 @@ _WEBHOOK_PORTS = (9501, 9502, 9503)
 _MANAGER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 _STORED = "inference-platform/storage"
 _PATIENCE_S = 900
+# A controller of pods by group and kind, as Longhorn compares it with a pod's owner: that of a Deployment's pods.
+_REPLICA_SETS = "apps/ReplicaSet"
 
 
 def longhorn_values(
@@ -67,7 +69,13 @@ def longhorn_values(
             # A lost node would else keep the one NFS server of a volume for up to 90 s, and its pods for longer.
             "rwxVolumeFastFailover": True,
             "nodeDownPodDeletionPolicy": "delete-both-statefulset-and-deployment-pod",
-            # A machine that is rolled comes back with its copies, so a drain need not move the last one.
+            # When a shared volume's server moves, with every drain of its node, Longhorn deletes the pods that mount the
+            # volume: all replicas of a model at once. Their mounts recover, as the server keeps its address. Pods of
+            # StatefulSets, whose volumes are of one node, still start again after a volume's failure.
+            "blacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly": _REPLICA_SETS,
+            # A machine that is rolled comes back with its copies. So a drain need not move a last copy that is stopped,
+            # as a database's is with its pod; policies that evict would wait for that one for ever, as its volume is
+            # bound to the node. A last copy that runs holds every drain, so no volume of weights or scratch has one.
             "nodeDrainPolicy": "allow-if-replica-is-stopped",
             "taintToleration": "; ".join(f"{entry['key']}:{entry['effect']}" for entry in answered),
             # Both call the publisher's servers.
@@ -97,7 +105,7 @@ def storage_classes(name: str, spec: LonghornSpec, engine: DataEngine) -> list[d
     return [
         _storage_class(name, engine, stored(spec.weight_replicas)),
         _storage_class(database_class(name), engine, database, retained=True),
-        _storage_class(scratch_class(name), engine, stored(SCRATCH_COPIES)),
+        _storage_class(scratch_class(name), engine, stored(scratch_copies(spec.weight_replicas))),
     ]
 
 

@@ -14,8 +14,7 @@ OVER_PROVISIONING_PERCENT = 100
 MINIMAL_AVAILABLE_PERCENT = 25
 DATABASE_COPIES = {"v1": 1, "v2": 2}
 """Of a volume for databases, by Longhorn's data engine: v1 keeps the one copy where its pod runs, which v2 cannot."""
-SCRATCH_COPIES = 1
-"""Of a volume for what may be lost."""
+_SCRATCH_COPIES = 2
 
 # As Longhorn reads them; credentials belong into the Secret (longhorn.io/docs, snapshots and backups).
 _TARGET = re.compile(r"(s3|azblob)://[^\s@:/]+@[^\s@:]+|(nfs|cifs)://[^\s@]+|gcs://[^\s@]+")
@@ -31,11 +30,17 @@ def scratch_class(name: str) -> str:
     return f"{name}-scratch"
 
 
+def scratch_copies(weight_replicas: int) -> int:
+    """Copies of a volume for what may be lost: a site that keeps one copy of its weights may have a single node."""
+    return min(_SCRATCH_COPIES, weight_replicas)
+
+
 class LonghornSpec(Spec):
     """How Longhorn stores."""
 
     weight_replicas: int = Field(default=2, ge=1, le=20)
-    """Copies of each volume of weights, each on a disk of another node."""
+    """Copies of each volume of weights, each on a disk of another node. With 1, a node whose copy is in use elsewhere
+    cannot be drained."""
     backup_target: str | None = None
     """Where backups of volumes go, such as `s3://BUCKET@REGION/PATH` or `nfs://HOST:/PATH`. Weights are never backed
     up: they can be downloaded again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.specs.longhorn import DATABASE_COPIES, SCRATCH_COPIES, database_class, scratch_class
+from components.specs.longhorn import DATABASE_COPIES, database_class, scratch_class, scratch_copies
 from stacks.site.model import SiteConfig
 
 
@@ -22,9 +22,10 @@ def longhorn_copies(site: SiteConfig, weight_copies: int | None = None) -> int |
     weight_copies: of a volume of weights, in place of the site's own number.
     """
     name, storage = site.storage.storage_class, site.cluster.machines and site.cluster.machines.hgx.storage
+    of_weights = weight_copies or site.storage.longhorn.weight_replicas
     by_class = {
-        name: weight_copies or site.storage.longhorn.weight_replicas,
+        name: of_weights,
         database_class(name): DATABASE_COPIES[storage.engine if storage else "v1"],
-        scratch_class(name): SCRATCH_COPIES,
+        scratch_class(name): scratch_copies(of_weights),
     }
     return by_class.get(volume_class(site) or "") if site.storage.system == "longhorn" else None

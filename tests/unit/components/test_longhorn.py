@@ -79,6 +79,13 @@ def test_a_shared_volume_moves_at_once_when_its_server_is_lost() -> None:
     assert values_of()["defaultSettings"]["rwxVolumeFastFailover"] is True
 
 
+def test_a_server_that_moves_deletes_no_pod_of_a_deployment() -> None:
+    """Longhorn compares group and kind of a pod's owner, by case; what StatefulSets own it still restarts."""
+    settings = values_of()["defaultSettings"]
+    assert settings["blacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly"] == "apps/ReplicaSet"
+    assert settings.get("autoDeletePodWhenVolumeDetachedUnexpectedly", True)
+
+
 @pytest.mark.parametrize("engine", ["v1", "v2"])
 def test_only_the_engine_of_the_disks_runs(engine: DataEngine) -> None:
     settings = values_of(engine=engine)["defaultSettings"]
@@ -95,8 +102,14 @@ def test_each_purpose_has_a_class() -> None:
     assert (databases["numberOfReplicas"], databases["dataLocality"]) == ("1", "strict-local")
     assert classes["fast-databases"]["volumeBindingMode"] == "WaitForFirstConsumer", "its copy is where its pod is"
     assert classes["fast-databases"]["reclaimPolicy"] == "Retain"
-    assert scratch["numberOfReplicas"] == "1"
+    assert scratch["numberOfReplicas"] == "2", "a node whose copy is the only one that runs cannot be drained"
     assert all(isinstance(value, str) for body in classes.values() for value in body["parameters"].values())
+
+
+def test_a_site_of_one_copy_has_one_of_scratch_volumes_too() -> None:
+    """It may have a single node, on which no second copy finds a disk."""
+    (*_, scratch) = storage_classes("longhorn", LonghornSpec(weight_replicas=1), "v1")
+    assert scratch["parameters"]["numberOfReplicas"] == "1"
 
 
 @pytest.mark.parametrize("engine", ["v1", "v2"])

@@ -97,14 +97,15 @@ def test_the_reference_site_stores_all_weights_twice() -> None:
 
 def test_volumes_of_monitoring_take_their_room() -> None:
     text = prod_with(monitoring__volume_gib=500).storage_text
-    assert "prometheus 537 GB, alertmanager 1.07 GB; 1 copy of each, which a lost node may take along" in text
+    assert "prometheus 537 GB, alertmanager 1.07 GB; 2 copies of each" in text
     assert "prometheus" not in prod_with(monitoring={"system": "none"}).storage_text
 
 
 @pytest.mark.parametrize(
     ("monitoring", "copies"),
     [
-        ({"monitoring__storage_class": "longhorn-scratch"}, 1),
+        ({"monitoring__storage_class": "longhorn-scratch"}, 2),
+        ({"storage__longhorn": {"weight_replicas": 1}}, 1),
         ({"monitoring__storage_class": "longhorn"}, 2),
         ({"monitoring__storage_class": "longhorn-databases"}, 1),
         ({"monitoring__storage_class": "ceph"}, None),
@@ -119,7 +120,7 @@ def test_volumes_of_monitoring_have_the_copies_of_their_class(monitoring: dict[s
 
 def test_a_prometheus_that_fits_no_disk_is_refused_with_a_fix_that_works() -> None:
     large = {"monitoring.volume_gib": 4_000}
-    with pytest.raises(SiteError, match=r"cannot hold 1 copy of prometheus: the volume of prometheus takes 4\.29 TB"):
+    with pytest.raises(SiteError, match=r"cannot hold 2 copies of prometheus: the volume of prometheus takes 4\.29 TB"):
         plan_values(changed(prod(), large), "site.yaml")
     larger = {f"{DISKS}.longhorn-{number}.min_size": "6TB" for number in range(2)}
     assert plan_values(changed(prod(), large | larger), "site.yaml").storage_text
@@ -210,6 +211,7 @@ def test_a_volume_of_one_copy_that_a_lost_node_takes_along_is_not_made_again() -
     """Of four large disks, three hold copies of weights and one all of Prometheus."""
     change = {
         "storage.longhorn.weight_replicas": 3,
+        "monitoring.storage_class": "longhorn-databases",
         "monitoring.volume_gib": 2_000,
         f"{DISKS}.longhorn-1.min_size": "1TB",
     }
