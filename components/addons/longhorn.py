@@ -69,7 +69,7 @@ def longhorn_values(
             # A lost node would else keep the one NFS server of a volume for up to 90 s, and its pods for longer.
             "rwxVolumeFastFailover": True,
             "nodeDownPodDeletionPolicy": "delete-both-statefulset-and-deployment-pod",
-            # When a shared volume's server moves, with every drain of its node, Longhorn deletes the pods that mount the
+            # When a shared volume's server moves, as at a drain of its node, Longhorn deletes the pods that mount the
             # volume: all replicas of a model at once. Their mounts recover, as the server keeps its address. Pods of
             # StatefulSets, whose volumes are of one node, still start again after a volume's failure.
             "blacklistForAutoDeletePodWhenVolumeDetachedUnexpectedly": _REPLICA_SETS,

@@ -17,6 +17,7 @@ from components.component import Component
 from components.machines import machine_commands
 from components.machines.machine_commands import LIMITS, Limits, Machine
 from components.objects import KEEP
+from floor.storage_nodes import REBUILD_S
 from talos.secrets import variables
 
 _INSTALL_S = 1800
@@ -164,7 +165,7 @@ class ClusterNodes(Component):
     def _roll(self, machine: Machine, install: local.Command, needs: list[pulumi.Resource]) -> local.Command:
         limits, drain_timeout_s = self._args.rollout.limits, self._args.rollout.drain_timeout_s
         command = machine_commands.roll(machine, limits, drain_timeout_s=drain_timeout_s)
-        limit = f"{drain_timeout_s + 2 * 3600}s"
+        limit = f"{REBUILD_S + drain_timeout_s + 2 * 3600}s"
         return local.Command(
             f"{self.name}-{machine.name}",
             create=command,

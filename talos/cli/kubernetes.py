@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from floor import namespaces, storage_nodes
 from talos.cli.failures import CommandError, InputError
 from talos.cli.waiting import PendingError, Watch
 from talos.draining import SUCCESSOR_FIRST, movable
@@ -25,6 +26,7 @@ _CALL_S = 30
 _SUCCESSOR_S = 120
 _API_PORT = 6443
 _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
+_VOLUMES = "volumes.longhorn.io"
 # What kubectl prints when it could not ask, as opposed to having been refused.
 _AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
 
@@ -86,6 +88,21 @@ class Kubernetes:
         ready = next((condition for condition in conditions if condition["type"] == "Ready"), {"status": "Unknown"})
         if ready["status"] != "True":
             raise PendingError(f"its node is not Ready: {ready.get('message') or ready.get('reason') or 'no kubelet'}")
+
+    def require_whole_volumes(self, name: str) -> None:
+        """PendingError while the node stores for Longhorn and a volume in use has fewer copies than declared.
+
+        The copies on this node may be the only ones then, and Longhorn would hold the drain until it has others.
+        """
+        node = self.node(name)
+        if node is None or node["metadata"].get("labels", {}).get(storage_nodes.LABEL) != storage_nodes.VALUE:
+            return
+        if not self._run("get", "crd", _VOLUMES, "--ignore-not-found", "-o", "name").strip():
+            return
+        volumes = json.loads(self._run("get", _VOLUMES, "--namespace", namespaces.STORAGE, "-o", "json"))["items"]
+        degraded = sorted(_claim(volume) for volume in volumes if volume["status"].get("robustness") == "degraded")
+        if degraded:
+            raise PendingError(f"Longhorn still rebuilds copies of {', '.join(degraded)}")
 
     def drain(self, name: str, watch: Watch, timeout_s: int) -> bool:
         """Cordon, start successors that are wanted first, evict as PodDisruptionBudgets allow; was there a node?
@@ -169,6 +186,12 @@ class Kubernetes:
             raise PendingError("Kubernetes does not answer: kubectl took too long") from None
         finally:
             os.close(file)
+
+
+def _claim(volume: Mapping[str, Any]) -> str:
+    """The claim of a volume of Longhorn's, or its own name."""
+    claim = volume["status"].get("kubernetesStatus") or {}
+    return f"{claim['namespace']}/{claim['pvcName']}" if claim.get("pvcName") else str(volume["metadata"]["name"])
 
 
 def _verb(arguments: tuple[str, ...]) -> str:

@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 import click
 
+from floor.storage_nodes import REBUILD_S
 from talos.api.client import MachineClient
 from talos.api.results import ApplyMode
 from talos.cli import inputs
 from talos.cli.apply import Applying, classify
 from talos.cli.bootstrap import etcd_state
-from talos.cli.failures import NotAllowedError
+from talos.cli.failures import NotAllowedError, NotInTimeError
 from talos.cli.health import what_is_missing
 from talos.cli.inputs import Address
 from talos.cli.kubernetes import Kubernetes
@@ -28,8 +29,9 @@ Bring a machine to a config (stdin) and an installer image, and wait until it is
 
   1. the image is installed into the slot that boots next, if the machine runs another    (disturbs nothing)
   2. a config that takes effect at once is applied
-  3. only if it must reboot: the other members of etcd are healthy; the node is drained, with respect for
-     PodDisruptionBudgets; the machine reboots, and must come back with that version and schematic
+  3. only if it must reboot: the other members of etcd are healthy; where the node stores for Longhorn, each volume in
+     use has all its copies; the node is drained, with respect for PodDisruptionBudgets; the machine reboots, and must
+     come back with that version and schematic
   4. Talos's services are healthy, the node is Ready, and accepts pods again; after a single control plane, `roll` waits
      longer, because clients retry its API after pauses of up to 30 s, and a client that has not reconnected yet,
      such as an endpoint picker, does not learn of the next node's drain
@@ -43,11 +45,17 @@ for one machine at a time. ${variables.KUBECONFIG} is the cluster; without it no
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
 
+_DEGRADED = (
+    "see why Longhorn rebuilds no copy (kubectl -n longhorn-system get volumes.longhorn.io; "
+    "docs/runbooks/storage-unwell.md), then run it again"
+)
+
 
 @click.command(cls=Command, help=DESCRIPTION)
 @machine_options(timeout="90m", maintenance=True)
 @click.option("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
+@click.option("--rebuild-timeout", default=f"{REBUILD_S}s", metavar="DURATION", help="for Longhorn's copies (4h)")
 @click.option("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (30m)")
 @click.option("--health-timeout", default="15m", metavar="DURATION", help="to be well again (15m)")
 @click.option("--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (30s)")
@@ -56,6 +64,7 @@ def command(
     *,
     image: str,
     config: str | None,
+    rebuild_timeout: str,
     drain_timeout: str,
     health_timeout: str,
     settle: str,
@@ -64,7 +73,8 @@ def command(
     target, text = Target.parse(image), inputs.machine_config(config)
     machine, cluster = reach(options), Kubernetes.from_environment()
     watch = machine.watch(seconds(options.timeout))
-    rolling = Rolling(machine, cluster, text, target, watch, drain_timeout_s=seconds(drain_timeout))
+    waits = {"rebuild_timeout_s": seconds(rebuild_timeout), "drain_timeout_s": seconds(drain_timeout)}
+    rolling = Rolling(machine, cluster, text, target, watch, **waits)
     watch.until("to take its config and image", rolling.attempt)
     health = machine.watch(seconds(health_timeout))
     health.until("to be well", rolling.require_well)
@@ -89,10 +99,11 @@ class Rolling:
         target: Target,
         watch: Watch,
         *,
+        rebuild_timeout_s: int,
         drain_timeout_s: int,
     ) -> None:
         self._machine, self._cluster, self._config, self._target = machine, cluster, config, target
-        self._watch, self._drain_timeout_s = watch, drain_timeout_s
+        self._watch, self._rebuild_timeout_s, self._drain_timeout_s = watch, rebuild_timeout_s, drain_timeout_s
         self._rebooted_from = ""
         self.done: list[str] = []
         self.took_the_only_api_away = False
@@ -157,6 +168,7 @@ class Rolling:
         with self._machine.configured() as client:
             is_alone = require_others_well(self._machine, client) == 0 and etcd_state(client) == "Running"
         if self._cluster is not None:
+            self._await_copies(self._cluster)
             self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
         with self._machine.configured() as client:
             if client.boot_id() == boot_id:
@@ -173,6 +185,15 @@ class Rolling:
             now = running(client)
         if not now.is_target(self._target):
             raise fell_back(self._machine.name, now, self._target)
+
+    def _await_copies(self, cluster: Kubernetes) -> None:
+        """The copies of the node that was rolled before are rebuilt, which takes as long as there is data."""
+        rebuilding = self._machine.watch(self._rebuild_timeout_s)
+        with self._watch.paused():
+            try:
+                rebuilding.until("to drain it", lambda: cluster.require_whole_volumes(self._machine.name))
+            except NotInTimeError as error:
+                raise NotInTimeError(error.problem.what, fix=_DEGRADED) from None
 
 
 def require_others_well(machine: Reach, client: MachineClient) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from talos.api.errors import MachineApiError, NotReadyError, TooSlowError, UnreachableError
@@ -55,6 +56,15 @@ class Watch:
     def elapsed_s(self) -> float:
         """Since the command began."""
         return time.monotonic() - self._started
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time within does not count against the deadline."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._started += time.monotonic() - began
 
     def say(self, what: str) -> None:
         """One line of progress; the same one again only after a while."""

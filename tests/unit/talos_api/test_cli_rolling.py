@@ -16,7 +16,7 @@ from talos.api.results import EtcdMember
 from talos.cli import rolling
 from talos.cli.inputs import Address
 from talos.cli.main import main
-from talos.cli.waiting import PendingError
+from talos.cli.waiting import PendingError, Watch
 from talos.cluster import MachineSettings
 from talos.draining import SUCCESSOR_FIRST, movable
 from talos.factory.schematic import Schematic
@@ -181,6 +181,56 @@ def test_what_wants_its_successor_first_is_moved_before_the_drain(
     assert "rollout restart deployment/glm-epp --namespace models\n" in log
     assert kubectl.calls() == ["annotate", "cordon", "rollout", "rollout", "drain", "uncordon", "annotate"]
     assert ("no successor of models/glm-epp is ready" in site.progress) == nowhere
+
+
+def volume(claim: str, robustness: str) -> dict[str, Any]:
+    """One of Longhorn's, as it reports on it."""
+    bound = {"namespace": "inference-models", "pvcName": claim}
+    return {"metadata": {"name": "pvc-1"}, "status": {"robustness": robustness, "kubernetesStatus": bound}}
+
+
+def stores(kubectl: Kubectl, *seen: list[dict[str, Any]]) -> None:
+    """The node gpu stores for Longhorn, whose volumes are these at one look after the other."""
+    state = kubectl.read() | {"volumes": list(seen)}
+    state["nodes"]["gpu"]["metadata"]["labels"] = {"node.longhorn.io/create-default-disk": "config"}
+    kubectl.write(state)
+
+
+def test_no_node_is_drained_while_a_volume_of_longhorn_lacks_a_copy(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    """The copy may be on that node, and the only one. A volume that is not in use has no robustness to wait for."""
+    bring_up(bench)
+    unused = volume("archive", "unknown")
+    stores(kubectl, [volume("glm-weights", "degraded"), unused], [volume("glm-weights", "healthy"), unused])
+    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    assert "waiting to drain it: Longhorn still rebuilds copies of inference-models/glm-weights" in site.progress
+    log = (kubectl.folder / "log").read_text()
+    assert log.count("get volumes.longhorn.io --namespace longhorn-system") == 2
+    assert log.rindex("get volumes.longhorn.io") < log.index("cordon")
+
+
+def test_a_volume_that_stays_degraded_ends_a_roll_before_the_drain(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    stores(kubectl, [volume("glm-weights", "degraded"), volume("qwen-weights", "degraded")])
+    options = ("--image", bench.image, "--rebuild-timeout", "1s")
+    answer = site("roll", "m2", *options, config=rebooting(bench), code=4)
+    assert "waited 1 s to drain it; last: Longhorn still rebuilds copies of" in answer
+    assert "inference-models/glm-weights, inference-models/qwen-weights" in answer
+    assert "fix: see why Longhorn rebuilds no copy" in answer
+    assert kubectl.calls() == []
+
+
+def test_nodes_that_store_nothing_wait_for_no_volume(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+    bring_up(bench)
+    kubectl.write(kubectl.read() | {"volumes": [[volume("glm-weights", "degraded")]]})
+    assert site("roll", "m2", "--image", bench.image, config=rebooting(bench))["done"] == ["config", "reboot"]
+
+
+def test_the_wait_for_copies_does_not_count_as_time_of_the_roll() -> None:
+    watch = Watch("hgx-1", timeout_s=3600)
+    before = watch.elapsed_s
+    with watch.paused():
+        eventually(lambda: watch.elapsed_s > before + 0.05)
+    assert watch.elapsed_s < before + 0.05
 
 
 def test_nothing_is_moved_twice() -> None:
