@@ -2,12 +2,16 @@
 
 The site gets a machine more for everything that needs no GPU, since what runs on the only such node has nowhere to go
 while that one is drained. Nothing is put back: the next `up` of the checked-in program does that, node by node.
+
+Longhorn is emulated beside it, on the nodes with GPUs: it holds drains, moves the server of the model's volume with
+each drain of its node, and restarts who mounts it, as far as the reference site's values and classes let it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +20,11 @@ import pytest
 import yaml
 
 from lab import session
+from lab.cluster.emulated_longhorn_manager import EmulatedLonghorn
 from lab.machines import lab_rack
 from lab.machines.admin import ask
 from lab.paths import Lab
+from tests.lab.emulated_storage import emulated_longhorn, storing
 from tests.lab.site.project_copies import copy_project
 from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.running_site import Site
@@ -31,7 +37,8 @@ MODEL = "qwen3-32b"
 STREAM_TOKENS = 150
 VERSION = "v1.13.7"
 DRIVERS = {"production": "595.71.05", "lts": "580.173.02"}
-ORDER = ["cp-1", "hgx-1", "hgx-2", "hgx-3", "hgx-4", "infra-1"]
+STORING = ["hgx-1", "hgx-2", "hgx-3", "hgx-4"]
+ORDER = ["cp-1", *STORING, "infra-1"]
 _LOOK_EVERY_S = 0.2
 
 
@@ -85,10 +92,20 @@ def larger(site: Site, tmp_path: Path) -> tuple[str, str]:
     return options
 
 
+@pytest.fixture
+def longhorn(site: Site, larger: tuple[str, str]) -> Iterator[EmulatedLonghorn]:
+    """Beside the larger site."""
+    with storing(site.lab, STORING), emulated_longhorn(site.lab) as beside:
+        yield beside
+
+
 def test_a_talos_version_rolls_under_load_without_a_failed_request(
-    site: Site, bumped: Path, larger: tuple[str, str]
+    site: Site, bumped: Path, larger: tuple[str, str], longhorn: EmulatedLonghorn
 ) -> None:
-    """Control plane first, then by name, one at a time; afterwards nothing is left to do."""
+    """Control plane first, then by name, one at a time; afterwards nothing is left to do.
+
+    The server of the weights moves, and no replica is restarted for it. No node is drained that may have a last copy.
+    """
     assert [machine["talos"] for machine in machines(site.lab).values()] == ["v1.13.9"] * len(ORDER)
     seen, load = Seen(), Load(model=MODEL, stream_tokens=STREAM_TOKENS)
     up = ("up", "--yes", "--skip-preview", "--stack", session.STACK, *larger)
@@ -98,10 +115,13 @@ def test_a_talos_version_rolls_under_load_without_a_failed_request(
 
     asyncio.run(load.during(site, roll, _watch(site.lab, seen)))
 
-    assert not load.failures(), (load.failures(), seen.boots, len(load.short), len(load.streams))
+    assert not load.failures(), (load.failures(), seen.boots, longhorn.restarted, len(load.short), len(load.streams))
     assert len(load.short) > 2 * len(ORDER)
     assert len(load.streams) > 2 * len(ORDER)
     assert [name for _, name in seen.boots] == ORDER
     assert max(map(len, seen.away)) == 1, seen.away
     assert {name: machine["talos"] for name, machine in machines(site.lab).items()} == dict.fromkeys(ORDER, VERSION)
+    assert f"{MODEL}-weights" in longhorn.moved
+    assert longhorn.restarted == []
+    assert longhorn.cordoned == {node: [] for node in STORING}
     session.run_pulumi(site.lab, *up, "--expect-no-changes", project=bumped)
