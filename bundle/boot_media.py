@@ -63,10 +63,14 @@ def with_sums(paths: Iterable[str]) -> set[str]:
 
 
 def _addresses(image: FactoryImage, kind: Kind) -> tuple[str, ...]:
-    assets = FactorySite(image.factory).assets(image.schematic.id, image.talos)
+    site = FactorySite(image.factory)
+    assets = site.assets(image.schematic.id, image.talos, secure_boot=image.secure_boot)
     match kind:
         case "iso":
             return (assets.iso,)
+        case "pxe" if image.secure_boot:
+            # Firmware with Secure Boot on starts no kernel that lies beside its initramfs: those two are not signed.
+            return (assets.uki,)
         case "pxe":
             # The factory's script names addresses of the factory; these files are what it leads to.
             return (assets.kernel, assets.initramfs, assets.command_line)

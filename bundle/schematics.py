@@ -30,6 +30,8 @@ class FactoryImage:
     """Version, as `v1.13.9`."""
     nvswitch: bool
     """Whether machines of it have NVSwitches, which need the fabric manager."""
+    secure_boot: bool = False
+    """Whether its machines boot signed images."""
     installer: ImageReference
     """With the locked digest, if there is one."""
     machines: tuple[str, ...] = ()

@@ -222,6 +222,7 @@ def _factory_images(plans: Mapping[str, SitePlan], lock: ImageLock) -> Iterator[
             schematic=node.schematic,
             talos=cluster.versions.talos,
             nvswitch=image in with_switches,
+            secure_boot=cluster.machines.secure_boot,
             installer=image_reference(lock.pinned(image) or image),
             machines=tuple(sorted(users[factory, image])),
         )

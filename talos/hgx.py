@@ -16,7 +16,7 @@ from talos.storage import LonghornStorage
 Modules = Literal["open", "proprietary"]
 Fork = Literal["production", "lts"]
 Rdma = Literal["none", "roce", "infiniband"]
-GpuDirect = Literal["dma-buf", "peermem"]
+GpuDirect = Literal["dma-buf", "none"]
 
 _MODULE_PACKAGES = {"open": "nvidia-open-gpu-kernel-modules", "proprietary": "nonfree-kmod-nvidia"}
 _STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
@@ -39,8 +39,9 @@ class HGXProfile:
 
     `modules` is NVIDIA's open or proprietary kernel driver; `fork` names the one line that driver, toolkit and fabric
     manager all come from, whose versions the Talos version fixes. `rdma` is served by the kernel's own mlx5 modules
-    (Talos loads no others); `gpu_direct` sets how network cards reach GPU memory. `huge_pages_2mib` is a count of
-    2 MiB pages. `extra_extensions` are names such as `siderolabs/intel-ucode`.
+    (Talos loads no others), beside which nvidia_peermem does not load; so `gpu_direct`, how network cards reach GPU
+    memory, is dma-buf or nothing. `huge_pages_2mib` is a count of 2 MiB pages. `extra_extensions` are names such as
+    `siderolabs/intel-ucode`.
     """
 
     modules: Modules = "open"
@@ -57,7 +58,7 @@ class HGXProfile:
         if self.rdma != "none" and self.modules == "proprietary" and self.gpu_direct == "dma-buf":
             raise ConfigError(
                 "GPUDirect over dma-buf needs NVIDIA's open kernel modules, the profile has the proprietary ones",
-                fix="set modules to open, or gpu_direct to peermem",
+                fix="set modules to open, or gpu_direct to none",
             )
 
     @property
@@ -79,15 +80,15 @@ class HGXProfile:
         if self.rdma != "none":
             names += _RDMA_MODULES
             names += ["ib_ipoib"] if self.rdma == "infiniband" else []
-            names += ["nvidia_peermem"] if self.gpu_direct == "peermem" else []
         storage = self.storage.kernel_modules if self.storage else ()
         return (*(KernelModule(name=name) for name in names), *storage)
 
     @property
     def all_sysctls(self) -> dict[str, str]:
         """Defaults, huge pages (the profile's own and the storage engine's), and what the site sets over both."""
-        # Pages that the kernel moves between sockets while NCCL holds them cost latency; pods watch many files.
-        chosen = {"kernel.numa_balancing": "0", "fs.inotify.max_user_instances": "8192"}
+        # Pods watch many files. A kexec resets neither GPUs, NVSwitches nor network cards, so a reboot goes through the
+        # firmware: Talos falls back to that where the kernel refuses to load the next one (bootloader/kexec/kexec.go).
+        chosen = {"fs.inotify.max_user_instances": "8192", "kernel.kexec_load_disabled": "1"}
         pages = self.huge_pages_2mib + (self.storage.huge_pages_2mib if self.storage else 0)
         if pages:
             chosen["vm.nr_hugepages"] = str(pages)

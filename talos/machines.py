@@ -254,7 +254,7 @@ def _problems_of_image(image: str | None, talos_version: str) -> Iterator[Config
             path=("install", "image"),
             what=f"is not of Talos {talos_version}",
             got=image or "no image",
-            allowed=f"FACTORY/metal-installer/SCHEMATIC:{talos_version}",
+            allowed=f"FACTORY/metal-installer[-secureboot]/SCHEMATIC:{talos_version}",
             fix="take the installer of the node's schematic for this version",
         )
 

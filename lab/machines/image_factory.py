@@ -42,7 +42,8 @@ _FIELDS: dict[str, Any] = {
 }
 _INSTALLER = re.compile(r"^/v2/(?:metal-)?installer(?:-secureboot)?/([0-9a-f]{64})/manifests/([^/]+)$")
 _MEDIUM = re.compile(
-    r"^/image/([0-9a-f]{64})/(v[^/]+)/(metal-amd64\.iso|kernel-amd64|initramfs-amd64\.xz|cmdline-metal-amd64)$"
+    r"^/image/([0-9a-f]{64})/(v[^/]+)/"
+    r"(metal-amd64(?:-secureboot)?(?:\.iso|-uki\.efi)|kernel-amd64|initramfs-amd64\.xz|cmdline-metal-amd64(?:-secureboot)?)$"
 )
 # Every installer's config. With it, a tool that copies images takes an installer as it takes any other.
 _NO_CONFIG = b"{}"

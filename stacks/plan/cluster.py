@@ -184,7 +184,7 @@ def plan_cluster(
         if spec.role == "hgx":
             profile = hgx_profile(machines, keys, defaultdict(lambda: _NOT_MADE_YET))
             schematic = _schematic(profile.extensions, (*profile.kernel_args, *keys.kernel_args))
-        image = factory.assets(schematic.id, versions.talos).installer
+        image = factory.assets(schematic.id, versions.talos, secure_boot=machines.secure_boot).installer
         nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
     ordered = sorted(nodes, key=lambda node: (not node.is_control_plane, node.name))
     return ClusterPlan(name, machines, versions, tuple(ordered), whole)

@@ -81,7 +81,7 @@ class HgxSpec(Spec):
     rdma: Rdma = "none"
     """RDMA by the kernel's own mlx5 modules."""
     gpu_direct: GpuDirect = "dma-buf"
-    """How network cards reach GPU memory."""
+    """How network cards reach GPU memory: directly, which needs open modules, or by way of the host's."""
     huge_pages_2mib: int = Field(default=0, ge=0)
     """Pages of 2 MiB that are set aside."""
     storage: LonghornStorageSpec | None = None
@@ -150,6 +150,9 @@ class MachinesSpec(MachineKeys):
     """Address of the Kubernetes API: `https://HOST:6443`, of the VIP, a load balancer, or the only control plane."""
     image_factory: str = "https://factory.talos.dev"
     """Image factory that builds the machines' images."""
+    secure_boot: bool = False
+    """Machines boot signed images by UEFI Secure Boot: installer, boot media and network boot are the signed ones. A
+    disk that a TPM seals needs it."""
     networks: NetworksSpec
     """Address plan of the cluster."""
     cni: Literal["cilium", "external"] = "cilium"

@@ -28,6 +28,8 @@ class Assets:
     kernel: str
     initramfs: str
     command_line: str
+    uki: str
+    """Kernel, initramfs and command line as one file; with Secure Boot, the signed one that a network boot takes."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class FactorySite:
             kernel=f"{image}/kernel-{arch}",
             initramfs=f"{image}/initramfs-{arch}.xz",
             command_line=f"{image}/cmdline-metal-{arch}{suffix}",
+            uki=f"{image}/metal-{arch}{suffix}-uki.efi",
         )
 
 

@@ -13,6 +13,7 @@ from stacks.site.checks import (
     bgp,
     certificates,
     disks,
+    encryption,
     engine_arguments,
     firewall,
     forms,
@@ -76,6 +77,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         bgp.problems(values),
         links.problems(values),
         disks.problems(values),
+        encryption.problems(values),
         identities.problems(values),
         volumes.problems(values),
         patches.problems(values),
@@ -105,6 +107,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
     """What works between the keys of a valid site, and is not wise."""
     return [
         *machines.warnings(values),
+        *encryption.warnings(values),
         *firewall.warnings(values),
         *pools.warnings(values),
         *servers.warnings(values),

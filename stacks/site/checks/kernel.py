@@ -42,6 +42,30 @@ _SYSCTLS: Mapping[str, _Bounds] = {
     "kernel.keys.root_maxbytes": _exactly(25_000_000),
     _PAGES: _Bounds(0, _MOST_PAGES, "these are pages of 2 MiB, so more is beyond 16 TiB"),
 }
+# Settings that the kernel of Talos lacks, by name or by their start: the option that it is built without
+# (siderolabs/pkgs, kernel/build/config-amd64), or where Linux has put them.
+_ABSENT: Mapping[str, str] = {
+    "kernel.numa_balancing": "CONFIG_NUMA_BALANCING is off",
+    "kernel.sched_autogroup_enabled": "CONFIG_SCHED_AUTOGROUP is off",
+    "kernel.sched_util_clamp_": "CONFIG_UCLAMP_TASK is off",
+    "kernel.hung_task_": "CONFIG_DETECT_HUNG_TASK is off",
+    "kernel.softlockup_": "CONFIG_SOFTLOCKUP_DETECTOR is off",
+    "kernel.hardlockup_": "CONFIG_HARDLOCKUP_DETECTOR is off",
+    "kernel.soft_watchdog": "CONFIG_SOFTLOCKUP_DETECTOR is off",
+    "kernel.nmi_watchdog": "CONFIG_HARDLOCKUP_DETECTOR is off",
+    "kernel.watchdog": "both lockup detectors are off",
+    "kernel.latencytop": "CONFIG_LATENCYTOP is off",
+    "kernel.stack_tracer_enabled": "CONFIG_STACK_TRACER is off",
+    "vm.memory_failure_": "CONFIG_MEMORY_FAILURE is off",
+    "vm.enable_soft_offline": "CONFIG_MEMORY_FAILURE is off",
+    "net.mptcp.": "CONFIG_MPTCP is off",
+    "kernel.sched_latency_ns": "Linux has it in debugfs since 5.13",
+    "kernel.sched_min_granularity_ns": "Linux has it in debugfs since 5.13",
+    "kernel.sched_wakeup_granularity_ns": "Linux has it in debugfs since 5.13",
+    "kernel.sched_migration_cost_ns": "Linux has it in debugfs since 5.13",
+    "kernel.sched_nr_migrate": "Linux has it in debugfs since 5.13",
+    "net.ipv4.tcp_tw_recycle": "Linux has dropped it with 4.12",
+}
 # Kernel argument -> values with which it does harm (None is any), and the reason.
 _ARGUMENTS: Mapping[str, tuple[str | None, str]] = {
     "init": (None, "Talos itself is the first program, and nothing else starts a machine"),
@@ -69,6 +93,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _of_sysctl(path: Path, name: str, value: Any) -> Iterator[Problem]:
+    if why := next((why for start, why in _ABSENT.items() if _dotted(name).startswith(start)), ""):
+        what = f"does not exist on Talos: {why}, and the machine reports the failure for as long as it runs"
+        yield Problem(path=path, what=what, got=shown(name), fix="take it out")
+        return
     bounds = _SYSCTLS.get(_dotted(name))
     if bounds is None or not isinstance(value, str) or not re.fullmatch(r"\s*-?[0-9]+\s*", value):
         return

@@ -64,7 +64,28 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             "it can remove no member",
             fix="recover etcd first: python -m sitectl docs recover-etcd",
         )
+    vip = address(at(machines, "networks", "vip"))
+    alone = vip is not None and vip == host and at(machines, "discovery") in (None, "off")
+    if alone and len(planes) > 1 and any(machine.role != "controlplane" for machine in machines_of(machines)):
+        # Of members that discovery finds and of the endpoint, Talos makes the addresses that KubePrism asks on a node
+        # (k8s/kubeprism_endpoints.go); the holder's lease of the VIP is etcd's (network/operator/vip.go).
+        yield Problem(
+            path=(*MACHINES, "discovery"),
+            what=f"is off, so workers reach the Kubernetes API by the VIP {vip} only: when the control plane that holds "
+            "it fails, no kubelet reaches the API until another takes it, up to 60 s",
+            allowed="a discovery service of the site, or the address of a load balancer as endpoint",
+            fix="accept it, or set discovery to the service's address, or endpoint to the load balancer's",
+        )
     gpu_nodes = [machine for machine in machines_of(machines) if machine.role == "hgx"]
+    if gpu_nodes and values.get("purpose") != "trial" and at(machines, "hgx", "modules") in (None, "open"):
+        yield Problem(
+            path=(*MACHINES, "hgx", "modules"),
+            what="open kernel modules on HGX boards are not known to work with Talos: Sidero knows DGX systems, which "
+            "have the same boards, with the proprietary modules only (its page on "
+            "upgrading Talos)",
+            got="'open'",
+            fix="set modules to proprietary until step 1.3 of docs/hardware-acceptance.md has passed on your machines",
+        )
     if gpu_nodes and all(machine.dead for machine in gpu_nodes):
         yield Problem(
             path=_NODES,

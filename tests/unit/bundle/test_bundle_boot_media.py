@@ -69,6 +69,17 @@ def test_each_schematic_has_its_files_with_a_sum_beside_each(
         subprocess.run(["sha256sum", "--check", f"{place.name}.sha256"], cwd=place.parent, check=True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("iso", "metal-amd64-secureboot.iso"), ("pxe", "metal-amd64-secureboot-uki.efi")]
+)
+def test_media_of_machines_with_secure_boot_are_signed_ones(
+    factory: ImageFactoryServer, tmp_path: Path, kind: Kind, name: str
+) -> None:
+    signed = [replace(image, secure_boot=True) for image in images(factory)]
+    digests = bring_boot_media(signed, kind, tmp_path, lambda _: None)
+    assert digests.keys() == {f"{schematic.id}/v1.13.9/{name}" for schematic in SCHEMATICS}
+
+
 def test_what_is_whole_is_not_fetched_again_and_what_is_not_is(factory: ImageFactoryServer, tmp_path: Path) -> None:
     before, fetched = bring(factory, "iso", tmp_path)
     assert len(fetched) == 2

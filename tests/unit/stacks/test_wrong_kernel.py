@@ -27,6 +27,18 @@ WRONG: dict[str, Wrong] = {
     "few files": sysctl("fs.file-max", "100", "allowed: 65536 or more", "65536"),
     "memory that the kubelet refuses": sysctl("vm.overcommit_memory", "2", "the kubelet does not start", "1"),
     "panic that the kubelet refuses": sysctl("kernel.panic", "0", "the kubelet does not start", "10"),
+    "setting that Talos lacks": Wrong(
+        {S: {"kernel.numa_balancing": "0"}},
+        f"{S}.kernel.numa_balancing",
+        "does not exist on Talos: CONFIG_NUMA_BALANCING is off",
+        {S: {}},
+    ),
+    "setting that Talos lacks, by its path": Wrong(
+        {f"{M}.roles.hgx.sysctls": {"kernel/hung_task_timeout_secs": "0"}},
+        f"{M}.roles.hgx.sysctls.kernel/hung_task_timeout_secs",
+        "CONFIG_DETECT_HUNG_TASK is off",
+        {f"{M}.roles.hgx.sysctls": {}},
+    ),
     "huge pages in bytes": Wrong(
         {f"{M}.roles.worker.sysctls": {"vm.nr_hugepages": "1099511627776"}},
         f"{M}.roles.worker.sysctls.vm.nr_hugepages",

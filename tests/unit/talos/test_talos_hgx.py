@@ -60,8 +60,8 @@ def test_rdma_brings_the_kernels_own_modules_and_an_argument() -> None:
 def test_the_proprietary_driver_has_no_dma_buf() -> None:
     with pytest.raises(ConfigError, match="dma-buf"):
         HGXProfile(modules="proprietary", rdma="roce")
-    profile = HGXProfile(modules="proprietary", rdma="roce", gpu_direct="peermem")
-    assert "nvidia_peermem" in {module.name for module in profile.kernel_modules}
+    profile = HGXProfile(modules="proprietary", rdma="roce", gpu_direct="none")
+    assert "nvidia_peermem" not in {module.name for module in profile.kernel_modules}
     assert HGXProfile(modules="proprietary").gpu_direct == "dma-buf"
 
 
@@ -70,6 +70,12 @@ def test_huge_pages_of_profile_and_storage_add_up() -> None:
     assert examples.hgx_profile("v1").all_sysctls["vm.nr_hugepages"] == "512"
     assert examples.hgx_profile("v2").all_sysctls["vm.nr_hugepages"] == str(512 + 1024)
     assert HGXProfile(huge_pages_2mib=8, sysctls={"vm.nr_hugepages": "9"}).all_sysctls["vm.nr_hugepages"] == "9"
+
+
+def test_no_reboot_is_a_kexec_and_no_setting_is_one_that_the_kernel_lacks() -> None:
+    sysctls = HGXProfile().all_sysctls
+    assert sysctls["kernel.kexec_load_disabled"] == "1"
+    assert "kernel.numa_balancing" not in sysctls
 
 
 def test_the_node_registers_tainted() -> None:

@@ -1,0 +1,78 @@
+"""Encrypted disks: what a TPM needs to seal one, and a disk that one mainboard alone opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.plan.site_plan import plan_values
+from stacks.site.checks.crosschecks import warnings
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
+
+TPM, KMS = {"kind": "tpm", "slot": 0}, {"kind": "kms", "slot": 1, "endpoint": "https://kms.site.example:4050"}
+PLAIN = {f"{M}.secure_boot": False, f"{M}.system_volumes": None}
+STATE = f"{M}.system_volumes.STATE.encryption"
+
+WRONG: dict[str, Wrong] = {
+    "system volume": Wrong(
+        {**PLAIN, STATE: [KMS, TPM | {"slot": 2}]},
+        f"{STATE}.1.kind",
+        "needs secure_boot",
+        {f"{M}.secure_boot": True},
+    ),
+    "volume of a role": Wrong(
+        {**PLAIN, f"{M}.roles.worker.system_volumes.EPHEMERAL.encryption": [TPM]},
+        f"{M}.roles.worker.system_volumes.EPHEMERAL.encryption.0.kind",
+        "never formatted",
+        {f"{M}.roles.worker.system_volumes.EPHEMERAL.encryption": [KMS]},
+    ),
+    "disk of Longhorn": Wrong(
+        {**PLAIN, f"{M}.hgx.storage.disks.longhorn-0.encryption": [TPM]},
+        f"{M}.hgx.storage.disks.longhorn-0.encryption.0.kind",
+        "allowed: tpm with machines.secure_boot: true",
+        {f"{M}.hgx.storage.disks.longhorn-0.encryption": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_a_tpm_seals_no_disk_of_an_unsigned_image(wrong: Wrong) -> None:
+    refused_and_fixed(wrong)
+
+
+@pytest.mark.parametrize("secure_boot", [True, False])
+def test_installers_are_the_signed_ones_where_a_site_boots_them(secure_boot: bool) -> None:
+    keys: dict[str, Any] = {} if secure_boot else PLAIN
+    machines = plan_values(changed(prod(), keys), "site.yaml").machines
+    assert machines is not None
+    suffix = "-secureboot" if secure_boot else ""
+    assert {node.image.split("/")[1] for node in machines.nodes} == {f"metal-installer{suffix}"}
+
+
+def test_a_disk_that_one_mainboard_alone_opens_is_warned_of() -> None:
+    assert not [problem for problem in warnings(prod()) if "mainboard" in problem.what]
+    (warning,) = [problem for problem in warnings(changed(prod(), {STATE: [TPM]})) if "mainboard" in problem.what]
+    assert ".".join(warning.path) == STATE
+    assert "kind: kms" in warning.fix
+
+
+def test_a_single_way_to_the_api_is_warned_of() -> None:
+    def said(change: dict[str, Any]) -> list[str]:
+        found = warnings(changed(prod(), change))
+        return [".".join(problem.path) for problem in found if "VIP" in problem.what]
+
+    assert said({}) == []
+    assert said({f"{M}.discovery": "off"}) == [f"{M}.discovery"]
+    assert said({f"{M}.discovery": "off", f"{M}.networks.vip": None, f"{M}.networks.vip_link": None}) == []
+
+
+def test_open_modules_on_hgx_boards_are_warned_of_in_production() -> None:
+    def said(change: dict[str, Any]) -> list[str]:
+        return [".".join(problem.path) for problem in warnings(changed(prod(), change)) if "HGX" in problem.what]
+
+    assert said({}) == []
+    assert said({f"{M}.hgx.modules": "open"}) == [f"{M}.hgx.modules"]
+    assert said({f"{M}.hgx.modules": None}) == [f"{M}.hgx.modules"]
+    assert said({f"{M}.hgx.modules": "open", "purpose": "trial"}) == []
