@@ -53,11 +53,12 @@ class LonghornStorage:
 
     @property
     def kubelet_mounts(self) -> tuple[ExtraMount, ...]:
-        """Longhorn v1 mounts beneath its disks, so the kubelet must see these mounts and pass its own on."""
-        if self.engine == "v2":
-            return ()
-        paths = (_CONTROL_PATH, *map(self.path, self.disks))
-        return tuple(ExtraMount(destination=path, source=path) for path in paths)
+        """Where Longhorn v1 runs its engines, so the kubelet must see what is mounted there and pass its own on.
+
+        Not its disks: Talos shows the kubelet what is mounted below /var/mnt, and would make a folder on the system
+        disk in the place of a disk that is not mounted (system/services/kubelet.go).
+        """
+        return () if self.engine == "v2" else (ExtraMount(destination=_CONTROL_PATH, source=_CONTROL_PATH),)
 
     @property
     def node_labels(self) -> dict[str, str]:

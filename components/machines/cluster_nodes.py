@@ -20,7 +20,9 @@ from components.objects import KEEP
 from floor.storage_nodes import REBUILD_S
 from talos.secrets import variables
 
-_INSTALL_S = 1800
+# Estimated, not measured: an HGX board takes 8 to 15 minutes from power to its boot loader, and the installer is about
+# a gigabyte. The command gives up first, with a reason.
+_INSTALL_S = 3600
 _BOOTSTRAP_S = 1200
 
 

@@ -75,7 +75,7 @@ def _apply(machine: Machine, request: Any, roles: frozenset[str]) -> Any:
         if mode is ApplyMode.NO_REBOOT:
             machine.take_live(config)
         elif mode is ApplyMode.REBOOT:
-            machine.go_down("rebooting", machine.restart)
+            machine.go_down("rebooting", lambda session: machine.restart(session, by=machine.restarts_by()))
     return _reply(mode, details + because, warnings)
 
 

@@ -16,10 +16,12 @@ from typing import Any, Literal, get_args
 from lab.errors import LabError
 from talos.api.errors import Code
 
-Kind = Literal["slow", "refuse", "late", "die", "clock-skew", "installer-fails", "service-down", "module-missing"]
+Kind = Literal[
+    "slow", "refuse", "late", "die", "clock-skew", "installer-fails", "service-down", "module-missing", "disk-used"
+]
 KINDS: tuple[str, ...] = get_args(Kind)
 CONNECT = "connect"
-NAMING: tuple[Kind, ...] = ("service-down", "module-missing")
+NAMING: tuple[Kind, ...] = ("service-down", "module-missing", "disk-used")
 """Faults of what `names` lists."""
 # Where a machine can be made to die: half-way through each of these.
 POINTS = ("apply", "install", "upgrade", "reboot", "bootstrap", "reset")
@@ -36,6 +38,7 @@ class Fault:
     - clock-skew: the machine's clock is `seconds` ahead (or behind), and never in sync
     - installer-fails: installing and upgrading end with an error
     - service-down: Talos's services in `names`, such as ext-nvidia-fabricmanager, do not run
+    - disk-used: the disks of the user volumes in `names` are not blank, so none is made there
     - module-missing: the kernel modules in `names` are not loaded; the node follows when the machine boots
     """
 
@@ -60,7 +63,7 @@ class Fault:
         if (self.kind in NAMING) != bool(self.names):
             raise LabError(
                 f"fault: {self.kind} with names {', '.join(self.names) or 'of nothing'}",
-                fix=f"{' and '.join(NAMING)} take names of services or modules, other faults none",
+                fix=f"{' and '.join(NAMING)} take names of services, modules or volumes, other faults none",
             )
 
     def meets(self, call: str) -> bool:
@@ -121,6 +124,9 @@ class Faults:
 
     def modules_missing(self) -> frozenset[str]:
         return self._named("module-missing")
+
+    def disks_used(self) -> frozenset[str]:
+        return self._named("disk-used")
 
     def _named(self, kind: Kind) -> frozenset[str]:
         return frozenset(name for fault in self.all() if fault.kind == kind for name in fault.names)

@@ -214,7 +214,7 @@ def _reboot(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:
 
     def reboot(session: Session) -> None:
         machine.point("reboot")
-        machine.restart(session)
+        machine.restart(session, by=machine.restarts_by(RebootMode(request.mode)))
 
     machine.go_down("rebooting", reboot)
     return _started("machine.RebootResponse")
@@ -353,7 +353,7 @@ def _upgrade_legacy(machine: Machine, request: Any, _roles: frozenset[str]) -> A
         machine.cordon()
         statuses = list(_install(machine, image, reference))
         machine.log(f"upgrade ended with status {statuses[-1]}")
-        machine.restart(session)
+        machine.restart(session, by=machine.restarts_by(RebootMode(request.reboot_mode)))
 
     machine.go_down("upgrading", upgrade)
     return _started("machine.UpgradeResponse", ack="Upgrade request received")

@@ -19,7 +19,14 @@ from typing import Any
 import yaml
 
 from lab.errors import LabError
-from lab.machines.images import DIGEST_HEADER, EXTENSIONS_NOTE, MANIFEST_TYPE, SCHEMATIC_NOTE, VERSION_NOTE
+from lab.machines.images import (
+    DIGEST_HEADER,
+    EXTENSIONS_NOTE,
+    MANIFEST_TYPE,
+    SCHEMATIC_NOTE,
+    SIGNED_NOTE,
+    VERSION_NOTE,
+)
 from talos.factory.schematic import canonical_yaml
 
 VERSIONS = ("v1.13.7", "v1.13.8", "v1.13.9")
@@ -40,7 +47,7 @@ _FIELDS: dict[str, Any] = {
         "diskImage": {"sectorSize": None},
     },
 }
-_INSTALLER = re.compile(r"^/v2/(?:metal-)?installer(?:-secureboot)?/([0-9a-f]{64})/manifests/([^/]+)$")
+_INSTALLER = re.compile(r"^/v2/(?:metal-)?installer(-secureboot)?/([0-9a-f]{64})/manifests/([^/]+)$")
 _MEDIUM = re.compile(
     r"^/image/([0-9a-f]{64})/(v[^/]+)/"
     r"(metal-amd64(?:-secureboot)?(?:\.iso|-uki\.efi)|kernel-amd64|initramfs-amd64\.xz|cmdline-metal-amd64(?:-secureboot)?)$"
@@ -135,8 +142,8 @@ class FactoryContent:
         """Names and tags; None for a version that the factory does not have."""
         return official_extensions(version) | self.tags if version in self.versions else None
 
-    def manifest(self, schematic: str, version: str) -> bytes | None:
-        """An installer image's manifest; None where it cannot be built."""
+    def manifest(self, schematic: str, version: str, *, signed: bool = False) -> bytes | None:
+        """An installer image's manifest; None where it cannot be built. signed: the one for Secure Boot."""
         form, official = self.schematics.get(schematic), self.extensions(version)
         if form is None or official is None:
             return None
@@ -157,6 +164,7 @@ class FactoryContent:
                 VERSION_NOTE: version,
                 SCHEMATIC_NOTE: schematic,
                 EXTENSIONS_NOTE: json.dumps({name: official[name] for name in chosen}),
+                **({SIGNED_NOTE: "true"} if signed else {}),
             },
         }
         return json.dumps(content).encode()
@@ -234,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in {"/v2", "/v2/"}:
             self._json({})
         elif match := _INSTALLER.match(path):
-            self._manifest(match[1], match[2])
+            self._manifest(match[2], match[3], signed=bool(match[1]))
         elif match := _MEDIUM.match(path):
             medium = self.content.medium(match[1], match[2], match[3])
             self._say(404 if medium is None else 200, medium or b"not found", "application/octet-stream")
@@ -261,10 +269,10 @@ class _Handler(BaseHTTPRequestHandler):
             ]
         )
 
-    def _manifest(self, schematic: str, wanted: str) -> None:
+    def _manifest(self, schematic: str, wanted: str, *, signed: bool) -> None:
         versions = self.content.versions if wanted.startswith("sha256:") else (wanted,)
         for version in versions:
-            manifest = self.content.manifest(schematic, version)
+            manifest = self.content.manifest(schematic, version, signed=signed)
             if manifest is not None and wanted in {version, _digest(manifest)}:
                 self._say(200, manifest, MANIFEST_TYPE, {DIGEST_HEADER: _digest(manifest)})
                 return

@@ -21,8 +21,8 @@ from talos.api.errors import Code
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 DIGEST_HEADER = "docker-content-digest"
 # Annotations of the emulated factory's images: there are no layers that a system could be read from.
-VERSION_NOTE, SCHEMATIC_NOTE, EXTENSIONS_NOTE = (
-    f"lab.emulated/{note}" for note in ("talos-version", "schematic", "extensions")
+VERSION_NOTE, SCHEMATIC_NOTE, EXTENSIONS_NOTE, SIGNED_NOTE = (
+    f"lab.emulated/{note}" for note in ("talos-version", "schematic", "extensions", "signed")
 )
 _REFERENCE = re.compile(r"^(?P<host>[^/]+)/(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?$")
 
@@ -77,6 +77,7 @@ class Puller:
                 talos_version=notes[VERSION_NOTE],
                 schematic=notes[SCHEMATIC_NOTE],
                 extensions=json.loads(notes[EXTENSIONS_NOTE]),
+                signed=SIGNED_NOTE in notes,
             )
         except (ValueError, KeyError, TypeError):
             return f"{url}: HTTP {answer.status_code}, no manifest of an installer"

@@ -8,52 +8,28 @@ import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from lab.errors import LabError
-from lab.machines import certificates
-from lab.machines.checker import Checker
-from lab.machines.cluster_hooks import ClusterHooks, ControlPlane
+from lab.machines import certificates, kernel
+from lab.machines import volumes as made
+from lab.machines.cluster_hooks import ControlPlane
 from lab.machines.config_view import Config
+from lab.machines.disks import MachineWithDisks
 from lab.machines.failing import PowerLostError
 from lab.machines.faults import CONNECT
 from lab.machines.front import FrontLoop, Roles
-from lab.machines.images import Puller, pinned
+from lab.machines.images import pinned
 from lab.machines.methods import READER
 from lab.machines.node_facts import node_facts, pod_cidr_problem
-from lab.machines.power import PoweredMachine, Session
-from lab.machines.spec import MachineSpec, Speed
-from lab.machines.state import Image, System
+from lab.machines.power import Session
+from lab.machines.spec import MachineSpec
+from lab.machines.surroundings import Site
 from talos.api.errors import RpcError
 from talos.secrets.pki import KeyPair
 
 
-class Site(Protocol):
-    """What a machine finds around it."""
-
-    checker: Checker
-    cluster: ClusterHooks
-    puller: Puller
-    speed: Speed
-
-    def machine_at(self, address: str) -> Machine | None:
-        """The machine with this address."""
-
-    def trustd(self, config: Config) -> Machine | None:
-        """A control plane that runs and lets machines with this config's CA and token in."""
-
-    def etcd_members(self, cluster_id: str) -> list[Machine]:
-        """Every machine that has a member of this cluster's etcd, running or not."""
-
-    def has_quorum(self, cluster_id: str) -> bool:
-        """Whether more than half of these members run."""
-
-
-class Machine(PoweredMachine):
+class Machine(MachineWithDisks):
     """Talos on a machine. What must last is in its Store."""
-
-    config: Config | None
-    """What is in effect, which a reboot forgets."""
 
     def __init__(self, spec: MachineSpec, folder: Path, site: Site, loop: FrontLoop) -> None:
         self.site = site
@@ -66,6 +42,7 @@ class Machine(PoweredMachine):
         """As PoweredMachine.clear."""
         self.config = None
         self.cri_up = self.etcd_up = self.kubelet_up = self.node_is_ready = False
+        self.is_signed = self.running_system.signed
         self._serving_mutual = False
 
     def lost(self, why: str) -> None:
@@ -100,12 +77,6 @@ class Machine(PoweredMachine):
         return (config.hostname if config else None) or f"talos-{digest[:3]}-{digest[3:6]}"
 
     @property
-    def running_system(self) -> System:
-        """What it booted: from its disk, or from the image of its description."""
-        booted = System(talos_version=self.spec.boot_version, schematic=self.spec.boot_schematic)
-        return self.store.disks.installed or booted
-
-    @property
     def plane(self) -> ControlPlane:
         """The control plane that its config describes."""
         config = self._configured()
@@ -134,6 +105,9 @@ class Machine(PoweredMachine):
 
     def boot(self, session: Session) -> None:
         """As PoweredMachine.boot."""
+        if self.spec.secure_boot and not self.is_signed:
+            self.log("firmware: Secure Boot violation: the image is not signed; nothing is started")
+            return
         self.enter(session, "booting")
         self.log(f"booting Talos {self.running_system.talos_version}, boot id {self.store.disks.boot_id}")
         config = self.store.config
@@ -164,6 +138,7 @@ class Machine(PoweredMachine):
             self.settle(session)
             self.going_down = False
             if self.store.disks.installed is not None:
+                self.wait_volume(session, made.STATE)
                 self.store.save_config(config.source)
                 self._run(session, config)
                 return
@@ -174,7 +149,7 @@ class Machine(PoweredMachine):
             self.enter(session, "installing")
             self._install(session, config)
             self.enter(session, "rebooting")
-            self.restart(session)
+            self.restart(session, by=self.restarts_by())
 
         self.job(install)
 
@@ -196,17 +171,24 @@ class Machine(PoweredMachine):
         with self._lock:
             session.wait(0)
             self.store.disks.installed = dataclasses.replace(pulled.system, image=image)
-            self.store.save_config(config.source)
             self.store.save()
+        # The config is kept on STATE, which the system of the boot medium makes (controllers/config/persistence.go).
+        if problem := self.make_volume(made.STATE):
+            self.log(f"volume STATE failed: {problem}; rebooting")
+            session.wait(self.speed.boot_s)
+            return
+        self.store.save_config(config.source)
         self.log("installed")
 
     def _run(self, session: Session, config: Config) -> None:
         self.config = config
         self.enter(session, "booting")
+        self.wait_volume(session, made.STATE)
         while self._authority(config) is None:
             session.wait(self.speed.retry_s)
         self._serve(session, config)
         session.wait(self.speed.services_s)
+        self.wait_volume(session, made.EPHEMERAL)
         self.cri_up = True
         if config.is_control_plane:
             self._run_control_plane(session)
@@ -268,6 +250,11 @@ class Machine(PoweredMachine):
             raise LabError("the Kubernetes API does not answer", fix="bootstrap the cluster")
         if problem := pod_cidr_problem(config, self.spec):
             raise LabError(problem, fix="give the machine a pod network of the config's, in the rack's description")
+        if failure := kernel.failure(config):
+            self.log(failure)
+        for name, state in self.volumes.items():
+            if problem := self.make_volume(name):
+                self.log(f"volume {name} {state.phase}: {problem}")
         node = node_facts(
             config,
             self.running_system,
@@ -275,6 +262,7 @@ class Machine(PoweredMachine):
             name=self.hostname,
             boot_id=self.store.disks.boot_id,
             missing=self.faults.modules_missing(),
+            mounts=made.mounts(config, self.volumes),
         )
         if node.no_gpus_because:
             self.log(f"no GPUs: {node.no_gpus_because}")
@@ -343,11 +331,6 @@ class Machine(PoweredMachine):
             self.store.save()
         return pinned(reference, disks.images[reference].digest)
 
-    def boot_next(self, image: Image, reference: str) -> None:
-        """Write an image's system to the slot that boots next."""
-        self.store.disks.next_boot = dataclasses.replace(image.system, image=reference)
-        self.store.save()
-
     def cordon(self) -> None:
         """Keep pods off its node until it has booted again."""
         if self.node_is_ready:
@@ -370,6 +353,8 @@ class Machine(PoweredMachine):
             self.store.save_config(None)
         if ephemeral or system:
             disks.images, disks.cordoned = {}, False
+        wiped = {made.STATE: state or system, made.EPHEMERAL: ephemeral or system}
+        disks.volumes = {name: held for name, held in disks.volumes.items() if not wiped.get(name)}
         if system:
             disks.installed = disks.next_boot = None
         self.store.save()

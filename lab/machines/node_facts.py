@@ -20,9 +20,16 @@ _TOOLKIT, _FABRIC_MANAGER = "nvidia-container-toolkit", "nvidia-fabricmanager"
 
 
 def node_facts(
-    config: Config, system: System, spec: MachineSpec, *, name: str, boot_id: str, missing: frozenset[str] = frozenset()
+    config: Config,
+    system: System,
+    spec: MachineSpec,
+    *,
+    name: str,
+    boot_id: str,
+    missing: frozenset[str] = frozenset(),
+    mounts: tuple[str, ...] = (),
 ) -> NodeFacts:
-    """What the kubelet would register. missing: kernel modules that were not loaded."""
+    """What the kubelet would register. missing: kernel modules that were not loaded; mounts: folders that are there."""
     because = why_no_gpus(config, system, spec.hardware, missing)
     has_gpus = spec.hardware == "hgx-h200" and not because
     # A machine without GPUs that work looks like one without GPUs.
@@ -48,7 +55,7 @@ def node_facts(
         labels=labels,
         annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
         taints=taints,
-        mounts=tuple(f"/var/mnt/{volume['name']}" for volume in config.of_kind("UserVolumeConfig")),
+        mounts=mounts,
         no_gpus_because=because,
     )
 

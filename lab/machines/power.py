@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from lab.errors import LabError
 from lab.machines.failing import DiedError, PowerLostError
@@ -123,13 +124,13 @@ class PoweredMachine(ABC):
                 self._session.end()
         self.front.dispose()
 
-    def restart(self, session: Session) -> None:
+    def restart(self, session: Session, *, by: Literal["firmware", "kexec"] = "firmware") -> None:
         """End this session and begin the next, unless another caller has ended it."""
         late_s = self.faults.late_s()
         with self._lock:
             session.wait(0)
             self._end("the machine restarts")
-            self._begin(late_s)
+            self._begin(late_s, by=by)
 
     def job(self, what: Callable[[Session], None]) -> None:
         """Do something in the background, for as long as the session lasts."""
@@ -192,11 +193,12 @@ class PoweredMachine(ABC):
             timer.start()
         raise DiedError
 
-    def _begin(self, late_s: float, *, boots: bool = True) -> None:
+    def _begin(self, late_s: float, *, boots: bool = True, by: str = "power") -> None:
         disks = self.store.disks
         disks.powered = True
         if boots:
             disks.boot_id = str(uuid.uuid4())
+            disks.boots = [*disks.boots, by]
             if disks.next_boot is not None:
                 disks.installed, disks.next_boot = disks.next_boot, None
         self.store.save()

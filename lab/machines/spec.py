@@ -47,6 +47,8 @@ class MachineSpec:
     """Talos version of the ISO or PXE image that it boots from until it is installed."""
     boot_schematic: str = EMPTY_SCHEMATIC
     further_addresses: tuple[str, ...] = ()
+    secure_boot: bool = False
+    """Its firmware starts signed systems only, and has their keys; the medium that it boots from is signed then."""
 
     def __post_init__(self) -> None:
         """LabError for what is no address, network or hardware."""

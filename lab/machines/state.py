@@ -23,6 +23,8 @@ class System:
     schematic: str = ""
     extensions: dict[str, str] = field(default_factory=dict)
     image: str = ""
+    signed: bool = False
+    """As those of Secure Boot are: with the key for which a TPM seals disks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,10 @@ class Disks:
     etcd_removed: bool = False
     images: dict[str, Image] = field(default_factory=dict)
     cordoned: bool = False
+    volumes: dict[str, str] = field(default_factory=dict)
+    """What the disks of volumes hold, by the volumes' ids: plain or luks."""
+    boots: list[str] = field(default_factory=list)
+    """How it came to each boot so far: power, firmware or kexec."""
 
 
 class Store:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lab.machines.kernel import written
 from lab.machines.node_facts import driver_version, loaded_modules
+from lab.machines.volumes import disks
 from talos.api.messages import new
 from talos.api.results import STAGES
 
@@ -99,6 +101,19 @@ def resources(machine: Machine, kind: str) -> Iterator[Any]:
                 "runtime.ExtensionStatusSpec", image=f"{place}.sqsh", metadata={"name": name, "version": version}
             )
             yield _resource(kind, str(place), spec)
+    elif kind == "SecurityStates.talos.dev":
+        key = "emulated" if machine.is_signed else ""
+        state = {"secure_boot": machine.spec.secure_boot, "booted_with_uki": True, "pcr_signing_key_fingerprint": key}
+        yield _resource(kind, "securitystate", new("runtime.SecurityStateSpec", **state))
+    elif kind == "VolumeStatuses.block.talos.dev":
+        for volume in machine.volumes.values():
+            yield _resource(kind, volume.id, new("block.VolumeStatusSpec", **volume.fields()))
+    elif kind == "Disks.block.talos.dev":
+        for disk, fields in disks(machine.config, machine.spec):
+            yield _resource(kind, disk, new("block.DiskSpec", **fields))
+    elif kind == "KernelParamStatuses.runtime.talos.dev":
+        for name in written(machine.config):
+            yield _resource(kind, name, new("runtime.KernelParamStatusSpec"))
 
 
 def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:

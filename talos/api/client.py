@@ -11,22 +11,26 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from talos.api import calls, streams
+from talos.api import calls, resources, streams
 from talos.api.calls import Call
 from talos.api.errors import Code, RpcError, UntrustedMachineError, UpgradeFailedError, api_error
 from talos.api.messages import decode, new
 from talos.api.redaction import config_texts, redacted_diff, without_texts
+from talos.api.resources import Resource
 from talos.api.results import (
     STAGES,
     Applied,
     ApplyMode,
+    BootState,
     ClientConfig,
+    Disk,
     EtcdMember,
     ExtensionStatus,
     MachineStatus,
     NodeVersion,
     RebootMode,
     Service,
+    Volume,
     WipeMode,
 )
 from talos.api.tls import Trust, context
@@ -197,14 +201,32 @@ class MachineClient:
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
-        request = new("cosi.resource.ListRequest", namespace="runtime", type="ExtensionStatuses.runtime.talos.dev")
+        return self._all(resources.EXTENSIONS)
 
-        def attempt() -> tuple[ExtensionStatus, ...]:
-            specs = [
-                decode("runtime.ExtensionStatusSpec", reply.resource.spec.proto_spec)
-                for reply in self._stream(calls.RESOURCE_LIST, request)
-            ]
-            return tuple(ExtensionStatus(spec.metadata.name, spec.metadata.version) for spec in specs)
+    def boot_state(self) -> BootState | None:
+        """How it booted; None where its Talos does not report that."""
+        states = self._all(resources.BOOT_STATE)
+        return states[0] if states else None
+
+    def volumes(self) -> tuple[Volume, ...]:
+        """Volumes of its config and of Talos itself."""
+        return self._all(resources.VOLUMES)
+
+    def disks(self) -> tuple[Disk, ...]:
+        """Its disks, as selectors of volumes see them."""
+        return self._all(resources.DISKS)
+
+    def kernel_parameters(self) -> frozenset[str]:
+        """Settings that Talos has written into the kernel, such as `proc.sys.vm.swappiness`."""
+        return frozenset(self._all(resources.KERNEL_PARAMETERS)) - {""}
+
+    def _all(self, wanted: Resource[_Result]) -> tuple[_Result, ...]:
+        """Every resource of a type."""
+        request = new("cosi.resource.ListRequest", namespace="runtime", type=wanted.kind)
+
+        def attempt() -> tuple[_Result, ...]:
+            found = [reply.resource for reply in self._stream(calls.RESOURCE_LIST, request)]
+            return tuple(wanted.read(it.metadata.id, decode(wanted.message, it.spec.proto_spec)) for it in found)
 
         return self._repeat(calls.RESOURCE_LIST, attempt)
 

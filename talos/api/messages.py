@@ -1,7 +1,7 @@
 """The messages of the machine API that this client uses, as protobuf classes built at run time.
 
 Names and numbers are Talos v1.13.9's: api/machine/{machine,lifecycle,image}.proto, api/common/common.proto,
-api/resource/definitions/runtime/runtime.proto; `cosi.*` is cosi-project/runtime v1.14.1, api/v1alpha1.
+api/resource/definitions/{runtime/runtime,block/block}.proto; `cosi.*` is cosi-project/runtime v1.14.1, api/v1alpha1.
 Only fields that are used are named; others are skipped when read. Enums are int32, which is the same on the wire.
 The descriptors are proto2, so that every field shows whether it was set: `exit_code: 0` is not `no exit code`.
 """
@@ -88,6 +88,12 @@ runtime.MachineStatusStatus: ready=1:bool unmet_conditions=2:runtime.UnmetCondit
 runtime.MachineStatusSpec: stage=1:int32 status=2:runtime.MachineStatusStatus
 runtime.ExtensionMetadata: name=1:string version=2:string
 runtime.ExtensionStatusSpec: image=1:string metadata=2:runtime.ExtensionMetadata
+runtime.SecurityStateSpec: secure_boot=1:bool pcr_signing_key_fingerprint=3:string booted_with_uki=5:bool
+runtime.KernelParamStatusSpec: current=1:string unsupported=3:bool
+
+block.DiskSpec: size=1:uint64 model=5:string serial=6:string wwid=8:string bus_path=10:string dev_path=14:string
+block.VolumeStatusSpec: phase=1:int32 location=2:string error_message=3:string parent_location=7:string
+    encryption_provider=12:int32
 """
 _FIELD = re.compile(r"(\w+)=(\d+):([\w.]+)(\*?)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -102,6 +103,40 @@ class ExtensionStatus:
 
     name: str
     version: str
+
+
+@dataclass(frozen=True)
+class BootState:
+    """How the machine came from its firmware to what runs."""
+
+    secure_boot: bool
+    """The firmware starts signed images only."""
+    is_uki: bool
+    """It started one file with kernel and command line; by GRUB it started others."""
+    is_signed: bool
+    """That file carries the key for which a TPM seals disks, as those of Secure Boot do."""
+
+
+# Talos v1.13.9 pkg/machinery/resources/block/volumephase.go, in the order of its numbers.
+VOLUME_PHASES = ("waiting", "failed", "missing", "located", "provisioned", "prepared", "ready", "closed")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of the machine: STATE, EPHEMERAL, `u-NAME` of a UserVolumeConfig, `r-NAME` of a RawVolumeConfig."""
+
+    id: str
+    phase: str
+    error: str = ""
+    encrypted: bool = False
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk of the machine, by its name for `talosctl`, and what selectors compare."""
+
+    name: str
+    fields: Mapping[str, str]
 
 
 @dataclass(frozen=True)

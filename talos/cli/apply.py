@@ -11,6 +11,7 @@ from talos.api.errors import InvalidError, UntrustedError
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact
 from talos.cli import inputs
+from talos.cli.boot_chain import refusal
 from talos.cli.failures import CommandError, InputError, NotAllowedError
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import PASSING_STAGES, Contact, Reach, State, reach, wait_up
@@ -67,7 +68,7 @@ class Verdict:
 
 
 @click.command(cls=Command, help=DESCRIPTION)
-@machine_options(timeout="20m", maintenance=True)
+@machine_options(timeout="50m", maintenance=True)
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
 @click.option("--mode", type=click.Choice(list(_MODES)), help="what is allowed; needed unless --dry-run")
 @click.option("--dry-run", is_flag=True, help="only show what would change")
@@ -103,6 +104,8 @@ def classify(contact: Contact, config: bytes) -> Verdict:
         answer = contact.client.apply_configuration(config, mode=ApplyMode.AUTO, dry_run=True)
     except InvalidError as error:
         return Verdict("refused", reason=error.cause, fix=error.fix)
+    if refused := refusal(contact, config):
+        return Verdict("refused", reason=refused[0], fix=refused[1])
     return Verdict(_change(contact, answer), details=answer.details, warnings=answer.warnings)
 
 

@@ -13,14 +13,15 @@ from talos.api.results import EtcdMember, MachineStatus, Service
 from talos.cli import inputs
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import reach
+from talos.cli.volumes import setting_problems, volume_problems
 from talos.cli.waiting import PendingError, seconds
 from talos.hgx import required_services
 
 DESCRIPTION = """\
 Wait until a machine is healthy: it runs its config, Talos reports it ready, each of its services runs and is healthy,
-the fabric manager runs where the image has it, and, with --etcd-members, etcd has exactly that many members, each with
-a vote. Reports on stderr what is missing. A node is not ready for Kubernetes before it has a network: --allow-unmet
-nodeReady leaves that out.
+the fabric manager runs where the image has it, each volume is ready, and, with --etcd-members, etcd has exactly that
+many members, each with a vote. Reports on stderr what is missing. A node is not ready for Kubernetes before it has a
+network: --allow-unmet nodeReady leaves that out.
 
   python -m talos health --address 10.0.0.2 --name cp-1 --etcd-members 3 --timeout 15m"""
 
@@ -77,6 +78,7 @@ def command(options: MachineOptions, *, etcd_members: int | None, allow_unmet: t
             missing = [
                 *_status_problems(status, frozenset(allow_unmet)),
                 *service_problems(services, _required(client)),
+                *volume_problems(client),
             ]
             # etcd's own answer makes sense only where the service is well.
             members = client.etcd_members() if etcd_members and not missing else ()
@@ -96,10 +98,14 @@ def command(options: MachineOptions, *, etcd_members: int | None, allow_unmet: t
     return 0
 
 
-def what_is_missing(client: MachineClient, *, allowed: frozenset[str] = frozenset()) -> list[str]:
-    """Why a machine is not well, one phrase each; empty where it is. `allowed` may be unmet."""
+def what_is_missing(client: MachineClient, *, allowed: frozenset[str] = frozenset(), config: bytes = b"") -> list[str]:
+    """Why a machine is not well, one phrase each; empty where it is. `allowed` may be unmet.
+
+    config: volumes and kernel settings that it must have.
+    """
     services = service_problems(client.services(), _required(client))
-    return [*_status_problems(client.machine_status(), allowed), *services]
+    of_config = [*volume_problems(client, config), *setting_problems(client, config)]
+    return [*_status_problems(client.machine_status(), allowed), *services, *of_config]
 
 
 def _required(client: MachineClient) -> tuple[str, ...]:

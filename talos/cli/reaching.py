@@ -171,7 +171,9 @@ def wait_up(machine: Reach, boot_before: str = "") -> str:
     with machine.configured() as client:
         stage = client.machine_status().stage
         if stage not in {"booting", "running"}:
-            raise PendingError(f"it is {stage}")
+            # A disk that Talos cannot make stops an install, and nothing else shows it.
+            failed = [f"{volume.id} is failed: {volume.error}" for volume in client.volumes() if volume.error]
+            raise PendingError("; ".join([f"it is {stage}", *failed]))
         boot_id = client.boot_id()
     if boot_id == boot_before:
         raise PendingError("it has not gone down yet")

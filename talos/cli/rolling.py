@@ -57,7 +57,7 @@ _DEGRADED = (
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
 @click.option("--rebuild-timeout", default=f"{REBUILD_S}s", metavar="DURATION", help="for Longhorn's copies (4h)")
 @click.option("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (30m)")
-@click.option("--health-timeout", default="15m", metavar="DURATION", help="to be well again (15m)")
+@click.option("--health-timeout", default="30m", metavar="DURATION", help="to be well again (30m)")
 @click.option("--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (30s)")
 def command(
     options: MachineOptions,
@@ -139,7 +139,7 @@ class Rolling:
     def require_well(self) -> None:
         """PendingError until Talos's services are healthy, etcd counts this member, and the node is Ready."""
         with self._machine.configured() as client:
-            if missing := what_is_missing(client):
+            if missing := what_is_missing(client, config=self._config):
                 raise PendingError("; ".join(missing))
             if etcd_state(client) == "Running":
                 members = {member.hostname: member for member in client.etcd_members()}

@@ -12,6 +12,7 @@ from talos.api.client import MachineClient
 from talos.api.errors import NotOfferedError
 from talos.api.results import RebootMode
 from talos.cli import inputs
+from talos.cli.boot_chain import is_signed
 from talos.cli.failures import CommandError, InputError, NotAllowedError
 from talos.cli.options import Command, MachineOptions, machine_options
 from talos.cli.reaching import PASSING_STAGES, Reach, reach, wait_up
@@ -51,6 +52,8 @@ class Target:
     image: str
     version: str
     schematic: str
+    signed: bool = False
+    """Whether it is started by Secure Boot."""
 
     @classmethod
     def parse(cls, image: str) -> Target:
@@ -60,7 +63,8 @@ class Target:
             raise InputError(
                 f"image: got {image!r}, allowed REGISTRY/PATH:vX.Y.Z", fix="name the Talos version as the tag"
             )
-        return cls(image, match["version"], match["last"] if _SCHEMATIC.fullmatch(match["last"]) else "")
+        schematic = match["last"] if _SCHEMATIC.fullmatch(match["last"]) else ""
+        return cls(image, match["version"], schematic, is_signed(image))
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,13 @@ class Running:
 
     version: str
     schematic: str
+    signed: bool | None = None
+    """None where its Talos does not report it."""
 
     def is_target(self, target: Target) -> bool:
         """Whether nothing is left to do."""
-        return self.version == target.version and target.schematic in {"", self.schematic}
+        system = self.version == target.version and target.schematic in {"", self.schematic}
+        return system and self.signed in {None, target.signed}
 
     def __str__(self) -> str:
         """For messages."""
@@ -174,6 +181,8 @@ def difference(now: Running, target: Target) -> str:
         return ""
     if now.version != target.version:
         return f"Talos {now.version} becomes {target.version}"
+    if target.schematic in {"", now.schematic}:
+        return "its unsigned system becomes the signed one" if target.signed else "its signed system becomes unsigned"
     return f"schematic {now.schematic[:12] or 'unknown'} becomes {target.schematic[:12]}"
 
 
@@ -193,7 +202,8 @@ def require_no_minor_left_out(name: str, now: Running, target: Target) -> None:
 def running(client: MachineClient) -> Running:
     """What the machine runs now."""
     schematic = next((extension.version for extension in client.extensions() if extension.name == "schematic"), "")
-    return Running(client.version().tag, schematic)
+    state = client.boot_state()
+    return Running(client.version().tag, schematic, state.is_signed if state else None)
 
 
 def fell_back(name: str, now: Running, target: Target) -> FellBackError:

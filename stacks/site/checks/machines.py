@@ -71,8 +71,8 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
         # (k8s/kubeprism_endpoints.go); the holder's lease of the VIP is etcd's (network/operator/vip.go).
         yield Problem(
             path=(*MACHINES, "discovery"),
-            what=f"is off, so workers reach the Kubernetes API by the VIP {vip} only: when the control plane that holds "
-            "it fails, no kubelet reaches the API until another takes it, up to 60 s",
+            what=f"is off, so workers reach the Kubernetes API by the VIP {vip} only: when the control plane that "
+            "holds it fails, no kubelet reaches the API until another takes it, up to 60 s",
             allowed="a discovery service of the site, or the address of a load balancer as endpoint",
             fix="accept it, or set discovery to the service's address, or endpoint to the load balancer's",
         )

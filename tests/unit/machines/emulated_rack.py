@@ -95,11 +95,12 @@ class Bench:
         """The installer of an empty schematic."""
         return self.installer(Schematic())
 
-    def installer(self, schematic: Schematic, version: str = VERSION) -> str:
+    def installer(self, schematic: Schematic, version: str = VERSION, *, signed: bool = False) -> str:
         """An installer's reference; the factory is made to know its schematic."""
         assert self.rack.factory is not None
         known, _ = self.rack.factory.content.add(schematic.canonical())
-        return f"{self.rack.factory.registry}/metal-installer/{known}:{version}"
+        suffix = "-secureboot" if signed else ""
+        return f"{self.rack.factory.registry}/metal-installer{suffix}/{known}:{version}"
 
     def spec(self) -> TalosCluster:
         first = next(iter(self.rack.machines.values()))
@@ -173,11 +174,18 @@ def new_bench(
     cluster: ClusterHooks | None = None,
     speed: Speed = QUICK,
     addresses: list[str] | None = None,
+    secure_boot: bool = False,
 ) -> Bench:
     """A rack of machines m1, m2, ..., not started."""
     chosen = addresses or loopback(len(hardware))
     machines = tuple(
-        MachineSpec(name=f"m{place + 1}", address=chosen[place], pod_cidr=f"10.244.{place}.0/24", hardware=kind)
+        MachineSpec(
+            name=f"m{place + 1}",
+            address=chosen[place],
+            pod_cidr=f"10.244.{place}.0/24",
+            hardware=kind,
+            secure_boot=secure_boot,
+        )
         for place, kind in enumerate(hardware)
     )
     recorded = RecordedCluster()

@@ -8,7 +8,7 @@ import pytest
 
 from lab.machines.config_view import Config
 from lab.machines.image_factory import official_extensions
-from lab.machines.node_facts import loaded_modules, node_addresses, node_facts, pod_cidr_problem, why_no_gpus
+from lab.machines.node_facts import loaded_modules, node_addresses, pod_cidr_problem, why_no_gpus
 from lab.machines.spec import MachineSpec
 from lab.machines.state import System
 from talos.hgx import HGXProfile
@@ -73,13 +73,3 @@ def test_modules_of_nvidia_are_loaded_where_the_image_has_them() -> None:
     assert with_driver - without == named
     assert without
     assert set(loaded_modules(CONFIG, system(*STACK), frozenset({"nvidia"}))) == with_driver - {"nvidia"}
-
-
-def test_volumes_of_the_config_are_mounted_on_the_node() -> None:
-    volume = "---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: weights\n"
-    spec = MachineSpec(name="m", address="10.5.0.11", pod_cidr="10.65.0.0/24")
-    mounts = [
-        node_facts(config, system(*STACK), spec, name="m", boot_id="b").mounts
-        for config in (CONFIG, Config(CONFIG.source + volume.encode()))
-    ]
-    assert mounts[1] == (*mounts[0], "/var/mnt/weights")

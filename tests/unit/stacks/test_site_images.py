@@ -52,7 +52,9 @@ def test_a_site_runs_what_its_models_charts_and_machines_run() -> None:
     assert PLAN.images[pins.images.prometheus] == ["monitoring"]
     assert PLAN.images[f"ghcr.io/siderolabs/kubelet:{pins.kubernetes}"] == ["machines"]
     assert {*chart_images.load()["longhorn"].all_images()} <= PLAN.images.keys()
-    assert len([image for image in PLAN.images if image.startswith("factory.talos.dev/metal-installer-secureboot/")]) == 2
+    assert (
+        len([image for image in PLAN.images if image.startswith("factory.talos.dev/metal-installer-secureboot/")]) == 2
+    )
     assert pins.images.simulator not in PLAN.images
     assert not [image for image in PLAN.images if "metallb" in image or "kube-proxy" in image]
 

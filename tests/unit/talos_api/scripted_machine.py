@@ -207,7 +207,9 @@ class ScriptedMachine:
         spec = new("runtime.MachineStatusSpec", **status).SerializeToString()
         return new("cosi.resource.GetResponse", resource={"spec": {"proto_spec": spec}})
 
-    def _list(self, _request: Any, _context: Any) -> Any:
+    def _list(self, request: Any, _context: Any) -> Any:
+        if not request.type.startswith("ExtensionStatuses"):
+            return iter([])
         spec = new("runtime.ExtensionStatusSpec", metadata={"name": "schematic", "version": self.schematic})
         resource = {"spec": {"proto_spec": spec.SerializeToString()}}
         return iter([new("cosi.resource.ListResponse", resource=resource)])

@@ -1,0 +1,48 @@
+"""Resources of a machine that are read as lists: their type, their message, and what is taken of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from talos.api.results import VOLUME_PHASES, BootState, Disk, ExtensionStatus, Volume
+
+_T = TypeVar("_T")
+_SELECTED = ("model", "serial", "wwid", "bus_path", "dev_path")
+
+
+@dataclass(frozen=True)
+class Resource(Generic[_T]):
+    """One type; `read` takes an id and its content."""
+
+    kind: str
+    message: str
+    read: Callable[[str, Any], _T]
+
+
+EXTENSIONS = Resource(
+    "ExtensionStatuses.runtime.talos.dev",
+    "runtime.ExtensionStatusSpec",
+    lambda _, spec: ExtensionStatus(spec.metadata.name, spec.metadata.version),
+)
+BOOT_STATE = Resource(
+    "SecurityStates.talos.dev",
+    "runtime.SecurityStateSpec",
+    lambda _, spec: BootState(spec.secure_boot, spec.booted_with_uki, bool(spec.pcr_signing_key_fingerprint)),
+)
+VOLUMES = Resource(
+    "VolumeStatuses.block.talos.dev",
+    "block.VolumeStatusSpec",
+    lambda name, spec: Volume(name, VOLUME_PHASES[spec.phase], spec.error_message, bool(spec.encryption_provider)),
+)
+DISKS = Resource(
+    "Disks.block.talos.dev",
+    "block.DiskSpec",
+    lambda name, spec: Disk(name, {field: getattr(spec, field) for field in _SELECTED}),
+)
+KERNEL_PARAMETERS = Resource(
+    "KernelParamStatuses.runtime.talos.dev",
+    "runtime.KernelParamStatusSpec",
+    lambda name, spec: "" if spec.unsupported else name,
+)
