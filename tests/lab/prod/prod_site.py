@@ -112,6 +112,8 @@ def rack(site: Mapping[str, Any], plan: NetworkPlan) -> Document:
             "address": node["address"],
             "pod_cidr": str(plan.node_pods(ordinal)),
             "hardware": "hgx-h200" if node["role"] == "hgx" else "infra",
+            # As the site expects them: keys enrolled, and started from the signed medium.
+            "secure_boot": site["cluster"]["machines"]["secure_boot"],
         }
         for ordinal, (name, node) in enumerate(site["cluster"]["machines"]["nodes"].items())
     ]

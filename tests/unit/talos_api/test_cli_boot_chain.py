@@ -1,4 +1,4 @@
-"""Secure Boot, sealed disks, used disks and kernel settings, as `plan`, `apply` and `roll` see them on emulated machines."""
+"""Secure Boot, sealed disks, used disks and kernel settings, as commands see them on emulated machines."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_site_that_turns_to_signed_images_upgrades_each_machine_and_seals_none
     plan = site("plan", "m1", "--image", signed, config=with_documents(config, sealed("STATE", TPM)))
     assert plan["change"] == "refused"
     assert "its volume STATE is plain and the config has it encrypted" in plan["reason"]
-    assert site("roll", "m1", "--image", signed, "--settle", "0s", config=config)["done"][-1] == "reboot"
+    assert site("roll", "m1", "--image", signed, "--settle", "1s", config=config)["done"][-1] == "reboot"
     assert bench.rack.machines["m1"].is_signed
     assert site("plan", "m1", "--image", signed, config=config)["change"] == "none"
 
@@ -136,7 +136,7 @@ def test_a_roll_waits_for_each_volume_and_names_the_disk_that_is_not_blank(run: 
     machine.faults.set((Fault(kind="disk-used", names=("longhorn-1",)),))
     image = bench.installer(Schematic(extensions=HGXProfile().extensions))
     config = with_documents(bench.hgx("gpu"), disk("longhorn-0", "S-0"), disk("longhorn-1", "S-1"))
-    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=5)
+    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
     assert "volume u-longhorn-1 is failed: no disks matched for volume" in said
     assert "its disk nvme2n1 is not blank: if nothing on it is needed, `talosctl wipe disk nvme2n1`" in said
     machine.faults.set(())
@@ -160,6 +160,6 @@ def test_a_roll_names_a_setting_that_the_kernel_did_not_take(run: Any) -> None:
     image = bench.installer(Schematic(extensions=HGXProfile().extensions))
     own = HGXProfile().settings().joined(MachineSettings(sysctls={"kernel.numa_balancing": "0"}))
     config = bench.worker("gpu", settings=own, image=image)
-    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=5)
+    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
     assert "its kernel did not take the setting kernel.numa_balancing" in said
     eventually(lambda: "KernelParamSpecController" in bench.rack.machines["m2"].store.console.read_text())
