@@ -23,6 +23,7 @@ from components.monitoring.dashboards.vocabulary import (
 
 NOT_SHOWN = {
     "bring-up": "planned work, before there is a cluster",
+    "secure-boot": "planned work on machines",
     "crd-bundle": "a preview stops before it changes anything",
     "delete-protected": "a preview stops before it changes anything",
     "disk-full": "on the machine that builds or runs a lab",
