@@ -89,7 +89,7 @@ CASES = (
     ),
     Case(
         alert="ProxyMemoryHigh",
-        change={f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(0.75)},
+        change={f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(75)},
         labels={"pod": "envoy-a"},
         shown="75%",
     ),

@@ -173,7 +173,7 @@ HEALTHY: Mapping[str, Values] = {
     cluster("envoy_cluster_upstream_rq_pending_overflow"): grows(0),
     cluster("envoy_cluster_upstream_rq_active_overflow"): grows(0),
     f"envoy_http_ext_proc_streams_failed{{{LISTENER}}}": grows(0),
-    f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(0.3),
+    f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(30),
     f"envoy_server_days_until_first_cert_expiring{{{PROXY}}}": constant(300),
     **ttft({"1": 0.97, "2.5": 1, "5": 1, "+Inf": 1}),
     **itl(0.03, {"0.05": 0.995, "0.1": 1, "0.5": 1, "+Inf": 1}),

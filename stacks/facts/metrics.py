@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -22,6 +23,9 @@ OF_PROMETHEUS: Mapping[str, tuple[str, ...]] = {
     "ALERTS": ("alertname", "alertstate", "severity", "model"),
 }
 """What Prometheus adds by itself; `up` also has the target's own labels."""
+
+Unit = Literal["s", "ns", "bytes", "MiB", "bytes/s", "share", "percent", "celsius", "W", "MHz", "days"]
+_SUFFIXES: Mapping[str, Unit] = {"_seconds": "s", "_bytes": "bytes", "_ratio": "share"}
 
 
 class PartMetrics(Record):
@@ -49,15 +53,17 @@ class PartMetrics(Record):
     """The same of histograms, without `_bucket`, `_sum` and `_count`."""
     bounds: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     """Upper bounds of a histogram's buckets, rising and without infinity, where something is decided by them."""
+    units: dict[str, Unit] = Field(default_factory=dict)
+    """Unit of the metrics whose name does not end in it, as the part's documentation states it."""
     rare: tuple[str, ...] = ()
     """Metrics that exist only once their event has happened."""
 
     @model_validator(mode="after")
     def _named_once(self) -> PartMetrics:
         named = [*self.counters, *self.gauges, *self.histograms]
-        wrong = sorted({name for name in named if named.count(name) > 1} | set(self.rare).difference(named))
+        wrong = sorted({name for name in named if named.count(name) > 1} | {*self.rare, *self.units}.difference(named))
         if wrong:
-            raise ValueError(f"{self.part}: named twice, or rare and without a type: {', '.join(wrong)}")
+            raise ValueError(f"{self.part}: named twice, or without a type: {', '.join(wrong)}")
         unbound = [name for name, bounds in self.bounds.items() if name not in self.histograms or not _rising(bounds)]
         if unbound:
             raise ValueError(f"{self.part}: bounds that do not rise, or of no histogram: {', '.join(unbound)}")
@@ -95,3 +101,14 @@ def known_labels() -> Mapping[str, frozenset[str]]:
         for name, labels in part.series.items():
             series[name] = series.get(name, frozenset()) | {*labels, *part.target_labels, *EVERY_TARGET}
     return series | {name: frozenset({*labels, *targets}) for name, labels in OF_PROMETHEUS.items()}
+
+
+def known_units() -> Mapping[str, Unit]:
+    """Unit of each series that has one: by its part's file, or by the end of its name."""
+    units: dict[str, Unit] = {}
+    for part in load().values():
+        for name in (*part.counters, *part.gauges, *part.histograms):
+            unit = part.units.get(name) or next((u for end, u in _SUFFIXES.items() if name.endswith(end)), None)
+            if unit is not None:
+                units |= dict.fromkeys((name, f"{name}_bucket", f"{name}_sum"), unit)
+    return units

@@ -107,7 +107,8 @@ def proxies() -> list[Alert]:
             name="ProxyMemoryHigh",
             severity="ticket",
             expression=(
-                f"max by (pod) (envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{queries.PROXIES}}}) "
+                # The metric is in percent.
+                f"max by (pod) (envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{queries.PROXIES}}}) / 100 "
                 f"> {_HEAP_SHARE:g}"
             ),
             minutes=5,
