@@ -80,16 +80,27 @@ def _of_object(declared: Object, live: Object, stack: str) -> ForeignFields | No
     pointers = {path: pointer for path in owners if (pointer := _pointer(path, live)) is not None}
     if not pointers:
         return None
-    ours = [path for path in pointers if _declares(_as_stored(declared), path)]
-    commands = [shlex.join(["pulumi", "up", "--refresh", "--stack", stack])] if ours else []
-    if others := {path: pointer for path, pointer in pointers.items() if path not in ours}:
-        commands.append(_removal(live, others))
     fields = sorted((shown(path), owners[path]) for path in pointers)
     return ForeignFields(
         resource=label(live),
         fields=tuple(ForeignField(path=path, manager=manager) for path, manager in fields),
-        take_back=tuple(commands),
+        take_back=tuple(_take_back(declared, live, pointers, stack)),
     )
+
+
+def _take_back(declared: Object, live: Object, pointers: Mapping[Path, Pointer], stack: str) -> list[str]:
+    up = shlex.join(["pulumi", "up", "--refresh", "--stack", stack])
+    if live.get("immutable") and any(path[0] in ("f:data", "f:immutable", "f:type") for path in pointers):
+        # Someone has deleted it and made another one in its place, which no one can change either.
+        return [shlex.join(["kubectl", "delete", *_named(live)]), up]
+    stored = _as_stored(declared)
+    # Which keys an encrypted Secret has, only the engine knows. A value of others is wrong in each case: `up` puts back
+    # what it declares after that, and would leave a key that it does not know.
+    hidden = [path for path in pointers if path[0] == "f:data" and _ENCRYPTED in (stored.get("data") or {})]
+    ours = [path for path in pointers if path not in hidden and _declares(stored, path)]
+    others = {path: pointer for path, pointer in pointers.items() if path not in ours}
+    removal = [_removal(live, others)] if others else []
+    return [*removal, up] if hidden else [*([up] if ours else []), *removal]
 
 
 def _foreign_owners(live: Object, own: str) -> dict[Path, str]:
@@ -210,18 +221,22 @@ def _removal(live: Object, pointers: Mapping[Path, Pointer]) -> str:
     for path, pointer in backwards:
         operations += _tests(path, pointer)
         operations.append({"op": "remove", "path": _text(pointer)})
-    meta = live["metadata"]
-    group = live["apiVersion"].rpartition("/")[0]
-    kind = live["kind"].lower() + (f".{group}" if group else "")
     return shlex.join(
         [
-            *("kubectl", "patch", f"{kind}/{meta['name']}"),
-            *([f"--namespace={meta['namespace']}"] if meta.get("namespace") else []),
+            *("kubectl", "patch", *_named(live)),
             "--type=json",
             f"--field-manager={_manager_of_removal(live)}",
             f"--patch={json.dumps(operations, separators=(',', ':'))}",
         ]
     )
+
+
+def _named(live: Object) -> list[str]:
+    """The object, as kubectl takes it."""
+    meta = live["metadata"]
+    group = live["apiVersion"].rpartition("/")[0]
+    kind = live["kind"].lower() + (f".{group}" if group else "")
+    return [f"{kind}/{meta['name']}", *([f"--namespace={meta['namespace']}"] if meta.get("namespace") else [])]
 
 
 def _manager_of_removal(live: Object) -> str:

@@ -1,10 +1,17 @@
-"""What a site may set for its tenants and their keys."""
+"""What a site may set for its tenants and their keys, and how the Secrets of keys are called."""
 
 from __future__ import annotations
+
+import hashlib
+import json
+import re
 
 from pydantic import Field
 
 from floor.spec import MOST_VALUES, Name, Spec
+
+# Of the digest in a Secret's name.
+_DIGITS = 10
 
 
 class KeySpec(Spec):
@@ -23,3 +30,16 @@ class TenantSpec(Spec):
     """Keys by purpose, so that one can be replaced while the others go on."""
     tier: str | None = None
     """The tier of its requests, one of `tiers`; without one their priority is 0."""
+
+
+def secret_name(tenant: str, spec: TenantSpec) -> str:
+    """Secret that holds a tenant's keys: a name for each set of keys, as the Secret of a set never changes."""
+    keys = {key: key_spec.rotation for key, key_spec in spec.keys.items()}
+    digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
+    return f"keys-{tenant}-{digest[:_DIGITS]}"
+
+
+def tenant_of(secret: str) -> str | None:
+    """Tenant of a Secret of keys, out of its name; None for another Secret."""
+    parts = re.fullmatch(rf"keys-(.+?)(-[0-9a-f]{{{_DIGITS}}})?", secret)
+    return parts[1] if parts else None

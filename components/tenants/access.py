@@ -12,7 +12,7 @@ from pulumi_command import local
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.objects import KEEP
-from components.specs.access import KeySpec, TenantSpec
+from components.specs.access import KeySpec, TenantSpec, secret_name
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
 from floor.metadata import PROTECTED
 
@@ -24,18 +24,18 @@ def client_id(tenant: str, key: str) -> str:
     return f"{tenant}.{key}"
 
 
-def secret_name(tenant: str) -> str:
-    """Secret that holds a tenant's keys."""
-    return f"keys-{tenant}"
+def keys_secret(tenant: str, spec: TenantSpec, namespace: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Secret in the form that the gateway reads: client id -> bare key.
 
-
-def keys_secret(tenant: str, namespace: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Secret in the form that the gateway reads: client id -> bare key."""
+    Envoy Gateway accepts every key that is in it, and server-side apply leaves what others add. So the API server
+    refuses every change: other keys are another Secret, and the old one goes when the policy names the new one.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": secret_name(tenant), "namespace": namespace},
+        "metadata": {"name": secret_name(tenant, spec), "namespace": namespace},
         "type": "Opaque",
+        "immutable": True,
         "stringData": {client_id(tenant, key): value for key, value in keys.items()},
     }
 
@@ -79,7 +79,8 @@ def security_policy(
             "targetRefs": [dict(gateway)],
             "apiKeyAuth": {
                 "credentialRefs": [
-                    {"group": "", "kind": "Secret", "name": secret_name(tenant)} for tenant in sorted(tenants)
+                    {"group": "", "kind": "Secret", "name": secret_name(tenant, spec)}
+                    for tenant, spec in sorted(tenants.items())
                 ],
                 # OpenAI's clients send the first header, Anthropic's the second.
                 "extractFrom": [{"headers": ["Authorization", "x-api-key"]}],
@@ -121,9 +122,8 @@ class Access(Component):
         secrets: list[pulumi.Resource] = []
         for tenant, spec in sorted(args.tenants.items()):
             minted = {key: self._mint(tenant, key, key_spec) for key, key_spec in sorted(spec.keys.items())}
-            secrets.append(
-                self.child(f"{tenant}-keys", keys_secret(tenant, space.name, minted), depends_on=[space.ready])
-            )
+            body = keys_secret(tenant, spec, space.name, minted)
+            secrets.append(self.child(f"{tenant}-keys", body, depends_on=[space.ready]))
             keys |= {client_id(tenant, key): value for key, value in minted.items()}
         policy = self.child(
             "policy",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.gateway.envoy_names import MODEL_NAMES_FILTER
+from components.specs.access import tenant_of
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
-
-_KEYS = "keys-"
 
 
 def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -48,7 +47,11 @@ def security_policy(change: Change) -> list[Verdict]:
 def secret(change: Change) -> list[Verdict]:
     """Keys of a tenant, and other Secrets."""
     name = str((change.body.get("metadata") or {}).get("name", ""))
-    tenants = [name.removeprefix(_KEYS)] if name.startswith(_KEYS) else []
+    tenant = tenant_of(name)
+    tenants = [tenant] if tenant else []
+    if tenants and change.op == "replace" and name != (change.before.get("metadata") or {}).get("name"):
+        reason = "a Secret of the new set, then the old one goes; keys that stay in the set go on"
+        return [verdict(change, Severity.LIVE, "the set of keys changes", reason, tenants=tenants)]
     match change.op:
         case "create":
             return [verdict(change, Severity.LIVE, "made", "new", tenants=tenants)]

@@ -100,6 +100,15 @@ def never_open(site: Site) -> None:
     until(lambda: statuses(site) == {401}, what="401 for every client")
 
 
+def test_no_key_is_added_to_a_secret(site: Site) -> None:
+    """Envoy Gateway would accept it within seconds, and no `up` takes away what others add to a Secret."""
+    policy = json.loads(kubectl(site.lab, "get", POLICY, "-n", FRONT, "-o", "json"))
+    for secret in (ref["name"] for ref in policy["spec"]["apiKeyAuth"]["credentialRefs"]):
+        for patch in ({"stringData": {"acme.added": "sk-added-by-hand"}}, {"immutable": False}):
+            change = ("--type=merge", "--dry-run=server", "-p", json.dumps(patch))
+            assert "immutable" in refused(site.lab, "patch", f"secret/{secret}", "-n", FRONT, *change)
+
+
 def test_a_deleted_policy_closes_the_gateway(site: Site, tmp_path: Path) -> None:
     """By someone who states a reason."""
     with overridden_policy(site, tmp_path):

@@ -132,15 +132,25 @@ def test_a_field_that_the_program_owns_too_is_no_drift() -> None:
     assert look({"spec": {"type": "ClusterIP"}}, entry("pulumi-kubernetes", fields), entry("argocd", fields)) == []
 
 
-def test_an_encrypted_value_of_the_state_counts_as_declared() -> None:
-    """Which keys a Secret has, only the engine can tell."""
+def test_a_key_in_a_secret_is_removed_and_then_up_puts_back_what_it_declares() -> None:
+    """Which keys a Secret has, only the engine can tell: `up` leaves the key of others that it does not know."""
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:..."}
     theirs = entry("kubectl-edit", {"f:data": {"f:acme.laptop": {}}})
     (foreign,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": secret}, kind="Secret")
-    assert foreign.take_back == ("pulumi up --refresh --stack berlin",)
+    removal, up = foreign.take_back
+    assert operations(removal) == [{"op": "remove", "path": "/data/acme.laptop"}]
+    assert up == "pulumi up --refresh --stack berlin"
     (foreign,) = look({"data": {"acme.laptop": "eA=="}}, theirs, declared={"stringData": {"other": "1"}}, kind="Secret")
     assert foreign.take_back[0].startswith("kubectl patch secret/x ")
     assert "eA==" not in str(foreign)
+
+
+def test_an_immutable_secret_in_the_place_of_ours_is_deleted_before_up() -> None:
+    """No patch changes it: whoever added a key has made it again."""
+    theirs = entry("kubectl-create", {"f:data": {".": {}, "f:evil": {}}, "f:immutable": {}})
+    body = {"data": {"evil": "eA=="}, "immutable": True}
+    (foreign,) = look(body, theirs, declared={"stringData": {"a": "1"}, "immutable": True}, kind="Secret")
+    assert foreign.take_back == ("kubectl delete secret/x", "pulumi up --refresh --stack berlin")
 
 
 def test_an_object_that_is_not_ours_or_not_there_is_not_looked_at() -> None:

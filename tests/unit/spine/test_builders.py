@@ -99,6 +99,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     plan = plan_file(ROOT / site_file)
     site = plan.site
     pools = [("m", name) for name in sorted(site.models)]
+    tenant = min(site.tenants)
     return [
         namespace.namespace("g", "restricted"),
         deny_ingress("g"),
@@ -109,7 +110,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway.client_traffic_policy("g", site.gateway),
         gateway.backend_traffic_policy("g", site.gateway, body_kib=plan.body_kib),
         openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
-        access.keys_secret("acme", "g", {"laptop": "not-a-key"}),
+        access.keys_secret(tenant, site.tenants[tenant], "g", {"laptop": "not-a-key"}),
         access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
         front_door.front_door(
             "g",

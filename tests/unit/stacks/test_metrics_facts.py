@@ -26,7 +26,7 @@ def test_versions_are_the_pinned_ones() -> None:
 
 def test_a_name_without_a_type_or_with_two_is_refused() -> None:
     given = {"part": "engine", "version": "v1", "job": "engines", "source": "a scrape"}
-    with pytest.raises(ValueError, match="named twice, or rare and without a type: a, b"):
+    with pytest.raises(ValueError, match="named twice, or without a type: a, b"):
         metrics.PartMetrics(**given, counters={"a": ()}, gauges={"a": ()}, rare=("b",))
 
 
