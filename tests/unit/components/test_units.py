@@ -40,9 +40,9 @@ def of(expression: str) -> Measure:
 @pytest.mark.parametrize(
     ("expression", "unit", "mistakes"),
     [
-        ("max(envoy_overload_envoy_resource_monitors_fixed_heap_pressure) > 0.7", "percent", 1),
-        ("max(envoy_overload_envoy_resource_monitors_fixed_heap_pressure) / 100 > 0.7", "share", 0),
-        ("max(envoy_overload_envoy_resource_monitors_fixed_heap_pressure) > 70", "percent", 0),
+        ("max(DCGM_FI_DEV_GPU_UTIL) > 0.7", "percent", 1),
+        ("max(DCGM_FI_DEV_GPU_UTIL) / 100 > 0.7", "share", 0),
+        ("max(DCGM_FI_DEV_GPU_UTIL) > 70", "percent", 0),
         ("vllm:kv_cache_usage_perc > 95", "share", 1),
         ("max(DCGM_FI_DEV_FB_USED) * 1024 * 1024", "bytes", 0),
         ("longhorn_volume_read_latency / 1e9", "s", 0),

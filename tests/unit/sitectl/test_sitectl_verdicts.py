@@ -122,16 +122,6 @@ CASES = {
         (LIVE, "changes spec.dnsNames"),
     ),
     "certificate left to others": (kube("delete", "Certificate", {"spec": {"dnsNames": ["a"]}}, {}), (LIVE, "deleted")),
-    "keys of another set": (
-        kube(
-            "replace",
-            "Secret",
-            {"metadata": {"name": "keys-acme-0123456789"}},
-            {"metadata": {"name": "keys-acme-abcdef0123"}},
-            replaced_by=("metadata.name",),
-        ),
-        (LIVE, "the set of keys changes"),
-    ),
     "another entry for a Secret": (
         kube("update", "ExternalSecret", {"spec": {"refreshInterval": "60s"}}, {"spec": {"refreshInterval": "9s"}}),
         (LIVE, "changes spec.refreshInterval"),

@@ -1,0 +1,41 @@
+"""Verdicts on the Secrets of tenants' keys: another set of keys is another Secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from components.specs.access import KeySpec, TenantSpec, secret_name, tenant_of
+from sitectl.changes import Change
+from sitectl.verdicts.classify import classify
+from sitectl.verdicts.model import Severity
+
+pytestmark = pytest.mark.row("opening 3")
+
+
+def named(tenant: str, **rotations: int) -> str:
+    keys = {key: KeySpec(rotation=rotation) for key, rotation in rotations.items()}
+    return secret_name(tenant, TenantSpec(models=("m",), keys=keys))
+
+
+def replaced(before: str, after: str) -> Change:
+    old, new = ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}} for name in (before, after))
+    return Change(op="replace", type="kubernetes:core/v1:Secret", name="x", before=old, after=new)
+
+
+def test_a_name_is_of_one_set_of_keys_and_tells_the_tenant() -> None:
+    names = [named("a", x=1), named("a", x=2), named("a", y=1), named("a", x=1, y=1), named("b", x=1)]
+    assert len(set(names)) == len(names)
+    assert named("a", x=1, y=2) == named("a", y=2, x=1)
+    assert [tenant_of(name) for name in (*names[3:], "keys-first-team", "weights-bucket")] == [
+        "a",
+        "b",
+        "first-team",
+        None,
+    ]
+
+
+def test_another_set_of_keys_stops_none_that_stays() -> None:
+    (changed,) = classify(replaced(named("first-team", x=1), named("first-team", x=2)))
+    assert (changed.severity, changed.tenants) == (Severity.LIVE, ("first-team",))
+    (again,) = classify(replaced(named("first-team", x=1), named("first-team", x=1)))
+    assert again.severity == Severity.REPLACED
