@@ -22,9 +22,9 @@ def _header(name: str, match: dict[str, Any]) -> dict[str, Any]:
     return {"header_filter": {"header": {"name": name, **match}}}
 
 
-def _details(part: str) -> dict[str, Any]:
-    """Envoy's own words for why it replied hold this part."""
-    expression = f"response.code_details.contains('{part}')"
+def _details(*parts: str) -> dict[str, Any]:
+    """Envoy's own words for why it replied hold one of these parts."""
+    expression = " || ".join(f"response.code_details.contains('{part}')" for part in parts)
     return {
         "extension_filter": {
             "name": "envoy.access_loggers.extension_filters.cel",
@@ -111,6 +111,20 @@ _ANSWERS = (
         message=f"The model '{_NAMED}' is not served at this path.",
         instead_of=_all(_status("EQ", 500), _details("unsupported_API_schema")),
     ),
+    # A picker, or the AI gateway's processor, that is gone or does not answer. Another try may find another one; Envoy
+    # answers 500 and, where it waited in vain, 504. Numbers are gRPC's: cancelled, deadline exceeded, unavailable.
+    _Answer(
+        status=503,
+        code="gateway_unavailable",
+        kind=_SERVER,
+        message="A part of the gateway that this request needs does not answer. Try again.",
+        instead_of=_all(
+            _status("GE", 500),
+            _details(
+                *(f"ext_proc_error_gRPC_error_{number}{{" for number in (1, 4, 14)), "per-message_timeout_exceeded"
+            ),
+        ),
+    ),
     # CONNECT and upgrades such as WebSocket end before a model is known; a permission is denied after it.
     _Answer(
         status=400,
@@ -156,12 +170,12 @@ _ANSWERS = (
         message="The request has more headers than this gateway takes.",
     ),
     _Answer(status=429, code="rate_limit_exceeded", kind="rate_limit_error", message="%LOCAL_REPLY_BODY%"),
-    # Without this, a picker that is gone would be an empty message.
+    # Without this, a part of the gateway that fails would be an empty message.
     _Answer(
         status=500,
         code="server_error",
         kind=_SERVER,
-        message="A part of the gateway that this request needs does not answer. Try again.",
+        message="A part of the gateway failed with this request.",
     ),
     _Answer(status=503, code="model_unavailable", kind=_SERVER, message="%LOCAL_REPLY_BODY%"),
     _Answer(status=504, code="timeout", kind="timeout_error", message="The model did not answer in time."),

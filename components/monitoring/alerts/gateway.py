@@ -100,7 +100,7 @@ def proxies() -> list[Alert]:
             expression=f"{cancelled} > 0",
             minutes=5,
             summary="Calls from the proxies to pickers or to the AI gateway fail",
-            description="{{ $value | humanize }} calls fail per second. The requests behind them get 500.",
+            description="{{ $value | humanize }} calls fail per second. The requests behind them get 503.",
             runbook="picker-down",
         ),
         Alert(

@@ -139,7 +139,7 @@ BOARD = Board(
                 Panel(
                     title="Pickers that answer, by model",
                     good="As many as `pool.pickers`.",
-                    do="0: each request of the model ends with 500.",
+                    do="0: each request of the model ends with 503.",
                     unit=COUNT,
                     queries=lines(queries.total("up", OF_PICKER, by=("model",)), "{{model}}"),
                 ),
@@ -306,7 +306,7 @@ BOARD = Board(
                 Panel(
                     title="Share of requests that end with 5xx",
                     good="0.",
-                    do="503 of one model: overload or no replica. 500: its picker.",
+                    do="503 of one model: overload, no replica, or no picker that answers.",
                     unit=SHARE,
                     queries=lines(queries.status_share("5", window=WINDOW), "5xx"),
                 ),
