@@ -137,16 +137,16 @@ def _etcd_snapshot(machine: Machine, _request: Any, _roles: frozenset[str]) -> I
     yield from _chunks(machine.site.cluster.etcd_snapshot())
 
 
-def _resource_get(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:
-    for resource in status.resources(machine, request.type):
+def _resource_get(machine: Machine, request: Any, roles: frozenset[str]) -> Any:
+    for resource in status.resources(machine, request.type, roles):
         if resource.metadata.id == request.id and resource.metadata.namespace == request.namespace:
             return new("cosi.resource.GetResponse", resource=resource)
     name = f"{request.type}({request.namespace}/{request.id}@undefined)"
     raise refusal(Code.NOT_FOUND, f"resource {name} doesn't exist")
 
 
-def _resource_list(machine: Machine, request: Any, _roles: frozenset[str]) -> Iterator[Any]:
-    for resource in status.resources(machine, request.type):
+def _resource_list(machine: Machine, request: Any, roles: frozenset[str]) -> Iterator[Any]:
+    for resource in status.resources(machine, request.type, roles):
         if resource.metadata.namespace == request.namespace:
             yield new("cosi.resource.ListResponse", resource=resource)
 

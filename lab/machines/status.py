@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lab.machines.failing import NOT_AUTHORIZED, refusal
 from lab.machines.kernel import written
+from lab.machines.methods import ADMIN
 from lab.machines.node_facts import driver_version, loaded_modules
 from lab.machines.volumes import disks
+from talos.api.errors import Code
 from talos.api.messages import new
 from talos.api.results import STAGES
 
 if TYPE_CHECKING:
     from lab.machines.machine import Machine
 
+_MACHINE_CONFIGS = "MachineConfigs.config.talos.dev"
 _RUNNING, _PREPARING, _WAITING = "Running", "Preparing", "Waiting"
 _NVIDIA_SERVICES = {
     "nvidia-container-toolkit": ("nvidia-persistenced", "nvidia-cdi-gen"),
@@ -83,8 +87,14 @@ def kernel_files(machine: Machine) -> dict[str, str]:
     return files
 
 
-def resources(machine: Machine, kind: str) -> Iterator[Any]:
-    """The COSI resources of a type; none for types that are not emulated."""
+def resources(machine: Machine, kind: str, roles: frozenset[str]) -> Iterator[Any]:
+    """The COSI resources of a type; none for types that are not emulated.
+
+    Raises the refusal of Talos v1.13.9 for a sensitive type and a caller who is no administrator
+    (internal/app/resources/access.go).
+    """
+    if kind == _MACHINE_CONFIGS and ADMIN not in roles:
+        raise refusal(Code.PERMISSION_DENIED, NOT_AUTHORIZED)
     if kind == "MachineStatuses.runtime.talos.dev":
         unmet = unmet_conditions(machine)
         spec = new(
@@ -114,6 +124,9 @@ def resources(machine: Machine, kind: str) -> Iterator[Any]:
     elif kind == "KernelParamStatuses.runtime.talos.dev":
         for name in written(machine.config):
             yield _resource(kind, name, new("runtime.KernelParamStatusSpec"))
+    elif kind == _MACHINE_CONFIGS and machine.config is not None:
+        spec = new("config.MachineConfigSpec", yaml_marshalled=machine.config.source)
+        yield _resource(kind, "v1alpha1", spec, namespace="config")
 
 
 def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:
@@ -146,10 +159,10 @@ def _extension_services(machine: Machine) -> list[str]:
     ] + (["iscsid", "tgtd"] if "iscsi-tools" in names else [])
 
 
-def _resource(kind: str, name: str, spec: Any) -> Any:
+def _resource(kind: str, name: str, spec: Any, namespace: str = "runtime") -> Any:
     now = {"seconds": int(time.time())}
     metadata = {
-        "namespace": "runtime",
+        "namespace": namespace,
         "type": kind,
         "id": name,
         "version": "1",

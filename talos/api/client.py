@@ -199,6 +199,13 @@ class MachineClient:
         unmet = tuple(f"{condition.name}: {condition.reason}" for condition in spec.status.unmet_conditions)
         return MachineStatus(stage, spec.status.ready, unmet)
 
+    def machine_config(self) -> str:
+        """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
+        request = new("cosi.resource.GetRequest", namespace="config", type="MachineConfigs.config.talos.dev")
+        request.id = "v1alpha1"
+        resource = self._unary(calls.RESOURCE_GET, request).resource
+        return str(decode("config.MachineConfigSpec", resource.spec.proto_spec).yaml_marshalled.decode())
+
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
         return self._all(resources.EXTENSIONS)

@@ -1,7 +1,8 @@
 """The messages of the machine API that this client uses, as protobuf classes built at run time.
 
 Names and numbers are Talos v1.13.9's: api/machine/{machine,lifecycle,image}.proto, api/common/common.proto,
-api/resource/definitions/{runtime/runtime,block/block}.proto; `cosi.*` is cosi-project/runtime v1.14.1, api/v1alpha1.
+api/resource/definitions/{runtime/runtime,block/block}.proto, api/resource/config/config.proto; `cosi.*` is
+cosi-project/runtime v1.14.1, api/v1alpha1.
 Only fields that are used are named; others are skipped when read. Enums are int32, which is the same on the wire.
 The descriptors are proto2, so that every field shows whether it was set: `exit_code: 0` is not `no exit code`.
 """
@@ -83,6 +84,7 @@ cosi.resource.GetResponse: resource=1:cosi.resource.Resource
 cosi.resource.ListRequest: namespace=1:string type=2:string
 cosi.resource.ListResponse: resource=1:cosi.resource.Resource
 
+config.MachineConfigSpec: yaml_marshalled=1:bytes
 runtime.UnmetCondition: name=1:string reason=2:string
 runtime.MachineStatusStatus: ready=1:bool unmet_conditions=2:runtime.UnmetCondition*
 runtime.MachineStatusSpec: stage=1:int32 status=2:runtime.MachineStatusStatus

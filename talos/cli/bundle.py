@@ -15,21 +15,30 @@ from talos.cli.options import Command
 from talos.cli.waiting import seconds
 from talos.secrets import bundle as secrets
 from talos.secrets import talosconfig, variables
+from talos.secrets.from_config import bundle_of
 
 
 @click.command(
     cls=Command,
     help="""\
-Print a secrets bundle in the format of `talosctl gen secrets`: a new one, or, with --import, the one in a file after
-checking it. It gives full control of the cluster. --output overwrites no other bundle.
+Print a secrets bundle in the format of `talosctl gen secrets`: a new one; with --import, the one in a file after
+checking it; or, with --from-config, the one that a control plane's machine config was made of. It gives full control of
+the cluster. --output overwrites no other bundle.
 
-  python -m talos secrets --output secrets.yaml""",
+  python -m talos secrets --output secrets.yaml
+  python -m talos machine-config --address 10.0.0.2 | python -m talos secrets --from-config - --output secrets.yaml""",
 )
 @click.option("--import", "imported", metavar="FILE", help="take this bundle instead of a new one")
+@click.option("--from-config", metavar="FILE", help="take the bundle of this control plane's config; `-` for stdin")
 @click.option("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
-def make_secrets(*, imported: str | None, output: str | None) -> int:
+def make_secrets(*, imported: str | None, from_config: str | None, output: str | None) -> int:
     """Print or write the bundle."""
-    bundle = secrets.load(inputs.text_of(imported, "secrets bundle")) if imported else secrets.generate()
+    if imported and from_config:
+        raise InputError("--import: not allowed with --from-config", fix="leave one of them out")
+    if from_config:
+        bundle = bundle_of(inputs.text_of(from_config, "machine config"))
+    else:
+        bundle = secrets.load(inputs.text_of(imported, "secrets bundle")) if imported else secrets.generate()
     text = bundle.export()
     _refuse_another(output, text)
     inputs.write_secret(output, text)

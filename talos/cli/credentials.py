@@ -1,4 +1,4 @@
-"""`kubeconfig` and `client-cert`: credentials, which are the one thing that these commands print."""
+"""`kubeconfig`, `client-cert` and `machine-config`: secrets, which are the one thing that these commands print."""
 
 from __future__ import annotations
 
@@ -72,4 +72,27 @@ def client_certificate(options: MachineOptions, *, role: tuple[str, ...], lifeti
             return client.generate_client_configuration(roles=role, lifetime_s=lifetime_s).talosconfig
 
     inputs.write_secret(output, watch.until("for the certificate", ask))
+    return 0
+
+
+@click.command(
+    cls=Command,
+    help="""\
+Print the config that a machine runs by, or write it to --output with mode 0600. A control plane's holds every secret of
+the cluster; only os:admin may read it.
+
+  python -m talos machine-config --address 10.0.0.2 --output cp-1.yaml""",
+)
+@machine_options(timeout="2m")
+@click.option("--output", metavar="FILE", help="write it here instead of stdout")
+def machine_config(options: MachineOptions, *, output: str | None) -> int:
+    """Print or write the machine config."""
+    machine = reach(options)
+    watch = machine.watch(seconds(options.timeout))
+
+    def ask() -> str:
+        with machine.configured() as client:
+            return client.machine_config()
+
+    inputs.write_secret(output, watch.until("for the config", ask))
     return 0

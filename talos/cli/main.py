@@ -33,7 +33,7 @@ a cluster that runs, one machine after the other:
 _COMMANDS = {
     "secrets": (
         "talos.cli.bundle:make_secrets",
-        "make a new cluster's secrets, or check and print those of one that exists",
+        "make a new cluster's secrets, or check and print those of one that exists, also out of a machine config",
     ),
     "talosconfig": (
         "talos.cli.bundle:issue_talosconfig",
@@ -58,6 +58,7 @@ _COMMANDS = {
     ),
     "reset": ("talos.cli.reset:command", "take a machine out of its cluster and erase it"),
     "client-cert": ("talos.cli.credentials:client_certificate", "issue a talosconfig with a role and a lifetime"),
+    "machine-config": ("talos.cli.credentials:machine_config", "get the config that a machine runs by"),
     "etcd-snapshot": ("talos.cli.snapshot:command", "save etcd's data to a file"),
     "factory": ("talos.cli.factory:command", "schematics and images of an image factory"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,23 @@ def test_a_rack_from_maintenance_mode_to_erased(
     assert run("reset", "m2", *erase)["reset"] == "done"
     assert run("reset", "m2", *erase)["reset"] == "before"
     assert run("apply", "m2", *auto, config=worker)["change"] == "install"
+
+
+def test_the_secrets_come_back_out_of_a_control_plane(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a lost state held of the cluster is in each control plane, for an administrator alone."""
+    run = Site(bench, capsys, tmp_path)
+    run("apply", "m1", "--mode", "auto", "--insecure", config=bench.control_plane("cp"))
+    config, bundle = tmp_path / "cp.yaml", tmp_path / "secrets.yaml"
+    run("machine-config", "m1", "--output", str(config))
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    assert config.read_bytes() == bench.control_plane("cp")
+    assert main(["secrets", "--from-config", str(config), "--output", str(bundle)]) == 0
+    assert bundle.read_text() == bench.bundle.export()
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+
+    reader = talosconfig.issue(bench.bundle, context="bench", endpoints=(), role="os:reader")
+    monkeypatch.setenv("TALOSCONFIG_TEXT", reader.render())
+    run("machine-config", "m1", "--output", str(tmp_path / "refused.yaml"), code=5)
+    assert not (tmp_path / "refused.yaml").exists()
