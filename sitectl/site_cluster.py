@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sitectl import programs
-from sitectl.errors import SitectlError, unusable_file
+from sitectl.errors import Exit, SitectlError, unusable_file
 from stacks.plan.site_plan import plan_file
 
 _KUBECTL = "install kubectl where pulumi runs, in the version of the cluster"
@@ -62,6 +62,18 @@ def of_site(project: Path, site: str, file: Path) -> SiteCluster:
     else:
         kubeconfig = _text(project / named)
     return SiteCluster(project=project, site=site, kubeconfig=kubeconfig)
+
+
+def of_file(project: Path, site: str, file: Path, kubeconfig: Path | None) -> SiteCluster:
+    """The cluster of a site whose stack is not asked. Raises SitectlError where no kubeconfig is named."""
+    named = kubeconfig or plan_file(file).site.cluster.kubeconfig
+    if named is None:
+        raise SitectlError(
+            f"{site} has no kubeconfig in its file: this program made its cluster",
+            fix="get one from a control plane, `python -m talos kubeconfig`, and name it with --kubeconfig",
+            status=Exit.USAGE,
+        )
+    return SiteCluster(project=project, site=site, kubeconfig=_text(project / named))
 
 
 def pulumi(project: Path, site: str, *words: str) -> Any:

@@ -14,6 +14,7 @@ from pulumi_kubernetes.helm import v3 as helm
 
 from components.addons.charts import Chart
 from components.component import Component
+from components.minted import MCP_SEED, mint
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer, read_by
 from components.objects import KEEP
@@ -32,7 +33,6 @@ CLIENT_ATTRIBUTE = "client"
 
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
-_MINT = "python3 -c 'import secrets; print(secrets.token_urlsafe(32), end=\"\")'"
 
 
 def envoy_gateway_values() -> dict[str, Any]:
@@ -135,6 +135,8 @@ class GatewayControllersArgs:
     """Pods that may read their metrics; none where nothing measures."""
     patience_s: int = 600
     """How long Helm waits for each release."""
+    recovered: str | None = None
+    """File with the seed that a lost state had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,8 @@ class GatewayControllers(Component):
         here = pulumi.ResourceOptions(parent=self)
         made: list[pulumi.Resource] = []
         spaces: dict[str, pulumi.Resource] = {}
-        ai_values = ai_gateway_values(args.webhook_certificate_rotation, self._mcp_seed(), measured=bool(args.scrapers))
+        seed, measured = self._mcp_seed(args.recovered), bool(args.scrapers)
+        ai_values = ai_gateway_values(args.webhook_certificate_rotation, seed, measured=measured)
         for suffix, release, chart, space, values in (
             ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
             ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
@@ -183,11 +186,11 @@ class GatewayControllers(Component):
         self.handle = GatewayControllersHandle(ready=made)
         self.finish(namespaces=[ENVOY_NAMESPACE, AI_NAMESPACE])
 
-    def _mcp_seed(self) -> pulumi.Output[str]:
+    def _mcp_seed(self, recovered: str | None) -> pulumi.Output[str]:
         """Random, made once and kept in the encrypted state."""
         command = local.Command(
             f"{self.name}-mcp-seed",
-            create=_MINT,
+            create=mint(MCP_SEED, recovered=recovered),
             update=KEEP,
             logging=local.Logging.NONE,
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),

@@ -10,13 +10,14 @@ import pulumi
 from pulumi_command import local
 
 from components.component import Component
+from components.minted import mint
 from components.namespace import NamespaceHandle
 from components.objects import KEEP
 from components.specs.access import KeySpec, TenantSpec, secret_name
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
 from floor.metadata import PROTECTED
 
-_MINT = """python3 -c 'import secrets; print("sk-" + secrets.token_urlsafe(32), end="")'"""
+_KEY_PREFIX = "sk-"
 
 
 def client_id(tenant: str, key: str) -> str:
@@ -101,6 +102,8 @@ class AccessArgs:
     namespace: NamespaceHandle
     target: dict[str, str]
     needs: list[pulumi.Resource]
+    recovered: str | None = None
+    """File with the keys that a lost state had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +124,9 @@ class Access(Component):
         keys: dict[str, pulumi.Output[str]] = {}
         secrets: list[pulumi.Resource] = []
         for tenant, spec in sorted(args.tenants.items()):
-            minted = {key: self._mint(tenant, key, key_spec) for key, key_spec in sorted(spec.keys.items())}
+            minted = {
+                key: self._mint(tenant, key, key_spec, args.recovered) for key, key_spec in sorted(spec.keys.items())
+            }
             body = keys_secret(tenant, spec, space.name, minted)
             secrets.append(self.child(f"{tenant}-keys", body, depends_on=[space.ready]))
             keys |= {client_id(tenant, key): value for key, value in minted.items()}
@@ -133,11 +138,11 @@ class Access(Component):
         self.handle = AccessHandle(keys=keys, ready=[policy])
         self.finish(clients=sorted(keys))
 
-    def _mint(self, tenant: str, key: str, spec: KeySpec) -> pulumi.Output[str]:
+    def _mint(self, tenant: str, key: str, spec: KeySpec, recovered: str | None) -> pulumi.Output[str]:
         """A random key of 256 bits, made once and kept in the encrypted state; a new wording never changes it."""
         command = local.Command(
             f"{self.name}-{tenant}-{key}",
-            create=_MINT,
+            create=mint(client_id(tenant, key), prefix=_KEY_PREFIX, rotation=spec.rotation, recovered=recovered),
             update=KEEP,
             triggers=[spec.rotation],
             logging=local.Logging.NONE,

@@ -76,6 +76,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
             scrapers=measured_by,
+            recovered=site.recovered,
         )
         controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
 
@@ -94,6 +95,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             namespace=front,
             target=target_gateway(),
             needs=needs,
+            recovered=site.recovered,
         ),
         top,
     ).handle

@@ -149,6 +149,9 @@ class SiteConfig(Spec):
     """What the site is for: models are simulated on a `trial` alone."""
     cluster: ClusterSpec
     """The cluster that the platform is declared on."""
+    recovered: str | None = None
+    """File that `sitectl recover` wrote after a loss of the state: tenants' keys that `up` takes instead of new ones.
+    Relative to the project; take it out once `up` is done."""
     crds: CrdBundleSpec = Field(default_factory=CrdBundleSpec)
     """The custom resource definitions that the program installs first."""
     charts: ChartsSpec = Field(default_factory=ChartsSpec)

@@ -1,4 +1,4 @@
-"""The secrets bundle out of a control plane's machine config: whole, and an error that quotes nothing for anything else."""
+"""The secrets bundle out of a control plane's machine config: and an error that quotes nothing for any other text."""
 
 from __future__ import annotations
 
