@@ -34,6 +34,7 @@ SITE_GROUPS = {
         "test_certificates",
         "test_acme",
         "test_live_checks",
+        "test_lost_state",
     ),
     "site-serves": (
         "test_host_untouched",
