@@ -18,6 +18,8 @@ BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
+# The one whose pods Talos lets take snapshots.
+ETCD_BACKUP = "etcd-backup"
 
 PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES)
 """Those whose pods need what pod security otherwise refuses."""

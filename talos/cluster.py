@@ -86,6 +86,8 @@ class TalosCluster:
     accepted_talos_cas: tuple[str, ...] = ()
     accepted_kubernetes_cas: tuple[str, ...] = ()
     allow_scheduling_on_control_planes: bool = False
+    backup_namespace: str | None = None
+    """Namespace whose pods may take snapshots of etcd by the Talos API."""
     kubelet_version: str = ""
     """Where kubelets are of another version than the control plane, as between the two halves of an upgrade."""
 
@@ -166,11 +168,24 @@ class TalosCluster:
                 "diskQuotaSupport": True,
                 "kubePrism": {"enabled": True, "port": KUBE_PRISM_PORT},
                 "hostDNS": {"enabled": True, "forwardKubeDNSToHost": True},
+                **(self._pods_access() if role == "controlplane" else {}),
             },
             node_labels=labels,
             node_annotations=settings.node_annotations,
             node_taints=settings.node_taints,
         )
+
+    def _pods_access(self) -> dict[str, Any]:
+        """Talos refuses this on workers."""
+        if self.backup_namespace is None:
+            return {}
+        return {
+            "kubernetesTalosAPIAccess": {
+                "enabled": True,
+                "allowedRoles": ["os:etcd:backup"],
+                "allowedKubernetesNamespaces": [self.backup_namespace],
+            }
+        }
 
     def _shared(self) -> dict[str, Any]:
         return {

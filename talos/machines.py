@@ -38,6 +38,7 @@ class Firewall:
     nodes: tuple[str, ...]
     clients: tuple[str, ...] = ()
     load_balancer_ports: tuple[int | str, ...] = ()
+    talos_api_pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +146,7 @@ def _firewall(node: NodeDescription, description: ClusterDescription) -> tuple[D
         load_balancer_ports=plan.load_balancer_ports,
         clients=plan.clients,
         takes_pods=node.takes_pods,
+        talos_api_pods=plan.talos_api_pods,
     )
 
 

@@ -22,6 +22,7 @@ _TITLES = {
     "storage": "Storage",
     "certificates": "Certificates",
     "secrets": "Secrets out of a store",
+    "etcd": "etcd",
     "measuring": "What measures",
 }
 # Labels that are a number.
@@ -36,8 +37,8 @@ Every alert of a site with `monitoring`: when it fires, how urgent it is, and it
 A **page** needs someone now, a **ticket** within days; `none` reaches no one. An alert waits for the minutes of the
 third column before it fires; `ReplicaMissing` and `WeightsNotOnNode` wait longer where a start or a download of the
 site may take longer. Those about models compare with what the site declares and its proof promises, which the rules
-record as series whose names end with `:declared` and `:promised`. GPUs and storage have alerts where the program
-installs the GPU stack and Longhorn; Prometheus and Alertmanager where it installs them.
+record as series whose names end with `:declared` and `:promised`. GPUs, storage and etcd have alerts where the program
+installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -19,10 +19,14 @@ _KINDS = {
 }
 
 
-def state_permissions(namespace: str, watched: Sequence[str]) -> list[dict[str, Any]]:
+def _kinds(*, cron_jobs: bool) -> dict[str, tuple[str, ...]]:
+    return {**_KINDS, "batch": ("cronjobs", *_KINDS["batch"])} if cron_jobs else _KINDS
+
+
+def state_permissions(namespace: str, watched: Sequence[str], *, cron_jobs: bool = False) -> list[dict[str, Any]]:
     """Account, and what it may list: these kinds in the watched namespaces, and the cluster's nodes."""
     account = service_account(NAME, namespace)
-    rules = [rule(group, kinds, ("list", "watch")) for group, kinds in _KINDS.items()]
+    rules = [rule(group, kinds, ("list", "watch")) for group, kinds in _kinds(cron_jobs=cron_jobs).items()]
     return [
         account,
         *in_cluster(f"{namespace}-{NAME}", account, [rule("", ["nodes"], ("list", "watch"))]),
@@ -30,9 +34,9 @@ def state_permissions(namespace: str, watched: Sequence[str]) -> list[dict[str, 
     ]
 
 
-def state_deployment(namespace: str, watched: Sequence[str], *, image: str) -> dict[str, Any]:
-    """The exporter. It sees no Secret and no ConfigMap."""
-    kinds = sorted(["nodes", *(kind for kinds in _KINDS.values() for kind in kinds)])
+def state_deployment(namespace: str, watched: Sequence[str], *, image: str, cron_jobs: bool = False) -> dict[str, Any]:
+    """The exporter. It sees no Secret and no ConfigMap. cron_jobs: whether any is watched."""
+    kinds = sorted(["nodes", *(kind for kinds in _kinds(cron_jobs=cron_jobs).values() for kind in kinds)])
     return deployment(
         NAME,
         namespace,

@@ -129,8 +129,13 @@ class Monitoring(Component):
             self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=needs)
         images, watched = args.images, scraped_namespaces(targets)
         everywhere = any(target.namespace is None for target in targets)
-        state = self._granted("state", kube_state_metrics.state_permissions(NAMESPACE, watched), needs)
-        seen = kube_state_metrics.state_deployment(NAMESPACE, watched, image=images.kube_state_metrics)
+        cron_jobs = args.measured.etcd_backup_every_h is not None
+        seen_in = sorted({*watched, *([namespaces.ETCD_BACKUP] if cron_jobs else [])})
+        permissions = kube_state_metrics.state_permissions(NAMESPACE, seen_in, cron_jobs=cron_jobs)
+        state = self._granted("state", permissions, needs)
+        seen = kube_state_metrics.state_deployment(
+            NAMESPACE, seen_in, image=images.kube_state_metrics, cron_jobs=cron_jobs
+        )
         may_operate = self._granted("operator", operator.operator_permissions(NAMESPACE), needs)
         operates = operator.operator_deployment(NAMESPACE, image=images.operator, reloader_image=images.config_reloader)
         operated = self.child("operator", operates, depends_on=may_operate)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.monitoring import recording
-from components.monitoring.alerts import certificates, gateway, hardware, measuring, models, secrets, storage
+from components.monitoring.alerts import certificates, etcd, gateway, hardware, measuring, models, secrets, storage
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
@@ -28,9 +28,11 @@ class Measured:
     """Cert-manager of this program."""
     secrets: bool = False
     """External-secrets of this program."""
+    etcd_backup_every_h: int | None = None
+    """Hours between two snapshots of etcd; None where this program takes none."""
 
 
-ALL = Measured(gpus=True, storage=True, servers=True, certificates=True, secrets=True)
+ALL = Measured(gpus=True, storage=True, servers=True, certificates=True, secrets=True, etcd_backup_every_h=6)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -46,6 +48,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "storage": storage.volumes() if measured.storage else [],
         "certificates": certificates.certificates() if measured.certificates else [],
         "secrets": secrets.secrets() if measured.secrets else [],
+        "etcd": etcd.etcd(measured.etcd_backup_every_h) if measured.etcd_backup_every_h else [],
         "measuring": [
             *measuring.targets(promise.jobs, models.start_minutes(promise)),
             *(measuring.servers() if measured.servers else []),

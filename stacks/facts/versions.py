@@ -57,6 +57,7 @@ class Images(Spec):
     prometheus_operator: Image
     rdma_device_plugin: Image
     simulator: Image
+    talos_backup: Image
     vllm: Image
 
 

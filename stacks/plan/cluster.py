@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
-from floor import gpu_nodes
+from floor import gpu_nodes, namespaces
 from stacks.facts.versions import Versions
 from stacks.plan.machine_documents import (
     SecretTexts,
@@ -126,6 +126,7 @@ class ClusterPlan:
             discovery=machines.discovery,
             api_server_sans=machines.api_server_sans,
             etcd_subnets=networks.nodes,
+            backup_namespace=namespaces.ETCD_BACKUP if machines.etcd_backup else None,
             allow_scheduling_on_control_planes=any(node.schedulable for node in machines.nodes.values()),
         )
         return ClusterDescription(
@@ -290,6 +291,7 @@ def _firewall(machines: MachinesSpec) -> Firewall | None:
         nodes=machines.networks.nodes,
         clients=spec.clients,
         load_balancer_ports=spec.load_balancer_ports,
+        talos_api_pods=(machines.networks.pods,) if machines.etcd_backup else (),
     )
 
 

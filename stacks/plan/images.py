@@ -49,15 +49,23 @@ def site_images(
         # Of those that are compiled in, the program names the one that runs: Envoy.
         for image in (*started.get("chart", {}), *started.get("controller", {})):
             users[image].add(f"chart {chart}")
-    if site.gateway.controllers == "chart":
-        users[images.envoy].add("proxies of the gateway")
-    if site.cluster.rdma_devices.system == "network_operator":
-        users[images.rdma_device_plugin].add("RDMA devices")
+    for image, user in _of_addons(site, images):
+        users[image].add(user)
     for node in machines.nodes if machines else ():
         users[node.image].add("installers of machines")
     for image in _of_machines(site, machines):
         users[image].add("machines")
     return {image: sorted(users[image]) for image in sorted(users)}
+
+
+def _of_addons(site: SiteConfig, images: Images) -> Iterator[tuple[str, str]]:
+    """What the program names beside the charts, or in their place."""
+    if site.gateway.controllers == "chart":
+        yield images.envoy, "proxies of the gateway"
+    if site.cluster.rdma_devices.system == "network_operator":
+        yield images.rdma_device_plugin, "RDMA devices"
+    if site.cluster.machines and site.cluster.machines.etcd_backup:
+        yield images.talos_backup, "etcd backups"
 
 
 def untagged_repositories(site: SiteConfig, pins: Versions) -> dict[str, list[ChartRelease]]:

@@ -11,6 +11,7 @@ import pulumi
 from components.addons.addon import AddonRelease
 from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
 from components.addons.charts import Chart, chart_of
+from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.external_secrets import external_secrets_release
 from components.addons.gpu_stack import GpuStack, GpuStackArgs, Offer, gpu_releases
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
@@ -19,6 +20,7 @@ from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
 from components.addons.rdma_devices import RdmaDevices, RdmaDevicesArgs, network_operator_release
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.monitoring.monitoring import scrapers
+from components.specs.etcd_backup import EtcdBackupSpec
 from floor import namespaces
 from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
@@ -46,6 +48,8 @@ class Addons:
     """Addresses that a load balancer can be given."""
     certificates: list[pulumi.Resource]
     """Certificates that can be asked for."""
+    backups: list[pulumi.Resource]
+    """What takes snapshots of etcd."""
     secrets: SecretSource
     """What fills Secrets."""
 
@@ -134,6 +138,16 @@ def _cert_manager(site: SiteConfig, chart: Chart, definitions: Sequence[pulumi.R
     )
 
 
+def _etcd_backup(plan: SitePlan, spec: EtcdBackupSpec, source: SecretSource) -> EtcdBackupArgs:
+    return EtcdBackupArgs(
+        spec=spec,
+        site=plan.site.name,
+        image=plan.versions.images.talos_backup,
+        filled=source.bodies(namespaces.ETCD_BACKUP),
+        needs=source.store.ready,
+    )
+
+
 def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for disk in disks_of(site) or ():
@@ -166,6 +180,9 @@ def declare_addons(
         own = _cert_manager(site, charts["cert_manager"], definitions)
         certificates = CertManager("certificates", own, opts).handle.ready
     source = declare_source(site, charts, opts)
+    backups: list[pulumi.Resource] = []
+    if site.cluster.machines and (backup := site.cluster.machines.etcd_backup):
+        backups = EtcdBackup("etcd-backup", _etcd_backup(plan, backup, source), opts).handle.ready
     # Nothing waits for them: Longhorn reads them once it writes a backup.
     source.fill(namespaces.STORAGE, hardware)
     passwords = source.fill(namespaces.BGP_SECRETS)
@@ -173,6 +190,7 @@ def declare_addons(
         hardware=hardware,
         addresses=_addresses(site, charts, passwords, opts),
         certificates=certificates,
+        backups=backups,
         secrets=source,
     )
 

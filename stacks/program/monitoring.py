@@ -50,6 +50,7 @@ def declare_monitoring(
         return
     targets = targets_of(site, models_namespace, gateway_namespace)
     own = site.monitoring.system == "prometheus_operator"
+    backup = site.cluster.machines.etcd_backup if site.cluster.machines else None
     args = MonitoringArgs(
         spec=site.monitoring,
         site=site.name,
@@ -62,6 +63,7 @@ def declare_monitoring(
             servers=own,
             certificates=site.certificates.system == "cert_manager",
             secrets=site.secrets.system == "external_secrets",
+            etcd_backup_every_h=backup.every_h if backup else None,
         ),
         storage_class=volume_class(site) or "",
         placing=_placing(site),

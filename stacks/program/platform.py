@@ -202,7 +202,15 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ),
             top,
         )
-    measured = [*needs, front.ready, space.ready, *addons.hardware, *addons.certificates, *addons.secrets.store.ready]
+    measured = [
+        *needs,
+        front.ready,
+        space.ready,
+        *addons.hardware,
+        *addons.certificates,
+        *addons.secrets.store.ready,
+        *addons.backups,
+    ]
     filled = addons.secrets.bodies(namespaces.MONITORING)
     declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top, filled)
     return Platform(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from components.specs.etcd_backup import EtcdBackupSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
 from floor.stateful import Keeping
@@ -190,6 +191,8 @@ class MachinesSpec(MachineKeys):
     """Whether `destroy` may delete the cluster's secrets: protected refuses, since nothing can bring them back."""
     secrets_import: str | None = None
     """File with the secrets bundle of a cluster that exists already, read once when the stack has none."""
+    etcd_backup: EtcdBackupSpec | None = None
+    """Snapshots of etcd by schedule, into a bucket; without it you take them yourself."""
     credentials_rotation: int = Field(default=1, ge=1)
     """Increase it to issue kubeconfig and talosconfig again; each is valid for a year."""
     parallel: int = Field(default=8, ge=1)

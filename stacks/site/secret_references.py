@@ -99,6 +99,13 @@ _USES = (
         read=lambda values: at(values, "storage", "weights", "source") == "oci",
     ),
     _Use(
+        pattern="cluster.machines.etcd_backup.keys_secret",
+        namespace=namespaces.ETCD_BACKUP,
+        keys=("access_key_id", "secret_access_key"),
+        optional=("ca.crt",),
+        read=lambda _: True,
+    ),
+    _Use(
         pattern="storage.longhorn.backup_credential_secret",
         namespace=namespaces.STORAGE,
         keys=(),

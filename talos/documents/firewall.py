@@ -77,16 +77,18 @@ def cluster_rules(
     load_balancer_ports: tuple[int | str, ...] = (),
     clients: tuple[str, ...] = (),
     takes_pods: bool = False,
+    talos_api_pods: tuple[str, ...] = (),
 ) -> tuple[Document, ...]:
     """Block by default, and the rules without which a node of `role` does not work.
 
     `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
     form; `clients` may reach `load_balancer_ports` where gateways answer: on workers, and on control planes that take
-    pods. An external pod network needs its own rules in addition.
+    pods. An external pod network needs its own rules in addition. `talos_api_pods` are subnets of pods that may reach
+    the Talos API of control planes: a pod on the machine itself comes by its own address.
     """
     every = (*nodes, *control_planes)
     rules = [
-        _rule("talos-api", (50000,), (*admins, *every)),
+        _rule("talos-api", (50000,), (*admins, *every, *(talos_api_pods if role == "controlplane" else ()))),
         _rule("kubelet", (10250,), every),
         *([_rule("pod-network", (OVERLAY_PORTS[cni],), every, protocol="udp")] if cni in OVERLAY_PORTS else []),
         _rule("node-metrics", (9100,), every),
