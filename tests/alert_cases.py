@@ -22,6 +22,7 @@ from tests.alert_site import (
     constant,
     deployment,
     engine,
+    etcd_backup,
     filled,
     gpu,
     grows,
@@ -57,6 +58,7 @@ def _failing(share: float) -> dict[str, Values]:
 _MODEL = {"model": "chat"}
 _GPU = {"node": "hgx-1", "gpu": "0", "modelName": "NVIDIA H200"}
 _CERTIFICATE = {"namespace": "inference-gateway", "name": "inference"}
+_ETCD_BACKUP = {"namespace": "etcd-backup", "cronjob": "etcd-backup"}
 _OF_VOLUME = {"volume": "pvc-2", "pvc": "registry"}
 _ENGINE_UP = target("inference-engines", "chat-a", ', model="chat"')
 _PROXY_UP = target("inference-proxies", "envoy-a")
@@ -112,7 +114,23 @@ CASES = (
         labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
     ),
-    # promtool's time begins at 0.
+    # promtool's time begins at 0. Two of a backup every six hours are missing, and an hour.
+    Case(
+        alert="EtcdBackupOld",
+        change={etcd_backup("kube_cronjob_status_last_successful_time"): constant(-13 * 3600)},
+        labels=_ETCD_BACKUP,
+        shown="14",
+    ),
+    # None has ever arrived.
+    Case(
+        alert="EtcdBackupOld",
+        change={
+            etcd_backup("kube_cronjob_status_last_successful_time"): None,
+            etcd_backup("kube_cronjob_created"): constant(-13 * 3600),
+        },
+        labels=_ETCD_BACKUP,
+        shown="14",
+    ),
     Case(
         alert="CertificateNotRenewed",
         change={certificate("certmanager_certificate_renewal_timestamp_seconds"): constant(-30 * 3600)},

@@ -111,6 +111,10 @@ def filled(status: str) -> str:
     )
 
 
+def etcd_backup(metric: str) -> str:
+    return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
+
+
 def histogram(metric: str, shares: Mapping[str, float], per_minute: float, pod: str = "chat-a") -> dict[str, Values]:
     """Buckets by their upper bound, with the share of values up to it."""
     buckets = {bound: engine(f"{metric}_bucket", f', le="{bound}"', pod) for bound in shares}
@@ -215,6 +219,9 @@ HEALTHY: Mapping[str, Values] = {
     'longhorn_node_storage_capacity_bytes{job="storage", node="hgx-1"}': constant(10e12),
     certificate("certmanager_certificate_ready_status", ', condition="True"'): constant(1),
     certificate("certmanager_certificate_renewal_timestamp_seconds"): constant(60 * 86400),
+    etcd_backup("kube_cronjob_created"): constant(-30 * 86400),
+    # The last one has just ended, at any time.
+    etcd_backup("kube_cronjob_status_last_successful_time"): grows(60),
     filled("True"): constant(1),
     filled("False"): constant(0),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
