@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from tests.alert_larger_site import LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
+    ITL,
     LISTENER,
     OBJECT,
     POD,
     PROXY,
+    TTFT,
     VOLUME,
     Values,
     certificate,
@@ -223,6 +225,14 @@ CASES = (
         change={f"kube_pod_container_status_restarts_total{{{POD}}}": grows(0.05)},
         labels={"pod": "chat-a", "container": "engine"},
         shown="3",
+    ),
+    # Its front end answers with what it knew.
+    Case(
+        alert="ReplicaStalled",
+        change={mark: constant(1000) for mark in (_ANSWERED, engine(f"{TTFT}_count"), engine(f"{ITL}_count"))},
+        labels={**_MODEL, "pod": "chat-a"},
+        shown="4",
+        minutes=10,
     ),
     Case(
         alert="PickerSeesTooFewReplicas",

@@ -237,6 +237,22 @@ SILENCES = (
         change={series: Values(values.first) for series, values in HEALTHY.items() if values.each_minute},
     ),
     Silence(
+        why="a replica without requests",
+        alerts=("ReplicaStalled",),
+        change={
+            engine("vllm:num_requests_running"): constant(0),
+            **{series: Values(values.first) for series, values in HEALTHY.items() if values.each_minute},
+        },
+    ),
+    Silence(
+        why="an engine that works a long prompt off, and counts it nowhere but in its cache",
+        alerts=("ReplicaStalled",),
+        change={
+            **{series: Values(values.first) for series, values in HEALTHY.items() if values.each_minute},
+            engine("vllm:kv_cache_usage_perc"): Values(0.1, 0.01),
+        },
+    ),
+    Silence(
         why="slow under more load than the site declares",
         alerts=("ModelSlowerThanPromised",),
         change={

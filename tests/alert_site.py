@@ -21,6 +21,8 @@ PROMISE = SitePromise(
             replicas=2,
             gpus=16,
             start_budget_s=1309,
+            # Series of tests have a value per minute.
+            stall_s=240,
             weights_budget_s=9000,
             shedding_queue=8,
         ),
@@ -36,6 +38,7 @@ PROMISE = SitePromise(
             replicas=2,
             gpus=4,
             start_budget_s=600,
+            stall_s=300,
             weights_budget_s=0,
             shedding_queue=8,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ class Engine:
     """A replica is kept from its stop signal for this long, where the engine itself would cut running streams."""
     egress: Sequence[Rule] | None
     """What its pods may reach; None leaves that open."""
+    stall_s: int
+    """It hangs if it runs requests for longer than that without a step."""
+    has_python: bool
+    """Whether its image has a Python, which can run the platform's own programs."""
 
 
 def vllm_engine(
@@ -92,6 +97,8 @@ def vllm_engine(
         ready_path="/health",
         hold_s=0,
         egress=[],
+        stall_s=plan.stall_s,
+        has_python=True,
     )
 
 
@@ -170,6 +177,9 @@ def simulator_engine(
         # The simulator lets streams run on for 30 s after its stop signal and then cuts them.
         hold_s=max(0, spec.longest_stream_s - 30),
         egress=[],
+        # It works a prompt off in one step, however long.
+        stall_s=plan.stall_s + math.ceil(plan.prefill_s_per_token * plan.max_model_len),
+        has_python=False,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.models import node_weights, weights
+from components.models import liveness, node_weights, weights
 from components.models.engines import PORT, Engine
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
@@ -54,6 +54,10 @@ def deployment(
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    first = weights.check_containers(store) if store else []
+    if watching := liveness.image_of(engine, store):
+        first.append(liveness.container(watching, engine))
+        volumes.append(liveness.volume(name))
     container = {
         "name": "engine",
         "image": engine.image,
@@ -66,7 +70,7 @@ def deployment(
         "resources": {"limits": gpus, "requests": requests},
         "startupProbe": _probe(engine, plan.startup_probe_period_s, plan.startup_probe_failures),
         "readinessProbe": _probe(engine, 1, 2),
-        "livenessProbe": _probe(engine, 10, 6),
+        "livenessProbe": liveness.probe() if watching else _probe(engine, 10, 6),
         "lifecycle": {"preStop": {"sleep": {"seconds": NOTICE_S + engine.hold_s}}},
         "volumeMounts": mounts,
     }
@@ -85,7 +89,7 @@ def deployment(
                 "labelSelector": {"matchLabels": labels(name)},
             }
         ],
-        **({"initContainers": weights.check_containers(store)} if store else {}),
+        **({"initContainers": first} if first else {}),
         "containers": [container],
         "volumes": volumes,
     }
@@ -188,10 +192,11 @@ class ModelServer(Component):
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         space = args.namespace
+        needs = [*self._filled(args), *self._watched(args)]
         replicas = self.child(
             "server",
             deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, place=args.place),
-            depends_on=self._filled(args),
+            depends_on=needs,
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
         )
@@ -204,6 +209,13 @@ class ModelServer(Component):
             self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)
+
+    def _watched(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
+        """What the container beside the engine runs."""
+        if not liveness.image_of(args.engine, args.weights):
+            return []
+        program = liveness.program(self.name, args.namespace.name, labels(self.name))
+        return [self.child("liveness-program", program, depends_on=[args.namespace.ready])]
 
     def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
         """What servers wait for: their volume, and that their weights are in it."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from components.models import own_program
 from components.network_policies import Rule, allow_ingress
 from components.specs.weights import WEIGHTS, WeightsSpec
 from floor import gpu_nodes
@@ -23,9 +23,6 @@ from services.weights.order import WeightsOrder
 MOUNT = "/models"
 FOLDER, DRAFT_FOLDER = "/models/weights", "/models/draft"
 _CACHE, _USED = "/models/vllm-cache", "/models/used"
-_PROGRAM = Path(__file__).parents[2] / "services" / "weights"
-# Below a folder of Python's path, under the names that the program's modules have in a checkout.
-_PATH, _PROGRAM_FOLDER = "/opt/platform", "/opt/platform/services/weights"
 HEADROOM = 1.1
 CLAIM_SUFFIX = "-weights"
 """What the name of a model's claim ends with."""
@@ -154,12 +151,11 @@ def labels(name: str) -> dict[str, str]:
 
 def program(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
     """The program and its order, as files of one folder."""
-    modules = {path.name: path.read_text(encoding="utf-8") for path in sorted(_PROGRAM.glob("*.py"))}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": labels(name)},
-        "data": {**modules, **plan.order.files()},
+        "data": {**own_program.modules("weights"), **plan.order.files()},
     }
 
 
@@ -307,28 +303,12 @@ def server_volumes(name: str, plan: WeightsPlan | None) -> list[dict[str, Any]]:
 
 
 def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
-    """The program in the engine's image, with what it needs of its host: nothing.
+    """The program in the engine's image.
 
     As the image's user, root: servers are, and what they and earlier programs left in the volume is theirs. A group
     for the volume would not help, as Longhorn's driver sets none on ReadWriteMany volumes.
     """
-    return {
-        "image": plan.image,
-        "command": ["python3", "-m", "services.weights", command],
-        "env": [
-            {"name": "PYTHONPATH", "value": _PATH},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-            # In the servers' runtime class, the image's own value would give it every GPU of the node.
-            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
-        ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+    return own_program.runs(plan.image, "weights", command)
 
 
 def _revision(plan: WeightsPlan, folder: str, revision: str) -> dict[str, Any]:
@@ -337,11 +317,11 @@ def _revision(plan: WeightsPlan, folder: str, revision: str) -> dict[str, Any]:
 
 def mounted_program() -> dict[str, Any]:
     """The mount of the program, by whose path Python finds it."""
-    return {"name": "weights-program", "mountPath": _PROGRAM_FOLDER, "readOnly": True}
+    return own_program.mount("weights")
 
 
 def _program_volume(name: str) -> dict[str, Any]:
-    return {"name": "weights-program", "configMap": {"name": f"{name}-weights"}}
+    return own_program.volume("weights", f"{name}-weights")
 
 
 def _weights_volume(claim: str) -> dict[str, Any]:

@@ -144,6 +144,8 @@ class ModelServerPlan:
     """A replica that has not started by then is restarted."""
     startup_probe_period_s: int
     startup_probe_failures: int
+    stall_s: int
+    """A replica hangs if it runs requests for longer than that without a step."""
     cpu_request_cores: int
     memory_request_gib: int
 

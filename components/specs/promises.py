@@ -44,6 +44,8 @@ class ModelPromise:
     """Of all replicas; a slice counts as its part of a GPU."""
     start_budget_s: int
     """Seconds that a replica may take to start."""
+    stall_s: int
+    """Seconds that a replica may run requests without a step; then it is restarted."""
     weights_budget_s: int
     """Seconds that a node may take to get its weights; 0 where nothing brings them."""
     shedding_queue: int

@@ -215,6 +215,7 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         start_budget_s=whole("start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
         startup_probe_failures=whole("startup_probe_failures"),
+        stall_s=whole("stall_s"),
         cpu_request_cores=whole("cpu_request_cores"),
         memory_request_gib=whole("memory_request_gib"),
     )

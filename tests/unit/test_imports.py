@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
     "components.monitoring": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
-    | {"components.models", "manifests"},
+    | {"components.models", "manifests", "services"},
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
@@ -133,7 +133,9 @@ PARTS = {
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},
     "traces": {"request_log"},
     "model_route": {"ranking"},
-    "model_server": {"weights", "node_weights", "engines"},
+    "model_server": {"weights", "node_weights", "engines", "liveness"},
+    "liveness": {"engines", "own_program", "weights"},
+    "weights": {"own_program"},
     "node_weights": {"weights"},
     "engines": {"weights"},
     "operator": {"permissions", "pods"},

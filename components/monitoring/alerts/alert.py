@@ -20,6 +20,8 @@ class Alert:
     expression: str
     minutes: int
     """For so long must it hold."""
+    lasts_minutes: int = 0
+    """It stays for so long after its cause."""
     summary: str
     """What is wrong, in one sentence; `{{ $labels.model }}` is the model's name."""
     description: str
@@ -33,6 +35,7 @@ class Alert:
             "alert": self.name,
             "expr": self.expression,
             **({"for": f"{self.minutes}m"} if self.minutes else {}),
+            **({"keep_firing_for": f"{self.lasts_minutes}m"} if self.lasts_minutes else {}),
             "labels": {"severity": self.severity},
             "annotations": {
                 "summary": self.summary,

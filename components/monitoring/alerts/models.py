@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
+from components.monitoring.prometheus import INTERVAL_S
 from components.specs.promises import SitePromise
+from services.liveness.progress import MARKS, RUNNING
 
 _FAILED_JOBS = f'{queries.IN_MODELS}, condition="true"'
 # Those that a site may declare a target for.
@@ -22,6 +25,8 @@ _PREEMPTED_SHARE = 0.05
 _CACHE_SHARE = 0.95
 # A rollout or an image pull is shorter.
 _LEAST_START_MINUTES = 15
+# A replica that was restarted is well again, and someone is to look for the reason.
+_STALL_LASTS_MINUTES = 15
 # A node that joins, or a new commit, brings hundreds of GB.
 _LEAST_FILL_MINUTES = 180
 
@@ -148,6 +153,26 @@ def fill_minutes(promise: SitePromise) -> int:
     return max(_LEAST_FILL_MINUTES, math.ceil(longest / 60))
 
 
+def _stalled(promise: SitePromise) -> str:
+    """Running requests of each engine that has stood still for as long as its own probe allows, by the same marks."""
+    windows = defaultdict[int, list[str]](list)
+    for model in promise.models:
+        # Two scrapes at least, or nothing could have moved.
+        windows[max(model.stall_s, 2 * INTERVAL_S)].append(model.model)
+    return " or ".join(
+        _still(f'{queries.ENGINES}, model=~"{"|".join(models)}"', f"{seconds}s")
+        for seconds, models in sorted(windows.items() if promise.models else {2 * INTERVAL_S: [".+"]}.items())
+    )
+
+
+def _still(where: str, window: str) -> str:
+    by = "sum by (model, pod, engine)"
+    running = f"{RUNNING}{{{where}}}[{window}]"
+    moved = " or ".join(f"{by} (changes({mark}{{{where}}}[{window}])) > 0" for mark in MARKS)
+    busy = f"{by} (min_over_time({running}) and count_over_time({running}) > 1) > 0"
+    return f"({busy} unless on (model, pod, engine) ({moved}))"
+
+
 def replicas(promise: SitePromise) -> list[Alert]:
     """Replicas and pickers as Kubernetes and the pickers see them."""
     minutes = start_minutes(promise)
@@ -192,6 +217,17 @@ def replicas(promise: SitePromise) -> list[Alert]:
             summary="{{ $labels.pod }} restarts again and again",
             description="Its container {{ $labels.container }} restarted {{ $value | humanize }} times in an hour.",
             runbook="replica-not-ready",
+        ),
+        Alert(
+            name="ReplicaStalled",
+            severity="ticket",
+            expression=_stalled(promise),
+            minutes=0,
+            lasts_minutes=_STALL_LASTS_MINUTES,
+            summary="{{ $labels.pod }} ran requests without a step of its engine",
+            description="{{ $value | humanize }} requests, for longer than its slowest step may take. Its liveness "
+            "probe restarts it; if this alert stays, it does not.",
+            runbook="replica-stalled",
         ),
         Alert(
             name="PickerSeesTooFewReplicas",

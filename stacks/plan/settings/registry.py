@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from floor.problems import Problem
-from stacks.plan.settings import engine, gateway, host, optimisations, queue, scaling, start
+from stacks.plan.settings import engine, gateway, host, optimisations, progress, queue, scaling, start
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Serving, Setting
 from stacks.proof.figures import shown
 from stacks.proof.proof import Proof
@@ -20,6 +20,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         *queue.DEFINITIONS,
         *gateway.DEFINITIONS,
         *start.DEFINITIONS,
+        *progress.DEFINITIONS,
         *host.DEFINITIONS,
         *scaling.DEFINITIONS,
     )

@@ -22,8 +22,11 @@ def site_of(text: str) -> dict[str, Any]:
 def test_a_plain_site_measures_and_certifies_nothing_and_is_else_the_checked_in_one() -> None:
     plain, checked_in = site_of(plain_text()), site_of(SITE_FILE.read_text())
     assert checked_in.keys() - plain.keys() == {"monitoring", "certificates"}
-    assert {key for key in plain if plain[key] != checked_in[key]} == {"gateway"}
-    planned = plan_values(plain, "plain.yaml").site
+    assert {key for key in plain if plain[key] != checked_in[key]} == {"gateway", "models"}
+    for model in plain["models"].values():
+        del model["overrides"]["stall_s"]
+        assert {"overrides": {}, **model} in [{"overrides": {}, **other} for other in checked_in["models"].values()]
+    planned = plan_values(site_of(plain_text()), "plain.yaml").site
     assert (planned.gateway.port, planned.gateway.certificate_secret, planned.gateway.address) == (80, None, None)
 
 

@@ -47,6 +47,8 @@ def test_the_example_holds() -> None:
         ("gateway_parallel_requests", DERIVED["gateway_parallel_requests"] + 1, "replicas refuse", "server.replicas"),
         ("gateway_max_tokens", CASE.context + 1, "no request may have more than", "write at most"),
         ("gateway_max_tokens", 1, "answers that the declared load has would be cut", "lower load.answer_tokens.p95"),
+        ("stall_s", 1, "in the middle of the slowest step", "lower overrides.max_num_batched_tokens"),
+        ("stall_s", 10**6, "longer than a day", "write at most"),
         ("max_model_len", 1, "would refuse the declared load", "lower load.prompt_tokens.p95"),
         ("start_budget_s", 60, "4 replicas at once need 258 s to start, so that", "write at least"),
         ("start_budget_s", 10**9 + 1, "Kubernetes takes no such time", "write at most"),
@@ -71,6 +73,7 @@ def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: 
         ("gateway_parallel_requests", 4 * RUNNING),
         ("gateway_max_tokens", math.ceil(CHAT.answer_tokens.p95)),
         ("start_budget_s", 3600),
+        ("stall_s", 600),
         ("disruption_max_unavailable", 1),
     ],
 )

@@ -147,7 +147,7 @@ def test_what_brings_on_nodes_removes_earlier_revisions_and_keeps_one_that_is_se
 
 
 def test_a_servers_check_names_what_fills_its_node() -> None:
-    (check,) = server(serving())["initContainers"]
+    check, _ = server(serving())["initContainers"]
     assert "--daemon-set=qwen3-32b-weights" in check["args"]
     assert "--used=/models/used" in check["args"]
     assert not any(flag.startswith("--job=") for flag in check["args"])

@@ -46,7 +46,7 @@ def store(project: Path, change: dict[str, Any] | None = None, lock: str = "") -
 def test_servers_read_one_revision_and_wait_for_its_check(tmp_path: Path) -> None:
     plan = serving(tmp_path)
     pod = deployment("q", "m", plan.spec.server, plan.server, plan.engine, plan.weights)["spec"]["template"]["spec"]
-    (check,), (container,) = pod["initContainers"], pod["containers"]
+    (check, _), (container,) = pod["initContainers"], pod["containers"]
     revision = {
         "name": "weights",
         "mountPath": "/models/weights",

@@ -1,0 +1,1 @@
+"""Whether an engine makes progress. Runs beside it, under the Python of the engine's image."""

@@ -1,0 +1,69 @@
+"""Since when an engine stands still while it runs requests, by its own metrics."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+RUNNING = "vllm:num_requests_running"
+# What only a step of the engine core moves. vLLM's front end keeps answering with the last values of a core that hangs.
+# A chunk of a prompt gives no token, and counts nowhere but in the cache's use.
+MARKS = (
+    "vllm:iteration_tokens_total_count",
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:time_to_first_token_seconds_count",
+    "vllm:inter_token_latency_seconds_count",
+    "vllm:request_success_total",
+    "vllm:kv_cache_usage_perc",
+)
+_SAMPLE = re.compile(r"^(?P<name>vllm:\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_ENGINE = re.compile(r'(?:^|,)engine="(?P<engine>[^"]*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still:
+    """An engine core that runs requests and takes no step."""
+
+    engine: str
+    """Its number among data-parallel ranks, as vLLM labels it; empty where there is no such label."""
+    running: float
+    seconds: float
+
+
+@dataclass
+class _Rank:
+    values: tuple[float, ...]
+    since: float
+
+
+class Progress:
+    """What was seen of an engine. Each data-parallel rank is looked at by itself: others may go on without it."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[str, _Rank] = {}
+
+    def see(self, text: str, now: float) -> Still | None:
+        """Take a scrape in; the rank that has stood still for longest, or None where each is idle or moved."""
+        stills = []
+        for engine, values in _by_rank(text).items():
+            running = values[0]
+            rank = self._ranks.get(engine)
+            if rank is None or not running or rank.values != values:
+                self._ranks[engine] = _Rank(values, now)
+            elif now > rank.since:
+                stills.append(Still(engine=engine, running=running, seconds=now - rank.since))
+        return max(stills, key=lambda still: still.seconds, default=None)
+
+
+def _by_rank(text: str) -> dict[str, tuple[float, ...]]:
+    """Running requests, and the marks, of each engine core; sums over what other labels tell apart."""
+    names = (RUNNING, *MARKS)
+    ranks: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(names, 0.0))
+    for line in text.splitlines():
+        sample = _SAMPLE.match(line)
+        if sample and sample["name"] in names:
+            engine = _ENGINE.search(sample["labels"] or "")
+            ranks[engine["engine"] if engine else ""][sample["name"]] += float(sample["value"])
+    return {engine: tuple(values.values()) for engine, values in ranks.items()}
