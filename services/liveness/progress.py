@@ -1,4 +1,4 @@
-"""Since when an engine stands still while it runs requests, by its own metrics."""
+"""Since when an engine has taken no step while it runs requests, by its own metrics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Progress:
         self._ranks: dict[str, _Rank] = {}
 
     def see(self, text: str, now: float) -> Still | None:
-        """Take a scrape in; the rank that has stood still for longest, or None where each is idle or moved."""
+        """Take a scrape in; the rank that has been still for longest, or None where each is idle or moved."""
         stills = []
         for engine, values in _by_rank(text).items():
             running = values[0]

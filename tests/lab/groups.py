@@ -67,6 +67,8 @@ SITE_GROUPS = {
         "test_lab_certificate",
         "test_documented_commands",
         "test_monitoring",
+        # Last, since its alert goes on for a while.
+        "test_stalled_replica",
     ),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
     "site-walk": ("test_version_walk",),

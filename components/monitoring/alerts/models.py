@@ -154,7 +154,7 @@ def fill_minutes(promise: SitePromise) -> int:
 
 
 def _stalled(promise: SitePromise) -> str:
-    """Running requests of each engine that has stood still for as long as its own probe allows, by the same marks."""
+    """Running requests of each engine without a step for as long as its own probe allows, by the same marks."""
     windows = defaultdict[int, list[str]](list)
     for model in promise.models:
         # Two scrapes at least, or nothing could have moved.

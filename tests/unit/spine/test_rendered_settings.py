@@ -50,6 +50,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     plan, spec = model.server, model.spec
     built = model_server.deployment("m", "n", spec.server, plan, model.engine)
     container = built["spec"]["template"]["spec"]["containers"][0]
+    watching = built["spec"]["template"]["spec"].get("initContainers", [{"args": []}])[-1]["args"]
     text = inference_pool.picker_config("m", "n", spec.pool, model.picker)["data"]["config.yaml"]
     plugins = {
         plugin.get("name", plugin["type"]): plugin.get("parameters", {}) for plugin in yaml.safe_load(text)["plugins"]
@@ -65,6 +66,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
         "deadline": built["spec"]["progressDeadlineSeconds"],
         "failures": container["startupProbe"]["failureThreshold"],
         "period": container["startupProbe"]["periodSeconds"],
+        "stall": dict(flag.partition("=")[::2] for flag in watching).get("--stall-s", ""),
         "cores": container["resources"]["requests"].get("cpu", ""),
         "memory": container["resources"]["requests"].get("memory", ""),
         "picker queue": detector["queueDepthThreshold"],
@@ -109,6 +111,7 @@ def test_objects_say_what_is_derived() -> None:
         "gateway_parallel_requests": "parallel",
         "start_budget_s": "ready",
         "startup_probe_failures": "failures",
+        "stall_s": "stall",
         "cpu_request_cores": "cores",
         "disruption_max_unavailable": "unavailable",
     }.items():
@@ -145,6 +148,7 @@ def test_one_request_asks_for_no_more_answers_than_the_queue_has_places(queue: i
         ("gateway_parallel_requests", 1000, {"parallel": 1000, "pending": 1000}),
         ("gateway_max_tokens", 3000, {"--override-generation-config": '{"max_new_tokens": 3000}'}),
         ("start_budget_s", 903, {"ready": "903", "deadline": None, "failures": 181}),
+        ("stall_s", 600, {"stall": "600"}),
         ("disruption_max_unavailable", 1, {"unavailable": 1}),
         ("cpu_request_cores", 7, {"cores": "7"}),
         ("memory_request_gib", 31, {"memory": "31Gi"}),
