@@ -31,7 +31,7 @@ class Engine:
     egress: Sequence[Rule] | None
     """What its pods may reach; None leaves that open."""
     stall_s: int
-    """It hangs if it runs requests for longer than that without a step."""
+    """It hangs if it holds requests for longer than that without a step."""
     has_python: bool
     """Whether its image has a Python, which can run the platform's own programs."""
 

@@ -145,7 +145,7 @@ class ModelServerPlan:
     startup_probe_period_s: int
     startup_probe_failures: int
     stall_s: int
-    """A replica hangs if it runs requests for longer than that without a step."""
+    """A replica hangs if it holds requests for longer than that without a step."""
     cpu_request_cores: int
     memory_request_gib: int
 

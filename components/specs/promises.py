@@ -45,7 +45,7 @@ class ModelPromise:
     start_budget_s: int
     """Seconds that a replica may take to start."""
     stall_s: int
-    """Seconds that a replica may run requests without a step; then it is restarted."""
+    """Seconds that a replica may hold requests without a step; then it is restarted."""
     weights_budget_s: int
     """Seconds that a node may take to get its weights; 0 where nothing brings them."""
     shedding_queue: int

@@ -64,7 +64,7 @@ class Watch:
         if still is None or still.seconds <= self._stall_s:
             return ""
         rank = f" on rank {still.engine}" if still.engine else ""
-        return f"no step for {still.seconds:.0f} s while {still.running:.0f} requests run{rank}"
+        return f"no step for {still.seconds:.0f} s with {still.requests:.0f} requests{rank}"
 
 
 def server(port: int, watch: Watch) -> HTTPServer:

@@ -1,4 +1,4 @@
-"""Since when an engine has taken no step while it runs requests, by its own metrics."""
+"""Since when an engine has taken no step while it holds requests, by its own metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-RUNNING = "vllm:num_requests_running"
+# Of a core that hung before it began a request, only the second one shows it.
+HELD = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 # What only a step of the engine core moves. vLLM's front end keeps answering with the last values of a core that hangs.
 # A chunk of a prompt gives no token, and counts nowhere but in the cache's use.
 MARKS = (
@@ -24,17 +25,19 @@ _ENGINE = re.compile(r'(?:^|,)engine="(?P<engine>[^"]*)"')
 
 @dataclass(frozen=True, kw_only=True)
 class Still:
-    """An engine core that runs requests and takes no step."""
+    """An engine core that holds requests and takes no step."""
 
     engine: str
     """Its number among data-parallel ranks, as vLLM labels it; empty where there is no such label."""
-    running: float
+    requests: float
+    """Running and waiting ones."""
     seconds: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Rank:
-    values: tuple[float, ...]
+    requests: float
+    marks: tuple[float, ...]
     since: float
 
 
@@ -48,18 +51,18 @@ class Progress:
         """Take a scrape in; the rank that has been still for longest, or None where each is idle or moved."""
         stills = []
         for engine, values in _by_rank(text).items():
-            running = values[0]
-            rank = self._ranks.get(engine)
-            if rank is None or not running or rank.values != values:
-                self._ranks[engine] = _Rank(values, now)
-            elif now > rank.since:
-                stills.append(Still(engine=engine, running=running, seconds=now - rank.since))
+            requests, marks = sum(values[: len(HELD)]), values[len(HELD) :]
+            before = self._ranks.get(engine)
+            is_still = before is not None and before.requests and requests and before.marks == marks
+            rank = self._ranks[engine] = _Rank(requests, marks, before.since if before and is_still else now)
+            if is_still:
+                stills.append(Still(engine=engine, requests=requests, seconds=now - rank.since))
         return max(stills, key=lambda still: still.seconds, default=None)
 
 
 def _by_rank(text: str) -> dict[str, tuple[float, ...]]:
-    """Running requests, and the marks, of each engine core; sums over what other labels tell apart."""
-    names = (RUNNING, *MARKS)
+    """What each engine core holds, and its marks; sums over other labels."""
+    names = (*HELD, *MARKS)
     ranks: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(names, 0.0))
     for line in text.splitlines():
         sample = _SAMPLE.match(line)

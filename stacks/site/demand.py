@@ -130,7 +130,7 @@ class OverridesSpec(Spec):
     start_budget_s: OverriddenCount | None = None
     """Seconds that a replica may take to start before it is restarted."""
     stall_s: OverriddenCount | None = None
-    """Seconds without a step, while requests run, after which a replica is restarted."""
+    """Seconds without a step, while it holds requests, after which a replica is restarted."""
     disruption_max_unavailable: OverriddenCount | None = None
     """Replicas that may be drained at the same time."""
     cpu_request_cores: OverriddenCount | None = None

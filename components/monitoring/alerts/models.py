@@ -10,7 +10,7 @@ from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 from components.monitoring.prometheus import INTERVAL_S
 from components.specs.promises import SitePromise
-from services.liveness.progress import MARKS, RUNNING
+from services.liveness.progress import HELD, MARKS
 
 _FAILED_JOBS = f'{queries.IN_MODELS}, condition="true"'
 # Those that a site may declare a target for.
@@ -154,7 +154,7 @@ def fill_minutes(promise: SitePromise) -> int:
 
 
 def _stalled(promise: SitePromise) -> str:
-    """Running requests of each engine without a step for as long as its own probe allows, by the same marks."""
+    """Requests of each engine without a step for as long as its own probe allows, by the same marks."""
     windows = defaultdict[int, list[str]](list)
     for model in promise.models:
         # Two scrapes at least, or nothing could have moved.
@@ -167,10 +167,12 @@ def _stalled(promise: SitePromise) -> str:
 
 def _still(where: str, window: str) -> str:
     by = "sum by (model, pod, engine)"
-    running = f"{RUNNING}{{{where}}}[{window}]"
     moved = " or ".join(f"{by} (changes({mark}{{{where}}}[{window}])) > 0" for mark in MARKS)
-    busy = f"{by} (min_over_time({running}) and count_over_time({running}) > 1) > 0"
-    return f"({busy} unless on (model, pod, engine) ({moved}))"
+    held = " or ".join(
+        f"{by} (min_over_time({gauge}{{{where}}}[{window}]) and count_over_time({gauge}{{{where}}}[{window}]) > 1) > 0"
+        for gauge in HELD
+    )
+    return f"(({held}) unless on (model, pod, engine) ({moved}))"
 
 
 def replicas(promise: SitePromise) -> list[Alert]:
@@ -224,7 +226,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
             expression=_stalled(promise),
             minutes=0,
             lasts_minutes=_STALL_LASTS_MINUTES,
-            summary="{{ $labels.pod }} ran requests without a step of its engine",
+            summary="{{ $labels.pod }} held requests without a step of its engine",
             description="{{ $value | humanize }} requests, for longer than its slowest step may take. Its liveness "
             "probe restarts it; if this alert stays, it does not.",
             runbook="replica-stalled",

@@ -58,7 +58,7 @@ DEFINITIONS = (
         "beside a full batch, at the slow end of the band",
         derive=_stall,
         used="argument of the container that watches the engine, --stall-s: after so long without a step while "
-        "requests run, the liveness probe fails. A simulator gets the prefill of its longest prompt on top",
+        "it holds requests, the liveness probe fails. A simulator gets the prefill of its longest prompt on top",
         bounds=_stall_bounds,
     ),
 )

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("002.11", "002.09")
 
 MODEL = "qwen3-32b"
 # More than its replicas have, so that some reach each of them.
-ASKED = 8
+ASKED = 16
 # Of a stream that is begun before its engine hangs; it ends within seconds otherwise.
 TOKENS = 40
 

@@ -27,10 +27,15 @@ ROOT = Path(__file__).parents[3]
 STALL_S = 30.0
 
 
-def scrape(running: int, *, engine: str = "0", **values: float) -> str:
+def scrape(running: int, waiting: int = 0, *, engine: str = "0", **values: float) -> str:
     """Metrics of an engine core, in vLLM's form. values: by the end of a mark's name."""
     labels = f'{{engine="{engine}",model_name="chat"}}'
-    lines = [f"# TYPE {progress.RUNNING} gauge", f"{progress.RUNNING}{labels} {running}.0"]
+    running_name, waiting_name = progress.HELD
+    lines = [
+        f"# TYPE {running_name} gauge",
+        f"{running_name}{labels} {running}.0",
+        f"{waiting_name}{labels} {waiting}.0",
+    ]
     lines += [f"vllm:{name}{labels} {value}" for name, value in {"generation_tokens_total": 0.0, **values}.items()]
     # No mark: the front end counts what it refuses, and when each counter began.
     lines += [f"vllm:admission_rejections_total{labels} {len(lines)}", f"vllm:generation_tokens_created{labels} 1.7e9"]
@@ -60,12 +65,30 @@ class Engine:
 
 @pytest.mark.parametrize("mark", [name.removeprefix("vllm:") for name in progress.MARKS])
 def test_each_mark_alone_is_a_step(mark: str) -> None:
-    """A chunk of a long prompt moves the use of the cache and nothing else."""
     engine = Engine()
     for step in range(100):
         assert engine.after(STALL_S - 1, scrape(3, **{mark: step / 128})) == ""
     assert engine.after(STALL_S - 1) == ""
-    assert engine.after(2) == "no step for 31 s while 3 requests run on rank 0"
+    assert engine.after(2) == "no step for 31 s with 3 requests on rank 0"
+
+
+def test_a_chunk_of_a_long_prompt_is_a_step_although_it_gives_no_token() -> None:
+    engine = Engine()
+    shares = [engine.after(STALL_S, scrape(1, kv_cache_usage_perc=chunk / 40)) for chunk in range(40)]
+    assert set(shares) == {""}
+
+
+def test_a_core_that_hung_before_it_began_a_request_is_seen_by_what_waits() -> None:
+    engine = Engine()
+    engine.after(0, scrape(0, waiting=3))
+    assert engine.after(STALL_S + 1) == "no step for 31 s with 3 requests on rank 0"
+
+
+def test_requests_that_come_and_go_are_no_step() -> None:
+    """A simulator counts them itself; a picker sends more to a replica that hangs."""
+    engine = Engine()
+    verdicts = [engine.after(STALL_S / 3, scrape(1 + look, waiting=look % 2)) for look in range(5)]
+    assert verdicts == ["", "", "", "", "no step for 40 s with 5 requests on rank 0"]
 
 
 def test_an_idle_engine_is_well_and_its_time_begins_with_a_request() -> None:
@@ -88,7 +111,7 @@ def test_one_rank_that_hangs_beside_others_is_seen() -> None:
         "",
         "",
         "",
-        *(f"no step for {seconds} s while 1 requests run on rank 1" for seconds in (40, 50)),
+        *(f"no step for {seconds} s with 1 requests on rank 1" for seconds in (40, 50)),
     ]
 
 
@@ -115,10 +138,10 @@ def test_an_engine_that_does_not_answer_gets_a_minute() -> None:
 def test_the_pinned_vllm_has_what_it_is_judged_by() -> None:
     known = metrics.load()["vllm"]
     names = {*known.counters, *known.gauges, *(f"{name}_count" for name in known.histograms)}
-    assert {progress.RUNNING, *progress.MARKS} <= names
+    assert {*progress.HELD, *progress.MARKS} <= names
     simulator = metrics.load()["simulator"]
     names = {*simulator.counters, *simulator.gauges, *(f"{name}_count" for name in simulator.histograms)}
-    assert {progress.RUNNING, *progress.MARKS} - names == {"vllm:iteration_tokens_total_count"}
+    assert {*progress.HELD, *progress.MARKS} - names == {"vllm:iteration_tokens_total_count"}
 
 
 @contextmanager
@@ -163,10 +186,13 @@ def test_the_program_answers_the_kubelet_and_ends_at_once() -> None:
         flags = [f"--engine={url}", "--health=/health", "--stall-s=0.01", f"--port={port}"]
         command = [sys.executable, "-m", "services.liveness", *flags]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as child:
-            assert eventually(asked) == (200, "alive")
-            assert eventually(lambda: asked()[0] == 503)
-            assert asked()[1].startswith("no step for 0 s while 2 requests run")
-            child.send_signal(signal.SIGTERM)
-            _, log = child.communicate(timeout=60)
+            try:
+                assert eventually(asked) == (200, "alive")
+                assert eventually(lambda: asked()[0] == 503)
+                assert asked()[1].startswith("no step for 0 s with 2 requests")
+                child.send_signal(signal.SIGTERM)
+                _, log = child.communicate(timeout=60)
+            finally:
+                child.kill()
     assert child.returncode == 0
     assert log.count("the engine is to be restarted: no step") == 1
