@@ -19,6 +19,7 @@ CONTEXT_TOKENS = 40_960
 """Of the tiny model; not less than the model's own, which the engine is started with."""
 SEQUENCES, HELD = 4, 8
 _START_S = 1800
+_STEP_S = 600
 _SETTINGS = "inference-platform:site"
 
 
@@ -31,6 +32,7 @@ def site_text(text: str) -> str:
     limits = {
         "max_num_seqs": (SEQUENCES, "two cores serve it"),
         "max_num_queued_reqs": (HELD, "two cores serve it"),
+        "stall_s": (_STEP_S, "a step takes as long as cores that other work may keep busy"),
         "start_budget_s": (_START_S, "both replicas compile on cores that other work may keep busy"),
     }
     site["models"] = {

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 STALL_S = 30.0
 
 
-def scrape(running: int, waiting: int = 0, *, engine: str = "0", **values: float) -> str:
+def scrape(running: int, waiting: int = 0, engine: int = 0, **values: float) -> str:
     """Metrics of an engine core, in vLLM's form. values: by the end of a mark's name."""
     labels = f'{{engine="{engine}",model_name="chat"}}'
     running_name, waiting_name = progress.HELD
@@ -67,7 +67,7 @@ class Engine:
 def test_each_mark_alone_is_a_step(mark: str) -> None:
     engine = Engine()
     for step in range(100):
-        assert engine.after(STALL_S - 1, scrape(3, **{mark: step / 128})) == ""
+        assert engine.after(STALL_S - 1, scrape(3, 0, 0, **{mark: step / 128})) == ""
     assert engine.after(STALL_S - 1) == ""
     assert engine.after(2) == "no step for 31 s with 3 requests on rank 0"
 
@@ -103,8 +103,7 @@ def test_an_idle_engine_is_well_and_its_time_begins_with_a_request() -> None:
 def test_one_rank_that_hangs_beside_others_is_seen() -> None:
     engine = Engine()
     verdicts = [
-        engine.after(10, scrape(2, engine="0", generation_tokens_total=step) + scrape(1, engine="1"))
-        for step in range(6)
+        engine.after(10, scrape(2, engine=0, generation_tokens_total=step) + scrape(1, engine=1)) for step in range(6)
     ]
     assert verdicts == [
         "",
