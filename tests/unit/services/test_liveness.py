@@ -98,6 +98,8 @@ def test_an_idle_engine_is_well_and_its_time_begins_with_a_request() -> None:
     assert engine.after(STALL_S, scrape(1)) == ""
     assert engine.after(STALL_S) == ""
     assert "no step" in engine.after(1)
+    # Its client has left before a step that counted it.
+    assert engine.after(1, scrape(0)) == ""
 
 
 def test_one_rank_that_hangs_beside_others_is_seen() -> None:
