@@ -12,6 +12,7 @@ import pytest
 
 from components.gateway.gateway_controllers import ai_gateway_values
 from components.minted import MCP_SEED, mint
+from components.specs.access import secret_name
 from components.tenants.access import client_id
 from sitectl import recovered
 from sitectl.errors import Exit
@@ -32,7 +33,7 @@ def key(client: str) -> str:
 
 def secret(tenant: str, *clients: str) -> dict[str, Any]:
     data = {client: base64.b64encode(key(client).encode()).decode() for client in clients}
-    return {"metadata": {"name": f"keys-{tenant}", "namespace": "inference-gateway"}, "data": data}
+    return {"metadata": {"name": secret_name(tenant, TENANTS[tenant]), "namespace": "inference-gateway"}, "data": data}
 
 
 def put(folder: Path, **kinds: list[Any]) -> None:
