@@ -179,7 +179,8 @@ class MachineKeys(Spec):
     kernel_args: tuple[str, ...] = ()
     """Kernel arguments in addition to those of the role, in this order."""
     link_aliases: dict[str, str] = Field(default_factory=dict)
-    """Names of our own for links that a CEL expression over `link` picks."""
+    """Names of our own for links that a CEL expression over `link` picks. Platform and storage use the link of the node's
+    own address alone; further links, bonds and VLANs are for pods of your own, by host network or Multus."""
     links: dict[str, LinkSpec] = Field(default_factory=dict)
     """Physical links by kernel name or alias."""
     bonds: dict[str, BondSpec] = Field(default_factory=dict)

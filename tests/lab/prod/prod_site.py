@@ -88,6 +88,7 @@ def edit(site: Document, plan: NetworkPlan) -> None:
         },
     }
     site["cluster"]["rdma_devices"]["system"] = "network_operator"
+    site["cluster"]["machines"]["hgx"]["rdma"] = "roce"
 
 
 def permit(site: Document) -> None:

@@ -140,7 +140,7 @@ def test_the_figures_of_the_page_are_the_reference_sites() -> None:
     assert rows == {name: f"{size / 1e9:.3g}" for name, size in weights.items()}
     rate = plan.site.storage.shared_read_bytes_per_s or 0
     assert f"at {rate / 1e9:g} GB/s for all, as `shared_read_bytes_per_s` of the reference site" in page.read_text()
-    for readers, count in ((1, "504 s"), (2, "1,008 s")):
+    for readers, count in ((1, "1,260 s"), (2, "2,520 s")):
         assert f"{plan.proofs['glm-5-1'].order.read_s(readers):,.0f} s" == count
         assert f" {count}" in page.read_text()
 

@@ -41,6 +41,7 @@ def everything() -> dict[str, Any]:
     """The annotated site with each optional part that it leaves out."""
     site = copy.deepcopy(prod())
     site["cluster"]["rdma_devices"]["system"] = "network_operator"
+    site["cluster"]["machines"]["hgx"]["rdma"] = "roce"
     site["secrets"] = {
         "system": "external_secrets",
         "store": {"kubernetes": {"namespace": "platform-keys"}},

@@ -34,6 +34,27 @@ def prod() -> dict[str, Any]:
     return copy.deepcopy(dict(PROD))
 
 
+def prod_with_links() -> dict[str, Any]:
+    """The annotated site with a VLAN, two rails and RDMA for pods of its own on the HGX nodes, to be changed."""
+    site = prod()
+    machines = site["cluster"]["machines"]
+    machines["hgx"]["rdma"] = "roce"
+    machines["roles"]["hgx"] |= {
+        "vlans": {"bond0.30": {"parent": "bond0", "vlan_id": 30, "mtu": 9000}},
+        "link_aliases": {
+            "rail0": 'link.driver == "mlx5_core" && link.bus_path == "0000:18:00.0"',
+            "rail1": 'link.driver == "mlx5_core" && link.bus_path == "0000:2a:00.0"',
+        },
+        "links": {"rail0": {"mtu": 9000}, "rail1": {"mtu": 9000}},
+    }
+    for number in range(1, 5):
+        machines["nodes"][f"hgx-{number}"] |= {
+            "vlans": {"bond0.30": {"addresses": [f"10.30.0.2{number}/24"]}},
+            "links": {f"rail{rail}": {"addresses": [f"10.9.{rail}.2{number}/24"]} for rail in (0, 1)},
+        }
+    return site
+
+
 def under_later_operator(plan: SitePlan) -> SitePlan:
     """The same site with NVIDIA's operator, in a version that no row of the compatibility table refuses to cut GPUs."""
     pins = versions.load()

@@ -89,7 +89,11 @@ MISTAKES: list[tuple[str, Callable[[Machines], object], str]] = [
         lambda m: m["hgx"]["storage"]["disks"]["longhorn-0"].update(selector="disk.sise > 1"),
         "disks.longhorn-0.selector: names the field disk.sise, which does not exist; did you mean size?",
     ),
-    ("profile", lambda m: m["hgx"].update(gpu_direct="dma-buf"), "GPUDirect over dma-buf needs NVIDIA's open"),
+    (
+        "profile",
+        lambda m: m["hgx"].update(gpu_direct="dma-buf", rdma="roce"),
+        "GPUDirect over dma-buf needs NVIDIA's open",
+    ),
     ("factory", lambda m: m.update(image_factory="ftp://x"), "image_factory: image factory address: got ftp://x"),
     (
         "patch",

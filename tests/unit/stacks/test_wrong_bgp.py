@@ -9,7 +9,7 @@ import pytest
 from floor.problems import SiteError
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.site_plan import SitePlan, plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import Wrong, changed
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
@@ -29,7 +29,7 @@ SECTION = {
 def site(change: dict[str, Any] | None = None) -> SitePlan:
     """The annotated site by BGP, with a change."""
     base = {"addresses": SECTION, "gateway.address": "10.7.0.5", "cluster.machines.cilium_manifest": None}
-    return plan_values(changed(changed(prod(), base), change or {}), "site.yaml")
+    return plan_values(changed(changed(prod_with_links(), base), change or {}), "site.yaml")
 
 
 WRONG = {
@@ -179,7 +179,7 @@ def test_machines_of_the_proxies_announce_unless_a_peer_names_others() -> None:
     assert sorted(bgp_sessions(mixed)) == ["cp-1", "infra-1", "infra-2"]
     tainted = site({"cluster.machines.nodes.infra-2.taints": {"own": "x:NoSchedule"}}).site
     assert sorted(bgp_sessions(tainted)) == ["infra-1"]
-    assert bgp_sessions(plan_values(prod(), "site.yaml").site) == {}
+    assert bgp_sessions(plan_values(prod_with_links(), "site.yaml").site) == {}
 
 
 def test_a_machine_that_is_dead_announces_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import M, N, Wrong, changed, refused_and_fixed
 
 WRONG: dict[str, Wrong] = {
@@ -313,4 +313,4 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", RIGHT.values(), ids=list(RIGHT))
 def test_what_can_work_is_accepted(change: dict[str, Any]) -> None:
-    assert plan_values(changed(prod(), change), "site.yaml").site
+    assert plan_values(changed(prod_with_links(), change), "site.yaml").site

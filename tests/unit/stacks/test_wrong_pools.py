@@ -10,7 +10,7 @@ from floor.address_ranges import read_range
 from floor.problems import Problem, SiteError
 from stacks.plan.site_plan import plan_values
 from stacks.site.checks.pools import warnings
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
@@ -95,25 +95,25 @@ def test_what_cannot_be_announced_is_refused(
 )
 def test_a_pool_has_the_form_of_one(section: dict[str, Any], what: str) -> None:
     with pytest.raises(SiteError, match="addresses") as caught:
-        plan_values(changed(prod(), {"addresses": section}), "site.yaml")
+        plan_values(changed(prod_with_links(), {"addresses": section}), "site.yaml")
     assert what in str(caught.value)
 
 
 def test_the_pool_of_metallb_is_compared_too() -> None:
     external = {"cluster.machines.cni": "external", "addresses.announced_by": "metallb_l2"}
-    assert plan_values(changed(prod(), external | {"gateway.external_traffic_policy": "Local"}), "site.yaml")
+    assert plan_values(changed(prod_with_links(), external | {"gateway.external_traffic_policy": "Local"}), "site.yaml")
     with pytest.raises(SiteError, match=r"addresses\.pool\.0: .*the VIP has 10\.5\.0\.10"):
-        plan_values(changed(prod(), external | pool("10.5.0.10")), "site.yaml")
+        plan_values(changed(prod_with_links(), external | pool("10.5.0.10")), "site.yaml")
 
 
 def warned(change: dict[str, Any]) -> list[str]:
-    plan = plan_values(changed(prod(), change), "site.yaml")
+    plan = plan_values(changed(prod_with_links(), change), "site.yaml")
     return [problem.text("site.yaml") for problem in plan.warnings if problem.key.startswith(POOL)]
 
 
 def without_links() -> dict[str, Any]:
     """The site, whose machines have links that are not named, as where Talos asks for addresses by itself."""
-    values = prod()
+    values = prod_with_links()
     machines = values["cluster"]["machines"]
     for level in (machines, *machines["roles"].values(), *machines["nodes"].values()):
         for key in ("links", "bonds", "vlans", "ethernet", "link_aliases"):
@@ -141,7 +141,7 @@ def test_a_site_that_reserved_its_pool_at_the_server_is_not_warned() -> None:
     assert [problem.key for problem in plan.warnings if problem.key.startswith(POOL)] == []
     nothing = {"announced_by": "external", "pool_reserved": True}
     with pytest.raises(SiteError, match="pool_reserved is of a pool, and there is none"):
-        plan_values(changed(prod(), {"addresses": nothing}), "site.yaml")
+        plan_values(changed(prod_with_links(), {"addresses": nothing}), "site.yaml")
 
 
 def test_a_reserved_pool_among_hosts_that_ask_by_arp_is_a_warning_of_bgp_all_the_same() -> None:
@@ -201,7 +201,7 @@ def test_a_dead_machine_asks_no_server() -> None:
 
 
 def test_an_existing_cluster_announces_its_own() -> None:
-    values = changed(prod(), {"storage.system": "external", "storage.longhorn": None})
+    values = changed(prod_with_links(), {"storage.system": "external", "storage.longhorn": None})
     values["cluster"] = {"kubeconfig": "kubeconfig"}
     with pytest.raises(SiteError, match=r"addresses\.announced_by: is cilium_l2, and the pod network"):
         plan_values(values, "site.yaml")

@@ -11,7 +11,7 @@ from components.addons.rdma_devices import nic_cluster_policy
 from components.specs.rdma_devices import RdmaDevicesSpec
 from floor.problems import Problem
 from stacks.plan.site_plan import plan_file, plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "opening 13")
@@ -29,7 +29,7 @@ def test_devices_of_machines_that_load_no_module_are_refused(rdma: str | None, f
 
 
 def test_devices_of_a_site_without_gpu_nodes_are_refused() -> None:
-    document = prod()
+    document = prod_with_links()
     nodes = {name: node for name, node in document["cluster"]["machines"]["nodes"].items() if node["role"] != "hgx"}
     bare: dict[str, Any] = {"cluster.machines.nodes": nodes, "models": {}, "tenants": {}, "storage.system": "external"}
     bare |= {"storage.longhorn": None}
@@ -66,12 +66,12 @@ def warned(plan_warnings: Any) -> list[Problem]:
 
 
 def test_a_rack_that_brings_modules_and_labels_has_no_warning() -> None:
-    assert warned(plan_values(changed(prod(), ON), "site.yaml").warnings) == []
-    assert warned(plan_values(prod(), "site.yaml").warnings) == []
+    assert warned(plan_values(changed(prod_with_links(), ON), "site.yaml").warnings) == []
+    assert warned(plan_values(prod_with_links(), "site.yaml").warnings) == []
 
 
 def test_labels_of_a_stack_of_the_sites_own_are_warned_of() -> None:
-    (warning,) = warned(plan_values(changed(prod(), ON | {"cluster.gpu_stack": "external"}), "site.yaml").warnings)
+    (warning,) = warned(plan_values(changed(prod_with_links(), ON | {"cluster.gpu_stack": "external"}), "site.yaml").warnings)
     image = "nvcr.io/nvidia/mellanox/k8s-rdma-shared-dev-plugin:network-operator-v26.4.1"
     policy = nic_cluster_policy(RdmaDevicesSpec(), None, (), image, waits=False)
     (term,) = policy["spec"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -9,7 +9,7 @@ import pytest
 
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod_with_links
 
 M = "cluster.machines"
 N = f"{M}.networks"
@@ -45,10 +45,10 @@ def changed(site: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def refused_and_fixed(wrong: Wrong) -> None:
     """The site is refused at this key alone, because consequences of a mistake are not reported too; the fix works."""
     with pytest.raises(SiteError) as caught:
-        plan_values(changed(prod(), wrong.change), "site.yaml")
+        plan_values(changed(prod_with_links(), wrong.change), "site.yaml")
     error = caught.value
     assert {problem.key for problem in error.problems} == {wrong.key}, str(error)
     assert wrong.what in str(error)
     assert all(problem.fix for problem in error.problems)
     if wrong.fixed is not None:
-        assert plan_values(changed(changed(prod(), wrong.change), wrong.fixed), "site.yaml").site
+        assert plan_values(changed(changed(prod_with_links(), wrong.change), wrong.fixed), "site.yaml").site
