@@ -28,8 +28,11 @@ def placement(plan: SitePlan) -> dict[str, object]:
     nodes = nodes_of(plan.site)
     if nodes is None:
         return record | {"known": False}
-    placed = place(nodes, demands_of(plan.proofs))
-    losses = {loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing)} for loss in placed.losses}
+    placed = place(nodes, demands_of(plan.proofs, plan.site.models))
+    losses = {
+        loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing), "moved": dict(loss.moved)}
+        for loss in placed.losses
+    }
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
 

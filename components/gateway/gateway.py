@@ -19,7 +19,7 @@ from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.objects import KubeObject
 from components.specs.certificates import CertificatesSpec
-from components.specs.gateway import GatewaySpec
+from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
 from floor.headers import TRUSTED_HEADERS
 from floor.metadata import PROTECTED
 
@@ -71,7 +71,15 @@ def envoy_proxy(
         for cluster in ("ai-gateway-extproc-uds", *(picker_cluster(pool, space) for space, pool in pools))
         for limit in ("max_requests", "max_connections", "max_pending_requests")
     ]
-    marked = {"pod": {"annotations": {_MEASURED: "requests"}}} if measured else {}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": proxy_labels(namespace)},
+    }
+    pod: dict[str, Any] = {"topologySpreadConstraints": [spread]}
+    if measured:
+        pod["annotations"] = {_MEASURED: "requests"}
     service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
     if spec.address:
         service["loadBalancerIP"] = spec.address
@@ -87,13 +95,12 @@ def envoy_proxy(
                 "kubernetes": {
                     "envoyDeployment": {
                         "replicas": spec.replicas,
-                        **marked,
+                        "pod": pod,
                         "patch": _patient_liveness(),
                         "container": {
                             **({"image": image} if image else {}),
                             "resources": {
-                                # Envoy Gateway's own.
-                                "requests": {"cpu": "100m", "memory": "512Mi"},
+                                "requests": dict(ENVOY_REQUESTS),
                                 "limits": {"memory": f"{spec.memory_mib}Mi"},
                             },
                         },

@@ -15,7 +15,7 @@ from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
-from components.specs.model_server import ModelServerPlan, ModelServerSpec
+from components.specs.model_server import ModelServerPlan, ModelServerSpec, PodPriority
 from components.specs.weights import Place
 from floor import gpu_nodes
 from floor.stateful import VOLUME, Keeping
@@ -81,6 +81,7 @@ def deployment(
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
         "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
         "affinity": _affinity(whole=plan.whole_nodes),
+        **({"priorityClassName": priority_name(name, namespace, plan.priority)} if plan.priority.value else {}),
         "topologySpreadConstraints": [
             {
                 "maxSkew": _SKEW,
@@ -117,6 +118,23 @@ def _affinity(*, whole: bool) -> dict[str, Any]:
     known = {"key": gpu_nodes.WHOLE_LABEL, "operator": "Exists" if whole else "DoesNotExist"}
     preferred = {"weight": 100, "preference": {"matchExpressions": [known]}}
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+
+
+def priority_name(name: str, namespace: str, priority: PodPriority) -> str:
+    """Name of a model's PriorityClass. Kubernetes changes no value of one, so another value is a new class."""
+    return f"{namespace}-{name}-{'' if priority.preempts else 'waiting-'}{priority.value}"
+
+
+def priority_class(name: str, namespace: str, priority: PodPriority) -> dict[str, Any]:
+    """In which order the replicas are placed, and whether they stop those of other models where none has room."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_name(name, namespace, priority), "labels": labels(name)},
+        "value": priority.value,
+        "globalDefault": False,
+        "preemptionPolicy": "PreemptLowerPriority" if priority.preempts else "Never",
+    }
 
 
 def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dict[str, Any]:
@@ -192,7 +210,9 @@ class ModelServer(Component):
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         space = args.namespace
-        needs = [*self._filled(args), *self._watched(args)]
+        priority = args.plan.priority
+        ranked = [self.child("priority", priority_class(name, space.name, priority))] if priority.value else []
+        needs = [*ranked, *self._filled(args), *self._watched(args)]
         replicas = self.child(
             "server",
             deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, place=args.place),

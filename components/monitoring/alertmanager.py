@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from components.monitoring.operator import API
-from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, placed, release_of, volume_claim
+from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, apart, placed, release_of, volume_claim
 from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 
 NAME = "inference"
@@ -13,14 +13,18 @@ LABELS = {NAME_LABEL: "alertmanager", "alertmanager": NAME}
 """Labels that the operator gives to its pods."""
 SERVICE, PORT_NAME, PORT = "alertmanager-operated", "web", 9093
 """The Service that the operator makes for it."""
+MESH_PORT = 9094
+"""Where its pods reach each other, by TCP and UDP."""
 _CONFIGURATION = "alertmanager.yaml"
 _RESOURCES = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
 def alertmanager(
-    namespace: str, *, image: str, secret: str | None, storage_class: str, placing: Placing
+    namespace: str, *, copies: int = 1, image: str, secret: str | None, storage_class: str, placing: Placing
 ) -> dict[str, Any]:
-    """One Alertmanager, with a volume for silences and for what it has sent.
+    """One Alertmanager, each of its pods with a volume for silences and for what it has sent.
+
+    copies: pods, which tell each other what they have sent.
 
     secret: holds its configuration, and `up` waits until it does; without one the operator makes one that sends
     nothing.
@@ -34,7 +38,7 @@ def alertmanager(
             "annotations": {"pulumi.com/waitFor": "condition=Available"},
         },
         "spec": {
-            "replicas": 1,
+            **apart(LABELS, copies),
             "image": image,
             "version": release_of(image),
             **(_configured_by(secret) if secret else {}),

@@ -11,7 +11,7 @@ import pulumi
 from components.component import Component
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
-from components.monitoring.pods import NAME_LABEL, Placing
+from components.monitoring.pods import NAME_LABEL, Placing, budget
 from components.monitoring.rules import Measured, prometheus_rule
 from components.monitoring.runbooks import with_addresses
 from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
@@ -37,9 +37,12 @@ def scrapers(spec: MonitoringSpec) -> list[Peer]:
     return [_SCRAPER] if spec.system == "prometheus_operator" else []
 
 
-def network_policies() -> list[dict[str, Any]]:
-    """Prometheus reads the metrics of this namespace's pods, and sends Alertmanager alerts; no pod reaches it."""
-    return [
+def network_policies(copies: int = 1) -> list[dict[str, Any]]:
+    """Prometheus reads the metrics of this namespace's pods, and sends Alertmanager alerts; no pod reaches it.
+
+    copies: of Alertmanager, which reach each other.
+    """
+    policies = [
         allow_ingress(name, NAMESPACE, pods, [([peer(prometheus.LABELS)], [port])])
         for name, pods, port in (
             ("alertmanager", alertmanager.LABELS, alertmanager.PORT),
@@ -47,6 +50,10 @@ def network_policies() -> list[dict[str, Any]]:
             (operator.NAME, {NAME_LABEL: operator.NAME}, operator.PORT),
         )
     ]
+    if copies > 1:
+        mesh = [{"protocol": protocol, "port": alertmanager.MESH_PORT} for protocol in ("TCP", "UDP")]
+        policies[0]["spec"]["ingress"].append({"from": [peer(alertmanager.LABELS)], "ports": mesh})
+    return policies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +132,11 @@ class Monitoring(Component):
         read: Sequence[pulumi.Resource],
     ) -> list[pulumi.Resource]:
         """The operator first; Prometheus once it may read all, so that its first configuration has every target."""
-        for policy in network_policies():
+        for policy in network_policies(args.spec.copies):
             self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=needs)
+        several = {"prometheus": prometheus.LABELS, "alertmanager": alertmanager.LABELS} if args.spec.copies > 1 else {}
+        for server, pods in several.items():
+            self.child(f"{server}-disruption-budget", budget(server, NAMESPACE, pods), depends_on=needs)
         images, watched = args.images, scraped_namespaces(targets)
         everywhere = any(target.namespace is None for target in targets)
         cron_jobs = args.measured.etcd_backup_every_h is not None
@@ -141,6 +151,7 @@ class Monitoring(Component):
         operated = self.child("operator", operates, depends_on=may_operate)
         receiver = alertmanager.alertmanager(
             NAMESPACE,
+            copies=args.spec.copies,
             image=images.alertmanager,
             secret=args.spec.alerts_secret,
             storage_class=args.storage_class,

@@ -108,6 +108,26 @@ def volume_claim(storage_class: str, gib: int) -> dict[str, Any]:
     }
 
 
+def apart(labels: Mapping[str, str], copies: int) -> dict[str, Any]:
+    """Fields of one of the operator's servers with so many pods, on nodes of their own where there are as many."""
+    if copies == 1:
+        return {"replicas": 1}
+    elsewhere = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = [{"weight": 100, "podAffinityTerm": elsewhere}]
+    affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    return {"replicas": copies, "affinity": affinity}
+
+
+def budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A node drain takes one of several pods at a time; the operator makes no such budget."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
+    }
+
+
 def placed(placing: Placing) -> dict[str, Any]:
     """Fields of a pod that may run on these nodes alone."""
     return {

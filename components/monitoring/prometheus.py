@@ -9,7 +9,7 @@ from typing import Any
 from components.monitoring import alertmanager
 from components.monitoring.operator import API
 from components.monitoring.permissions import in_cluster, in_namespace, rule, service_account
-from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, placed, release_of, volume_claim
+from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, apart, placed, release_of, volume_claim
 from components.specs.monitoring import MonitoringSpec
 
 NAME = "inference"
@@ -47,9 +47,10 @@ def prometheus_permissions(namespace: str, scraped: Sequence[str], *, everywhere
 def prometheus(
     namespace: str, spec: MonitoringSpec, *, site: str, image: str, storage_class: str, placing: Placing
 ) -> dict[str, Any]:
-    """One Prometheus. `up` waits until it has its configuration and answers.
+    """One Prometheus, in as many pods as the site asks for. `up` waits until it has its configuration and answers.
 
-    site: its name, which every alert carries.
+    site: its name, which every alert carries. Each pod has the label prometheus_replica, which the operator drops from
+    alerts (release 0.85, pkg/prometheus/promcfg.go), so that those of all are the same to Alertmanager.
     """
     return {
         "apiVersion": API,
@@ -60,7 +61,7 @@ def prometheus(
             "annotations": {"pulumi.com/waitFor": json.dumps(["condition=Reconciled", "condition=Available"])},
         },
         "spec": {
-            "replicas": 1,
+            **apart(LABELS, spec.copies),
             "image": image,
             "version": release_of(image),
             "serviceAccountName": ACCOUNT,

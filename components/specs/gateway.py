@@ -11,6 +11,9 @@ from components.specs.traces import TracesSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
+ENVOY_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
+"""Of one Envoy pod: Envoy Gateway's own."""
+
 
 class GatewaySpec(Spec):
     """How the platform is reached."""

@@ -13,6 +13,9 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
 _SPARE = 2
+MOST_PRIORITY = 1_000_000
+# Without a priority of the site's own.
+_WHOLE_NODES_PRIORITY = 100
 
 
 class LayoutSpec(Spec):
@@ -70,6 +73,10 @@ class ModelServerSpec(Spec):
     """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
     """How a replica is split over its GPUs; without it the proof's best, only tensor-parallel where that is enough."""
+    priority: int | None = Field(default=None, ge=0, le=MOST_PRIORITY)
+    """Priority of its Pods. Where a replica finds no room, Kubernetes stops replicas of models with a lower one for it,
+    which drain their streams and start again where there is room. Without it, replicas of whole nodes have 100 and
+    others 0: those with 100 are placed first, and stop no other."""
     gpu_family: str = "hopper"
     """Value of the node label `nvidia.com/gpu.family` that replicas need."""
     gpu_slice: str | None = None
@@ -112,6 +119,26 @@ class ModelServerSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PodPriority:
+    """In which order replicas of models are placed, and whether one stops others to find room."""
+
+    value: int
+    preempts: bool
+    """Whether it stops replicas of a lower priority; only where the site sets it."""
+
+    def outranks(self, other: PodPriority) -> bool:
+        """Whether a replica with it may stop one with the other."""
+        return self.preempts and self.value > other.value
+
+
+def pod_priority(spec: ModelServerSpec, *, whole_nodes: bool) -> PodPriority:
+    """The site's own, or by the size of a replica."""
+    if spec.priority is not None:
+        return PodPriority(value=spec.priority, preempts=True)
+    return PodPriority(value=_WHOLE_NODES_PRIORITY if whole_nodes else 0, preempts=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
     """The capacity figures of a replica, as plain numbers."""
 
@@ -131,6 +158,7 @@ class ModelServerPlan:
     """Replicas that may be drained at once."""
     whole_nodes: bool
     """Whether a replica takes every GPU of its nodes."""
+    priority: PodPriority
     kv_blocks: int
     """Likewise."""
     block_tokens: int

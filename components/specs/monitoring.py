@@ -21,6 +21,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
         "volume_gib",
         "storage_class",
         "alerts_secret",
+        "copies",
     ),
 }
 """Which of the keys each system reads."""
@@ -55,6 +56,10 @@ class MonitoringSpec(Spec):
     volume_gib: int = Field(default=50, ge=1, le=16_384)
     """Size of Prometheus's volume. `destroy` deletes it, whatever `storage.volumes` is. A claim that exists keeps its
     size, which `sitectl plan` shows: increase the claim before this key; it never shrinks."""
+    copies: int = Field(default=1, ge=1, le=3)
+    """Pods of Prometheus, and of Alertmanager, on nodes of their own where there are as many, each with a volume. All
+    measure and compute the same; Alertmanager sends an alert once. With 1, a lost node may take alerts along until its
+    pod starts elsewhere."""
     storage_class: str | None = None
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
     volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without

@@ -163,6 +163,7 @@ def filled_secret(change: Change) -> list[Verdict]:
 _HARMLESS = {
     "ConfigMap": "read by pods that a digest in their template restarts",
     "PodDisruptionBudget": "counts for the next drain",
+    "PriorityClass": "pods that run keep theirs; it counts for those that are created next",
     "Service": "addresses stay",
     **dict.fromkeys(("AIServiceBackend", "Backend"), "new requests to rank take the new way; running ones finish"),
     "ServiceAccount": "no pod restarts",

@@ -6,6 +6,7 @@ a volume on one node, and a volume counts with its whole size, however much of i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -111,7 +112,12 @@ def monitoring_volumes(
     if site.monitoring.system != "prometheus_operator" or copies is None:
         return []
     sizes = {"prometheus": prometheus_gib or site.monitoring.volume_gib, "alertmanager": ALERTMANAGER_VOLUME_GIB}
-    return [StoredVolume(name=name, size_bytes=gib * 2**30, copies=copies) for name, gib in sizes.items()]
+    pods = site.monitoring.copies
+    return [
+        StoredVolume(name=f"{name}-{pod}" if pods > 1 else name, size_bytes=gib * 2**30, copies=copies)
+        for name, gib in sizes.items()
+        for pod in range(pods)
+    ]
 
 
 def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
@@ -226,8 +232,10 @@ def _own(volumes: Sequence[StoredVolume]) -> str:
     """Volumes of monitoring, which are of one class."""
     copies = volumes[0].copies
     risk = ", which a lost node may take along" if copies == 1 else ""
-    sizes = ", ".join(f"{volume.name} {_size(volume.size_bytes)}" for volume in volumes)
-    return f"{sizes}; {_counted(copies, 'copy')} of each{risk}"
+    # One of each pod, which have the same size.
+    servers = Counter((volume.name.partition("-")[0], volume.size_bytes) for volume in volumes)
+    sizes = [f"{f'{pods} x ' if pods > 1 else ''}{name} {_size(size)}" for (name, size), pods in servers.items()]
+    return f"{', '.join(sizes)}; {_counted(copies, 'copy')} of each{risk}"
 
 
 def _rebuilt(disks: Sequence[Disk], volumes: Sequence[StoredVolume]) -> str:

@@ -11,15 +11,15 @@ from functools import cached_property
 from components.models.engines import Engine, simulator_engine, vllm_engine
 from components.models.weights import WeightsPlan
 from components.specs.inference_pool import PickerPlan
-from components.specs.model_server import LayoutSpec, ModelServerPlan
+from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec, pod_priority
 from floor import namespaces
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue, versions
-from stacks.facts.hardware import slices_per_node
 from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
 from stacks.plan.orders import order_of, serving_of
+from stacks.plan.placing import takes_whole_nodes
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
@@ -126,7 +126,7 @@ def plan_revision(
     if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
         raise DoesNotFitError(broken)
     settings = derive(proof, serving)
-    server = _server(proof, settings)
+    server = _server(spec.server, proof, settings)
     return RevisionPlan(
         model=name,
         digest=_digest(spec),
@@ -188,7 +188,7 @@ def _split(proof: Proof) -> str:
     return f"a split of prefill and decode, {verdict.line} [estimated], and the platform does not deploy it"
 
 
-def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
+def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
     def whole(key: str) -> int:
         return settings[key].whole
 
@@ -204,7 +204,8 @@ def _server(proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
         max_num_queued_reqs=whole("max_num_queued_reqs"),
         max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
         max_unavailable=whole("disruption_max_unavailable"),
-        whole_nodes=case.layout.gpus % slices_per_node(proof.order.gpu) == 0,
+        whole_nodes=takes_whole_nodes(proof),
+        priority=pod_priority(spec, whole_nodes=takes_whole_nodes(proof)),
         kv_blocks=whole("kv_blocks"),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,

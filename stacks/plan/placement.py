@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from components.specs.model_server import PodPriority
+
+_ALIKE = PodPriority(value=0, preempts=False)
 # Above this many nodes, no search for the missing number: it follows from the count of GPUs alone.
 _MOST_MISSING = 256
 
@@ -29,6 +32,7 @@ class Demand:
     gpus: int
     """Of one replica. More than a node has are whole nodes."""
     replicas: int
+    priority: PodPriority = _ALIKE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,9 @@ class Loss:
     is still served. down: no replica serves the model until the node is back."""
     missing: tuple[tuple[str, int], ...]
     """Models that have fewer replicas afterwards, sorted, and how many fewer."""
+    moved: tuple[tuple[str, int], ...] = ()
+    """Models of other nodes whose replicas made room for those of a higher priority, sorted, and how many of each; they
+    start elsewhere unless they are missing too."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -207,21 +214,68 @@ def _loss(
                 rest[name] += replica.gpus_per_node
     others = [node for node in nodes if node.name != lost.name]
     kinds = {demand.model: demand for demand in demands}
-    serving = Counter(replica.model for replica in replicas if replica not in gone)
+    running = [replica for replica in replicas if replica not in gone]
+    serving = Counter(replica.model for replica in running)
     fewer: Counter[str] = Counter()
-    for replica in sorted(gone, key=lambda replica: (-kinds[replica.model].gpus, replica.model)):
+    moved: Counter[str] = Counter()
+    # What makes room comes after what takes it: priorities only fall, so this ends.
+    waiting = sorted(gone, key=lambda replica: _first_placed(kinds[replica.model]))
+    while waiting:
+        replica = waiting.pop(0)
         demand = kinds[replica.model]
         spot = _spot(others, rest, demand, Counter())
         if spot is None:
-            fewer[replica.model] += 1
-            continue
+            stopped = _making_room(others, rest, demand, running, kinds)
+            if stopped is None:
+                fewer[replica.model] += 1
+                continue
+            spot = stopped[0].nodes
+            for other in stopped:
+                running.remove(other)
+                serving[other.model] -= 1
+                moved[other.model] += 1
+                rest[spot[0]] += other.gpus_per_node
+            waiting = sorted([*waiting, *stopped], key=lambda replica: _first_placed(kinds[replica.model]))
         serving[replica.model] += 1
         for name in spot:
             rest[name] -= demand.gpus // len(spot)
     verdict: Literal["recovers", "degraded", "down"] = "recovers"
     if fewer:
         verdict = "down" if any(not serving[model] for model in fewer) else "degraded"
-    return Loss(node=lost.name, verdict=verdict, missing=tuple(sorted(fewer.items())))
+    return Loss(
+        node=lost.name, verdict=verdict, missing=tuple(sorted(fewer.items())), moved=tuple(sorted(moved.items()))
+    )
+
+
+def _first_placed(demand: Demand) -> tuple[int, int, str]:
+    """As a scheduler takes what waits: by priority; then, as the plan does, large ones first."""
+    return -demand.priority.value, -demand.gpus, demand.model
+
+
+def _making_room(
+    nodes: Iterable[Node],
+    free: dict[str, int],
+    demand: Demand,
+    running: Iterable[Replica],
+    kinds: Mapping[str, Demand],
+) -> list[Replica] | None:
+    """Replicas of one node that a scheduler stops for this one: as few as do, on the node that loses fewest GPUs."""
+    ways = []
+    for node in nodes:
+        lower = [
+            replica
+            for replica in running
+            if replica.nodes == (node.name,) and demand.priority.outranks(kinds[replica.model].priority)
+        ]
+        stopped: list[Replica] = []
+        room = free[node.name]
+        for replica in sorted(lower, key=lambda replica: (kinds[replica.model].priority.value, replica.model)):
+            if room < demand.gpus:
+                stopped.append(replica)
+                room += replica.gpus_per_node
+        if node.gpu == demand.gpu and stopped and room >= demand.gpus:
+            ways.append((sum(replica.gpus_per_node for replica in stopped), node.name, stopped))
+    return min(ways, key=lambda way: way[:2])[2] if ways else None
 
 
 def _lacks(nodes: Sequence[Node], demands: Sequence[Demand], *, packed: bool) -> bool:

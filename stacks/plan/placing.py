@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from components.specs.model_server import ModelServerSpec, PodPriority, pod_priority
 from floor import gpu_nodes
 from floor.problems import Problem
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.facts.mig import layout_of, profile_of
+from stacks.plan.infra_nodes import describe_infra
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place, whole_nodes
 from stacks.proof.case import Case
 from stacks.proof.ends import Ends, Verdict
 from stacks.proof.fixes import FEWEST_REPLICAS
 from stacks.proof.proof import Proof
+from stacks.site.demand import OrderedModelSpec
 from stacks.site.machine import MachineKeys, NodeSpec
 from stacks.site.machines import MachinesSpec
 from stacks.site.model import SiteConfig
@@ -103,10 +106,24 @@ def _left_out(site: SiteConfig, *, dead: bool = False) -> str:
     return f"; not counted: {_some(skipped)}" if skipped else ""
 
 
-def demands_of(proofs: Mapping[str, Proof]) -> list[Demand]:
-    """What the proven replicas take."""
+def takes_whole_nodes(proof: Proof) -> bool:
+    """Whether a replica takes every GPU of its nodes."""
+    return proof.case.layout.gpus % slices_per_node(proof.order.gpu) == 0
+
+
+def demands_of(proofs: Mapping[str, Proof], models: Mapping[str, OrderedModelSpec] | None = None) -> list[Demand]:
+    """What the proven replicas take. models: with the priorities that the site sets, for what a lost node does."""
     return [
-        Demand(model=name, gpu=proof.order.gpu, gpus=proof.case.layout.gpus, replicas=proof.case.replicas)
+        Demand(
+            model=name,
+            gpu=proof.order.gpu,
+            gpus=proof.case.layout.gpus,
+            replicas=proof.case.replicas,
+            priority=pod_priority(
+                models[name].server if models and name in models else ModelServerSpec(),
+                whole_nodes=takes_whole_nodes(proof),
+            ),
+        )
         for name, proof in sorted(proofs.items())
     ]
 
@@ -213,7 +230,7 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     """The site's placement as text for people, a few lines for any number of nodes; nothing without models."""
     if not proofs:
         return ""
-    nodes, demands = nodes_of(site), demands_of(proofs)
+    nodes, demands = nodes_of(site), demands_of(proofs, site.models)
     if nodes is None:
         wanted = [
             f"{_units(_taken(own), kind)} are needed, on at least {_nodes_in_words(_fewest(kind, own), kind)}"
@@ -227,9 +244,12 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     lines = [_headline(nodes, demands, placement)]
     lines += [_line("free", _free(site, nodes, placement))]
     lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]
+    lines += [_line("priority", text) for text in _raised(nodes, demands, placement)]
     lines += [_line("rollout", _rollout(placement, proofs))]
     if placement.whole and any(demand.gpus < slices_per_node(demand.gpu) for demand in demands):
         lines.append(_line("kept whole", f"{_some(placement.whole)}, which smaller replicas take last"))
+    if infra := describe_infra(site):
+        lines.append(_line("no GPUs", infra))
     if placement.crowded:
         lines.append(_line("order", _order(site, placement)))
     return "\n".join(lines)
@@ -266,21 +286,45 @@ def _free(site: SiteConfig, nodes: Sequence[Node], placement: Placement) -> str:
 
 def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
     """One line for all nodes whose failure does the same."""
-    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[Loss]] = {}
+    alike: dict[tuple[str, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]], list[Loss]] = {}
     for loss in placement.losses:
-        alike.setdefault((loss.verdict, loss.missing), []).append(loss)
+        alike.setdefault((loss.verdict, loss.missing, loss.moved), []).append(loss)
     worst_first = sorted(alike.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))
-    for (verdict, missing), losses in worst_first[:_MOST_LINES]:
+    for (verdict, missing, _), losses in worst_first[:_MOST_LINES]:
         names = _some([loss.node for loss in losses])
         if verdict == "spare":
             yield f"{names}: holds, no replica is there"
         elif verdict == "recovers":
-            yield f"{names}: holds, its replicas start again on other nodes"
+            there = f", where {_moved(losses[0])} make room and start elsewhere" if losses[0].moved else ""
+            yield f"{names}: holds, its replicas start again on other nodes{there}"
         else:
             left = [(model, proofs[model], proofs[model].case.replicas - count) for model, count in missing]
             yield f"{names}: {_some((_fewer_left(model, proof, count) for model, proof, count in left), '; ')}"
     if rest := sum(len(losses) for _, losses in worst_first[_MOST_LINES:]):
         yield f"{rest} {_plural('node', rest)} more: no worse"
+
+
+def _moved(loss: Loss) -> str:
+    return _some([f"{count} of {model}" for model, count in loss.moved])
+
+
+def _raised(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement) -> Iterator[str]:
+    """Models that a priority of their own would serve on after a lost node, where what makes room finds room too."""
+    short = {model for loss in placement.losses for model in loss.models}
+    for index, demand in enumerate(demands):
+        if demand.model not in short or demand.priority.preempts:
+            continue
+        others = [other.priority.value for other in demands if other is not demand]
+        higher = max([demand.priority.value, *(value + 1 for value in others)])
+        raised = replace(demand, priority=PodPriority(value=higher, preempts=True))
+        after = place(nodes, [*demands[:index], raised, *demands[index + 1 :]]).losses
+        better = [new for old, new in zip(placement.losses, after, strict=True) if old.missing and not new.missing]
+        worse = [new for old, new in zip(placement.losses, after, strict=True) if new.missing and new != old]
+        if better and not worse:
+            yield (
+                f"models.{demand.model}.server.priority: {higher} would keep all its replicas after the loss of "
+                f"{_some([loss.node for loss in better])}: for it {_moved(better[0])} make room and start elsewhere"
+            )
 
 
 def _fewer_left(model: str, proof: Proof, left: int) -> str:

@@ -22,6 +22,7 @@ from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
+from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
@@ -238,6 +239,7 @@ def _plan(
     if valid.whole and len(models) == len(site.models):
         whole = whole_nodes_of(site, plan.proofs)
         problems += crowds(site, plan.proofs)
+        problems += crowded_infra(site)
         problems += lacking(site, plan.weight_bytes)
         if site.storage.weights.place == "nodes":
             problems += lacking_on_nodes(site, plan.stores)
@@ -269,6 +271,7 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
     yield from many_downloads(plan.site, plan.stores)
+    yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores)
 

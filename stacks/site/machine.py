@@ -172,6 +172,11 @@ class VolumeSpec(SystemVolumeSpec):
 class MachineKeys(Spec):
     """Settings of all machines, of a role, and of one machine."""
 
+    cores: int | None = Field(default=None, ge=1)
+    """Threads of its processors, as Kubernetes counts them. With `memory_gib` of every machine that takes pods without
+    GPUs, the proof shows whether the gateway, its pickers and controllers have room there."""
+    memory_gib: int | None = Field(default=None, ge=1)
+    """Memory of the machine."""
     install_disk: InstallDiskSpec | None = None
     """Disk that Talos is installed on; its content is lost."""
     extensions: tuple[str, ...] = ()
@@ -179,8 +184,8 @@ class MachineKeys(Spec):
     kernel_args: tuple[str, ...] = ()
     """Kernel arguments in addition to those of the role, in this order."""
     link_aliases: dict[str, str] = Field(default_factory=dict)
-    """Names of our own for links that a CEL expression over `link` picks. Platform and storage use the link of the node's
-    own address alone; further links, bonds and VLANs are for pods of your own, by host network or Multus."""
+    """Names of our own for links that a CEL expression over `link` picks. Models and storage use the node's
+    own address alone; further links, bonds and VLANs are for your own pods, by host network or Multus."""
     links: dict[str, LinkSpec] = Field(default_factory=dict)
     """Physical links by kernel name or alias."""
     bonds: dict[str, BondSpec] = Field(default_factory=dict)

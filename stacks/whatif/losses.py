@@ -42,14 +42,17 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
         raise NoScenarioError(
             "the site does not list its nodes, so none can be lost", fix="lose GPUs instead, such as --lose-gpus 8"
         )
-    placement = place(nodes, demands_of(plan.proofs))
+    placement = place(nodes, demands_of(plan.proofs, plan.site.models))
     names = [node.name for node in nodes]
     if scenario.lose_node not in (WORST, *names):
         raise no_such("node with GPUs", [scenario.lose_node], [WORST, *names])
     node = _worst(placement) if scenario.lose_node == WORST else scenario.lose_node
-    missing = next(dict(loss.missing) for loss in placement.losses if loss.node == node)
+    lost = next(loss for loss in placement.losses if loss.node == node)
+    missing, moved = dict(lost.missing), dict(lost.moved)
     for name in plan.models:
         there = sum(node in replica.nodes for replica in placement.replicas if replica.model == name)
+        # Those that make room for others end too.
+        there += moved.get(name, 0)
         earlier = losses.get(name, LostReplicas())
         gone = missing.get(name, 0)
         losses[name] = LostReplicas(returning=there - gone, for_good=gone + earlier.for_good)

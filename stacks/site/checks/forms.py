@@ -68,17 +68,23 @@ def is_host(text: str) -> bool:
     return named or (address(text) is not None and "/" not in text)
 
 
+def cores_of(text: str) -> float | None:
+    """Cores of a Kubernetes quantity; None for what is none."""
+    return float(text.rstrip("m")) / (1000 if text.endswith("m") else 1) if _CPU.fullmatch(text) else None
+
+
+def memory_of(text: str) -> float | None:
+    """Bytes of a Kubernetes quantity; None for what is none."""
+    number = re.match(r"[0-9.]+", text) if _MEMORY.fullmatch(text) else None
+    return float(number[0]) * _UNITS[text[number.end() :]] if number else None
+
+
 def _is_cpu(text: str) -> bool:
-    if not _CPU.fullmatch(text):
-        return False
-    return 0 < float(text.rstrip("m")) / (1000 if text.endswith("m") else 1) <= _MOST_CORES
+    return 0 < (cores_of(text) or 0) <= _MOST_CORES
 
 
 def _is_memory(text: str) -> bool:
-    if not _MEMORY.fullmatch(text):
-        return False
-    number = re.match(r"[0-9.]+", text)
-    return number is not None and _LEAST_MEMORY <= float(number[0]) * _UNITS[text[number.end() :]] <= _MOST_MEMORY
+    return _LEAST_MEMORY <= (memory_of(text) or 0) <= _MOST_MEMORY
 
 
 def _is_server(text: str, *, named: bool) -> bool:

@@ -13,7 +13,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from components.gateway import gateway, gateway_controllers
 from components.models import inference_pool
-from components.monitoring import kube_state_metrics, operator, prometheus, rules, scraping
+from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, rules, scraping
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.dashboards.boards import BOARDS
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
@@ -191,7 +191,7 @@ def test_a_pod_of_envoy_starts_again_for_what_is_measured_of_requests() -> None:
         ]
         for measured in (False, True)
     ]
-    assert "pod" not in deployments[0]
+    assert "annotations" not in deployments[0]["pod"]
     assert deployments[1]["pod"]["annotations"]
 
 
@@ -317,6 +317,24 @@ def test_alerts_go_where_the_sites_secret_leads_them() -> None:
     assert "volumes" not in without
     (receiver,) = requests(OWN)["monitoring-prometheus"]["spec"]["alerting"]["alertmanagers"]
     assert receiver["name"] == "alertmanager-operated"
+
+
+def test_two_pods_of_each_server_are_apart_and_reach_each_other() -> None:
+    """Without the mesh, which the namespace's policies would close, each Alertmanager would send every alert."""
+    made = requests(OWN.model_copy(update={"copies": 2}))
+    for server, labels in (("prometheus", prometheus.LABELS), ("alertmanager", alertmanager.LABELS)):
+        spec, budget = made[f"monitoring-{server}"]["spec"], made[f"monitoring-{server}-disruption-budget"]["spec"]
+        assert spec["replicas"] == 2
+        (apart,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert apart["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels
+        assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    # Its name is the operator's own, which takes it out of alerts.
+    assert "replicaExternalLabelName" not in made["monitoring-prometheus"]["spec"]
+    scraped, mesh = made["monitoring-network-policy-alertmanager"]["spec"]["ingress"]
+    assert scraped["from"] == [{"podSelector": {"matchLabels": prometheus.LABELS}}]
+    assert mesh["from"] == [{"podSelector": {"matchLabels": alertmanager.LABELS}}]
+    assert mesh["ports"] == [{"protocol": "TCP", "port": 9094}, {"protocol": "UDP", "port": 9094}]
+    assert not any("budget" in name for name in requests(OWN))
 
 
 @pytest.mark.parametrize(

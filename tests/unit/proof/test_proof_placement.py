@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
+from components.specs.model_server import PodPriority
 from stacks.plan.placement import Demand, Node, Placement, fits, place, whole_nodes
 
 pytestmark = pytest.mark.row("opening 1", "002.12")
@@ -112,6 +114,35 @@ def test_small_replicas_that_start_first_leave_whole_nodes_to_large_ones() -> No
     assert whole_nodes(nodes, [GLM, QWEN]) == set(placement.whole)
     assert (placement.crowded, placement.uncrowded_nodes) == ((), {})
     assert place(nodes, [QWEN]).whole == ()
+
+
+FIRST = PodPriority(value=100, preempts=True)
+WAITING = PodPriority(value=100, preempts=False)
+FOUR = [*H200, Node(name="hgx-4", gpu="h200-sxm", gpus=8)]
+
+
+def lost(nodes: list[Node], glm: PodPriority, **qwen: int) -> dict[str, tuple[str, dict[str, int], dict[str, int]]]:
+    """By lost node: verdict, replicas that are missing, replicas that made room."""
+    placement = place(nodes, [replace(GLM, priority=glm), replace(QWEN, **qwen)])
+    return {loss.node: (loss.verdict, dict(loss.missing), dict(loss.moved)) for loss in placement.losses}
+
+
+def test_a_large_replica_takes_a_node_whose_small_ones_have_room_elsewhere() -> None:
+    """4 small ones on hgx-3 and hgx-4, two on each: two of them make room on one, and the other has 6 GPUs left."""
+    one_less = ("degraded", {"glm": 1}, {})
+    assert lost(FOUR, WAITING) == dict.fromkeys(("hgx-1", "hgx-2"), one_less) | {
+        name: ("recovers", {}, {}) for name in ("hgx-3", "hgx-4")
+    }
+    moved = lost(FOUR, FIRST)
+    assert moved["hgx-1"] == moved["hgx-2"] == ("recovers", {}, {"qwen": 2})
+    assert moved["hgx-3"] == moved["hgx-4"] == ("recovers", {}, {})
+
+
+def test_replicas_that_make_room_and_find_none_are_missing_themselves() -> None:
+    """12 small ones of 16 GPUs: 6 make room, of which 2 fit on the other node. Three nodes have no other."""
+    assert lost(FOUR, FIRST, replicas=12)["hgx-1"] == ("degraded", {"qwen": 4}, {"qwen": 6})
+    assert lost(H200, FIRST)["hgx-1"] == ("down", {"qwen": 4}, {"qwen": 4})
+    assert lost(H200, WAITING)["hgx-1"] == ("degraded", {"glm": 1}, {})
 
 
 def test_two_nodes_of_a_replica_are_whole() -> None:

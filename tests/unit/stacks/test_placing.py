@@ -118,6 +118,7 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.0
+    del values["models"]["glm-5-1"]["server"]["priority"]
     result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and may miss its targets" in result
     assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in result
@@ -187,6 +188,40 @@ def test_machines_that_a_replica_fills_are_labelled_and_no_others() -> None:
         for name, of in ((name, model.stable) for name, model in plan.models.items())
     }
     assert preferences == {"glm-5-1": "Exists", "qwen3-32b": "DoesNotExist"}
+
+
+def test_a_priority_is_a_class_of_the_models_own_and_another_value_another_class() -> None:
+    """Kubernetes changes no value of a class. Without the key, whole nodes are placed first and stop no other."""
+    values = prod()
+    classes = {}
+    for priority in (100, 200, None, 0):
+        values["models"]["glm-5-1"]["server"]["priority"] = priority
+        of = plan_values(values, "site.yaml").models["glm-5-1"].stable
+        pod = model_server.deployment("glm-5-1", "m", of.spec.server, of.server, of.engine)["spec"]["template"]["spec"]
+        made = model_server.priority_class("glm-5-1", "m", of.server.priority)
+        assert pod.get("priorityClassName") == (made["metadata"]["name"] if priority != 0 else None)
+        classes[made["metadata"]["name"]] = (made["value"], made["preemptionPolicy"])
+    assert classes == {
+        "m-glm-5-1-100": (100, "PreemptLowerPriority"),
+        "m-glm-5-1-200": (200, "PreemptLowerPriority"),
+        "m-glm-5-1-waiting-100": (100, "Never"),
+        "m-glm-5-1-0": (0, "PreemptLowerPriority"),
+    }
+    small = plan_values(values, "site.yaml").models["qwen3-32b"].stable
+    assert (small.server.priority.value, small.server.priority.preempts) == (0, False)
+
+
+def test_the_placement_shows_what_a_priority_would_do_and_what_it_does() -> None:
+    values = prod()
+    line = "hgx-1, hgx-2: holds, its replicas start again on other nodes, where 2 of qwen3-32b make room and start else"
+    assert line in plan_values(values, "site.yaml").placement_text
+    del values["models"]["glm-5-1"]["server"]["priority"]
+    text = plan_values(values, "site.yaml").placement_text
+    assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and keeps its targets" in text
+    assert "priority    models.glm-5-1.server.priority: 100 would keep all its replicas after the loss of hgx-1" in text
+    # On three nodes it would leave the small model without any.
+    del values["cluster"]["machines"]["nodes"]["hgx-4"]
+    assert "server.priority" not in plan_values(values, "site.yaml").placement_text
 
 
 def test_models_without_smaller_ones_beside_them_need_no_word_about_whole_nodes() -> None:

@@ -71,7 +71,9 @@ def test_a_rack_that_brings_modules_and_labels_has_no_warning() -> None:
 
 
 def test_labels_of_a_stack_of_the_sites_own_are_warned_of() -> None:
-    (warning,) = warned(plan_values(changed(prod_with_links(), ON | {"cluster.gpu_stack": "external"}), "site.yaml").warnings)
+    (warning,) = warned(
+        plan_values(changed(prod_with_links(), ON | {"cluster.gpu_stack": "external"}), "site.yaml").warnings
+    )
     image = "nvcr.io/nvidia/mellanox/k8s-rdma-shared-dev-plugin:network-operator-v26.4.1"
     policy = nic_cluster_policy(RdmaDevicesSpec(), None, (), image, waits=False)
     (term,) = policy["spec"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
