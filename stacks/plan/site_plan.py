@@ -29,6 +29,7 @@ from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.valid_part import ValidPart, valid_part
+from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
@@ -93,10 +94,16 @@ class SitePlan:
 
     @cached_property
     def storage_text(self) -> str:
-        """Where all weights find room, as text for people; empty where the site brings no storage system."""
-        if self.site.storage.weights.place == "nodes":
-            return describe_node_weights(self.site, self.stores)
-        return describe_storage(self.site, self.weight_bytes)
+        """Where all weights find room, and where they are better kept, as text for people; empty without weights."""
+        nodes = self.site.storage.weights.place == "nodes"
+        text = describe_node_weights(self.site, self.stores) if nodes else ""
+        text = text or describe_storage(self.site, self.weight_bytes)
+        # A simulator reads nothing, and starts as it is told.
+        engines = {revision.model for revision in self.revisions if revision.spec.server.engine == "vllm"}
+        reading = {name: proof for name, proof in self.proofs.items() if name in self.stores and name in engines}
+        stored = sum(store.volume_bytes for store in self.stores.values())
+        places = describe_places(self.site, reading, stored)
+        return "\n".join([*filter(None, [text or ("weights:" if places else "")]), *places])
 
     @property
     def texts(self) -> list[str]:
