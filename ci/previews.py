@@ -24,6 +24,7 @@ from sitectl import (
     engine,
     headroom,
     live_objects,
+    planned_machines,
     project_folder,
     revisions,
     warned,
@@ -41,7 +42,7 @@ _FOLDER = click.Path(path_type=Path)
 @click.command(cls=command_line.Command, help=__doc__)
 @click.option("--out", type=_FOLDER, required=True, metavar="DIR", help="folder with one preview a site")
 @click.option("--refresh", is_flag=True, help="look at the clusters first, so that drift shows")
-@click.option("--base", metavar="REV", help="SLO headroom against the sites at this revision")
+@click.option("--base", metavar="REV", help="SLO headroom and machines against the sites at this revision")
 @click.option("--project", "checkout_folder", type=_FOLDER, default=Path.cwd, metavar="DIR", help="the checkout")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="this site alone; may be repeated")
 @click.pass_obj
@@ -71,6 +72,7 @@ def command(
             preview["cold_starts"] = cold_starts.of_file(file)
             preview["warnings"] = warned.of_file(file, project, preview)
             preview["headroom"] = headroom.of_file(project, file, base)
+            preview["machines"] = planned_machines.of_file(project, file, base)
             if refresh:
                 preview["foreign"] = live_objects.records(project, site, file, preview)
             print(f"{site}: {preview.get('changeSummary') or 'the preview failed'}", flush=True)

@@ -42,6 +42,8 @@ class Declared:
     error: str = ""
     trace: str = ""
     """Where the program failed, for its author; empty for mistakes of a site."""
+    machines: dict[str, Any] | None = field(default_factory=dict)
+    """Keys and config of each machine, masked; None where the program is of a revision that does not show them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,4 +225,9 @@ def _declared(result: Mapping[str, Any]) -> Declared:
         )
         for resource in result.get("resources", [])
     ]
-    return Declared(resources=resources, error=result.get("error", ""), trace=result.get("trace", ""))
+    return Declared(
+        resources=resources,
+        error=result.get("error", ""),
+        trace=result.get("trace", ""),
+        machines=result.get("machines"),
+    )

@@ -81,17 +81,23 @@ def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]
 
     since: None for the last commit, if there is one. Raises SitectlError for a revision that is named and not there.
     """
+    before, after = plans_of_file(project, file, since)
+    return [row.record() for row in between(before, after)] if after else []
+
+
+def plans_of_file(project: Path, file: Path, since: str | None) -> tuple[SitePlan | None, SitePlan | None]:
+    """The site's plan at that revision and now, each None where there is none. Raises SitectlError as `of_file`."""
     try:
         after = plan_file(file)
     except SiteError:
-        return []
+        return None, None
     try:
         text = revisions.text(project, since or "HEAD", file.name)
     except SitectlError:
         if since:
             raise
         text = None
-    return [row.record() for row in between(plan_of(text, file.name), after)]
+    return plan_of(text, file.name), after
 
 
 def of_records(records: Any) -> list[Headroom]:

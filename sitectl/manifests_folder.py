@@ -17,6 +17,9 @@ from sitectl.errors import Exit, SitectlError
 MARK = ".rendered-by-sitectl"
 # In the mark while files are written: such a folder is not read, and may be written again.
 _UNFINISHED = "unfinished\n"
+# Below a site's folder; files of resources are one folder deep.
+_MACHINES = "program/machines"
+_TO_READ = "# {}, with every secret masked: to read and compare, not to apply.\n"
 _FIRST = ("apiVersion", "kind", "metadata", "type", "name", "spec")
 # What a rendered object records in addition to its own fields; annotations, so that it stays an object of its kind.
 _NOT_RENDERED = "inference-platform/values-not-rendered"
@@ -106,6 +109,37 @@ def contents(resources: Iterable[Resource]) -> dict[str, str]:
     return files
 
 
+def machine_contents(machines: Mapping[str, Mapping[str, Any]] | None) -> dict[str, str]:
+    """File name -> text of each machine's config, and of its keys as all levels of the site set them together."""
+    files = {}
+    for name, shown in sorted((machines or {}).items()):
+        for part, title in (("documents", f"Config of {name}"), ("keys", f"Keys of {name}")):
+            documents = shown[part] if part == "documents" else [shown[part]]
+            text = yaml.dump_all(
+                documents, Dumper=_ManifestDumper, sort_keys=part == "keys", width=120, allow_unicode=True
+            )
+            suffix = "" if part == "documents" else ".keys"
+            files[f"{_MACHINES}/{_plain(name)}{suffix}.yaml"] = f"{_TO_READ.format(title)}{text}"
+    return files
+
+
+def read_machines(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """The machines of a rendered folder; None where there are none, or not shown. Raises SitectlError as `read`."""
+    machines = {}
+    for keys in sorted((folder / _MACHINES).glob("*.keys.yaml")):
+        name = keys.name.removesuffix(".keys.yaml")
+        config = keys.with_name(f"{name}.yaml")
+        try:
+            documents = list(yaml.safe_load_all(text_of(config)))
+            shown = {"keys": yaml.safe_load(text_of(keys)), "documents": documents}
+            if not all(isinstance(part, dict) for part in (shown["keys"], *documents)):
+                raise ValueError(name)
+        except (yaml.YAMLError, UnreadableError, OSError, RecursionError, ValueError):
+            raise SitectlError(f"{config} is no rendered machine config", fix="render the folder again") from None
+        machines[name] = shown
+    return machines or None
+
+
 def write(folder: Path, files: Mapping[str, str]) -> None:
     """Make `folder` hold exactly these files. Refuses a folder with files that this command did not write."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
@@ -143,6 +177,8 @@ def read(folder: Path) -> list[Resource]:
         )
     resources = []
     for path in sorted(path for path in folder.rglob("*.yaml") if path.is_file()):
+        if path.parent == folder / _MACHINES:
+            continue
         try:
             resources.append(_resource(yaml.safe_load(text_of(path))))
         except (yaml.YAMLError, UnreadableError, KeyError, TypeError, AttributeError, RecursionError, ValueError):

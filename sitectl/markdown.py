@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from floor.secret_texts import HIDDEN, looks_secret, without_secrets
+from sitectl.machine_changes import MachineChange, names
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 from sitectl.words import TITLES, cold_start, figures, foreign, signed, signed_gpus, targets, tightest
@@ -169,6 +170,11 @@ def details(report: SiteReport) -> list[str]:
             "</details>",
             "",
         ]
+    if report.machines_unseen:
+        lines += [f"**{sentence(report.machines_unseen)}**", ""]
+    if report.machines:
+        lines += ["**Keys and configs of machines that change, with every secret masked:**", ""]
+        lines += [*_machine_rows(report.machines), ""]
     if report.headroom:
         lines += ["| target | estimated | left |", "|---|---|---|"]
         lines += [
@@ -177,6 +183,18 @@ def details(report: SiteReport) -> list[str]:
         lines.append("")
     for proof in report.proofs:
         lines += [*fenced(proof), ""]
+    return lines
+
+
+def _machine_rows(changes: Sequence[MachineChange]) -> list[str]:
+    lines = ["| machines | key | before | after | what it does |", "|---|---|---|---|---|"]
+    for change in changes[:_MOST_ROWS]:
+        sides = ("-" if side is None else name(side) for side in (change.before, change.after))
+        effect = f"{change.effect}: {change.why}" if change.effect else ""
+        cells = (name(names(change.machines)), name(change.key), *sides, sentence(effect))
+        lines.append("| " + " | ".join(cells) + " |")
+    if len(changes) > _MOST_ROWS:
+        lines.append(f"| | and {len(changes) - _MOST_ROWS} more | | | |")
     return lines
 
 

@@ -1,9 +1,9 @@
 """Runs a checkout's program for some stacks without engine or cluster, and records what it declares.
 
 A program of its own, run by `checkout` in the checkout's folder with arguments OUT NAME=FILE...: of this package it
-imports `mocked_registration` alone, so that it runs the program of any revision. FILE is the stack file's content in
-JSON. The bundle's CRDs and pod network are left out, because they are pinned by digest in versions.yaml and not always
-on the machine.
+imports `mocked_registration` and `mocked_machines` alone, so that it runs the program of any revision. FILE is the
+stack file's content in JSON. The bundle's CRDs and pod network are left out, because they are pinned by digest in
+versions.yaml and not always on the machine.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pulumi.runtime.mocks import MockMonitor, Mocks, set_mocks
 from pulumi.runtime.settings import SETTINGS, set_root_resource
 from pulumi.runtime.stack import run_in_stack
 
+from sitectl.mocked_machines import ShownMachines
 from sitectl.mocked_registration import COMMAND, LATER, SECRET, registered_at_once
 
 PROJECT = "inference-platform"
@@ -74,6 +75,7 @@ class Recorder(MockMonitor):
     def __init__(self) -> None:
         super().__init__(_NoMocks())
         self.declared: list[dict[str, Any]] = []
+        self.machines = ShownMachines()
 
     def keep(self, type_: str, name: str, inputs: Any, *, protect: bool | None, retain: bool | None) -> None:
         """Record a resource of a provider."""
@@ -127,23 +129,28 @@ def plain(value: Any) -> Any:
 
 
 def declared(stack: str, file: Path, *, enforce_rules: bool = False) -> list[dict[str, Any]]:
-    """What the program in the current folder declares for the stack of that file.
+    """What the program in the current folder declares for the stack of that file."""
+    return recorded(stack, file, enforce_rules=enforce_rules).declared
+
+
+def recorded(stack: str, file: Path, *, enforce_rules: bool = False) -> Recorder:
+    """The same with the stack's machines.
 
     The program's own rules stay out unless they are asked for: a site that breaks one can be looked at all the same.
     The SDK keeps what it knows in context variables, so that an empty context has nothing of a site before this one.
     """
-    return contextvars.Context().run(_declared, stack, file, enforce_rules=enforce_rules)
+    return contextvars.Context().run(_recorded, stack, file, enforce_rules=enforce_rules)
 
 
-def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, Any]]:
+def _recorded(stack: str, file: Path, *, enforce_rules: bool) -> Recorder:
     if not enforce_rules:
         _leave_rules_out()
     _leave_reports_out()
     document = json.loads(file.read_text())
     config = document.get("config") if isinstance(document, dict) else None
     config = config if isinstance(config, dict) else {}
-    _leave_files_out(config.get(KEY))
     recorder = Recorder()
+    _leave_files_out(config.get(KEY), recorder.machines)
     loop = asyncio.new_event_loop()
     # What the program ended with is its result; of what waited for that, each would print the same once more.
     loop.set_exception_handler(lambda *_: None)
@@ -168,22 +175,20 @@ def _declared(stack: str, file: Path, *, enforce_rules: bool) -> list[dict[str, 
     finally:
         _resources.register_resource = _sdk_register
     loop.close()
-    return sorted(recorder.declared, key=lambda resource: (resource["type"], resource["name"]))
+    recorder.declared.sort(key=lambda resource: (resource["type"], resource["name"]))
+    return recorder
 
 
-def _leave_files_out(site: Any) -> None:
+def _leave_files_out(site: Any, machines: ShownMachines) -> None:
     """What a site reads from disk is left to others, where it has the form of a site; else the program reports it."""
     if not isinstance(site, dict):
         return
     crds, cluster = site.get("crds", {}), site.get("cluster")
     if isinstance(crds, dict):
         site["crds"] = {**crds, "owner": "external"}
-    # Where Cilium's kinds are used too, the pod network stays Cilium, with nothing in the manifest's place.
-    if isinstance(cluster, dict) and isinstance(cluster.get("machines"), dict) and not site.get("addresses"):
+    # The pod network is Cilium's with nothing in the manifest's place, or of an older revision's program external.
+    if not machines.watch() and isinstance(cluster, dict) and isinstance(cluster.get("machines"), dict):
         cluster["machines"]["cni"] = "external"
-    with contextlib.suppress(ImportError):
-        access: Any = importlib.import_module("stacks.program.cluster_access")
-        access._cilium = lambda *_: None
 
 
 def _leave_rules_out() -> None:
@@ -214,8 +219,10 @@ def main(arguments: list[str], *, enforce_rules: bool = False) -> int:
         stack, _, file = named.partition("=")
         began = time.monotonic()
         try:
+            record = recorded(stack, Path(file), enforce_rules=enforce_rules)
             results[stack] = {
-                "resources": declared(stack, Path(file), enforce_rules=enforce_rules),
+                "resources": record.declared,
+                "machines": record.machines.shown,
                 "seconds": time.monotonic() - began,
             }
         except pulumi.RunError as error:

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from policy.model import Resource
-from sitectl import cold_starts, field_owners
+from sitectl import cold_starts, field_owners, machine_changes
 from sitectl.changes import Change, of_preview
 from sitectl.cold_starts import ColdStart
 from sitectl.errors import SitectlError
 from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, of_records
+from sitectl.machine_changes import MachineChange
 from sitectl.saved_previews import SAVE_ONE
 from sitectl.verdicts import front
 from sitectl.verdicts.classify import classify
@@ -81,10 +82,15 @@ class SiteReport:
     """Fields of the site's objects that others have set, where the cluster was looked at."""
     knows_site: bool = True
     """Whether the site's own file was read, which alone has prices and targets."""
+    machines: list[MachineChange] = field(default_factory=list)
+    """Keys and configs of machines that change, the worst first."""
+    machines_unseen: str = ""
+    """Why machines were not compared; empty where they were."""
 
     @property
     def worst(self) -> Severity | None:
-        return min((row.severity for row in self.rows), default=None)
+        severities = [*(row.severity for row in self.rows), *(change.severity for change in self.machines)]
+        return min(severities, default=None)
 
     @property
     def is_blind(self) -> bool:
@@ -93,7 +99,7 @@ class SiteReport:
 
     @property
     def empty(self) -> bool:
-        return not (self.rows or self.errors or self.warnings or self.foreign)
+        return not (self.rows or self.errors or self.warnings or self.foreign or self.machines or self.machines_unseen)
 
     def record(self) -> dict[str, Any]:
         """The report as `--json` gives it."""
@@ -117,6 +123,8 @@ def report(
     warnings: Sequence[str] = (),
     foreign: Sequence[ForeignFields] = (),
     knows_site: bool = True,
+    machines: Sequence[MachineChange] = (),
+    machines_unseen: str = "",
 ) -> SiteReport:
     """Judge every change.
 
@@ -150,6 +158,8 @@ def report(
         warnings=list(warnings),
         foreign=list(foreign),
         knows_site=knows_site,
+        machines=sorted(machines, key=lambda change: change.severity),
+        machines_unseen=machines_unseen,
     )
 
 
@@ -210,6 +220,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         starts=starts,
         warnings=[str(warning) for warning in preview.get("warnings") or ()],
         foreign=field_owners.of_records(preview.get("foreign")),
+        machines=machine_changes.of_records(preview.get("machines")),
     )
 
 

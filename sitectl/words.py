@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from sitectl.changes import Change
 from sitectl.field_owners import ForeignFields
 from sitectl.headroom import Headroom, least
+from sitectl.machine_changes import between_words, names
 from sitectl.report import SiteReport, folded
 from sitectl.verdicts.model import Severity, Verdict
 
@@ -52,6 +53,7 @@ def figures(report: SiteReport) -> list[tuple[str, str]]:
         ("cold start", cold_start(report.expected_start_s, report.cold_start_s) or "none"),
         ("tenants touched", ", ".join(report.tenants) or "none"),
         ("resources", _operations(report)),
+        *([("keys of machines", f"{len(report.machines)} changed")] if report.machines else []),
     ]
 
 
@@ -124,18 +126,34 @@ def plan(report: SiteReport) -> str:
     for warning in report.warnings:
         lines += ["", textwrap.indent(f"warning: {warning}", "  ")]
     lines += _set_by_others(report)
-    if not report.rows:
+    if not report.rows and not report.machines:
         none = [] if report.errors or report.foreign else ["  no change"]
+        none += _machines(report)
         return "\n".join([*lines, *none, *_headroom(report), *_proofs(report)]) + "\n"
     width = max(len(name) for name, _ in figures(report))
     lines += [f"  {name:<{width}}  {value}" for name, value in figures(report)]
     lines += _headroom(report)
+    lines += _machines(report)
     for severity in Severity:
         rows = folded([row for row in report.rows if row.severity is severity])
         if rows:
             lines += ["", TITLES[severity]]
             lines += table(rows)
     return "\n".join([*lines, *_proofs(report)]) + "\n"
+
+
+def _machines(report: SiteReport) -> list[str]:
+    if report.machines_unseen:
+        return ["", f"  {report.machines_unseen}"]
+    if not report.machines:
+        return []
+    rows = [(names(change.machines), change.key, between_words(change)) for change in report.machines]
+    widths = [min(40, max(len(row[place]) for row in rows)) for place in range(2)]
+    lines = ["", "MACHINES: keys and configs that change, with every secret masked"]
+    for (machines, key, value), change in zip(rows, report.machines, strict=True):
+        lines.append(f"  {machines:<{widths[0]}}  {key:<{widths[1]}}  {value}")
+        lines += [f"      {change.effect}: {change.why}"] if change.effect else []
+    return lines
 
 
 def drift(report: SiteReport) -> str:

@@ -15,6 +15,7 @@ from sitectl import (
     cold_starts,
     headroom,
     kept_files,
+    machine_changes,
     manifests_folder,
     markdown,
     report,
@@ -23,12 +24,13 @@ from sitectl import (
 )
 from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.errors import Exit, SitectlError
+from sitectl.machine_changes import Shown
 from stacks.plan.site_plan import SitePlan
 
 MORE = """\
 Renders both sides with their own program and shows, site by site, which objects are added, changed and removed, each
-changed field as text, and the effect on users of the site. The effect follows from Kubernetes' own rules; `plan` asks
-the engine, which also knows the cluster.
+changed field as text, each key and config of machines that changes, and the effect on users of the site. The effect
+follows from Kubernetes' own rules; `plan` asks the engine, which also knows the cluster.
 
 \b
   python -m sitectl diff main                    main and the files as they are
@@ -45,6 +47,8 @@ class Side:
     """What each site declares."""
     plans: dict[str, SitePlan | None] = field(default_factory=dict)
     """The plan of each site's own file, None where today's program does not take it; empty for a rendered folder."""
+    machines: dict[str, Shown] = field(default_factory=dict)
+    """The machines of each site."""
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -84,7 +88,7 @@ def command(
         site_report = _report(site, changed, left, right)
         reports.append((site_report, changed))
         moved = any(row.moved for row in site_report.headroom)
-        if not changed and not moved:
+        if not changed and not moved and not site_report.machines and not site_report.machines_unseen:
             lines.append(f"Site {site}: no change")
             continue
         state = "" if old and new else " (a new site)" if new else " (the site is removed)"
@@ -104,6 +108,8 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
     declared = [*before.resources.get(site, []), *after.resources.get(site, [])]
     old, new = before.plans.get(site), after.plans.get(site)
     priced = new or old
+    sides = [side.machines.get(site, {}) for side in (before, after)]
+    unseen = None in sides and any(sides)
     return report.report(
         site,
         changed,
@@ -113,13 +119,15 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
         headroom=headroom.between(old, new) if new else [],
         starts=cold_starts.of_plan(new),
         knows_site=priced is not None,
+        machines=machine_changes.between(*sides),
+        machines_unseen=machine_changes.NOT_COMPARED if unseen else "",
     )
 
 
 def _sides(context: CommandContext, before: str, after: str | None) -> tuple[Side, Side]:
     first = Path(before)
     if first.is_dir() and after and Path(after).is_dir():
-        return Side(resources=_folder(first)), Side(resources=_folder(Path(after)))
+        return _rendered(first), _rendered(Path(after))
     if any(_is_rendered(Path(side)) for side in (before, after) if side):
         raise SitectlError(
             "a rendered folder is compared with a rendered folder alone",
@@ -150,6 +158,7 @@ def _declared(project: Path, side: str, context: CommandContext) -> Side:
         )
     return Side(
         resources={site: result.resources for site, result in declared.items()},
+        machines={site: result.machines for site, result in declared.items()},
         plans={site: headroom.plan_of(file.read_text(), file.name) for site, file in files.items()},
     )
 
@@ -158,19 +167,18 @@ def _is_rendered(folder: Path) -> bool:
     return (folder / manifests_folder.MARK).exists() or any(folder.glob(f"*/{manifests_folder.MARK}"))
 
 
-def _folder(folder: Path) -> dict[str, list[Resource]]:
+def _rendered(folder: Path) -> Side:
     """Sites below a folder of `render`; also the folder of one site."""
-    if (folder / manifests_folder.MARK).exists():
-        return {folder.name: manifests_folder.read(folder)}
-    sites = {
-        path.parent.name: manifests_folder.read(path.parent)
-        for path in sorted(folder.glob(f"*/{manifests_folder.MARK}"))
-    }
+    folders = [path.parent for path in sorted(folder.glob(f"*/{manifests_folder.MARK}"))]
+    sites = {path.name: path for path in ([folder] if (folder / manifests_folder.MARK).exists() else folders)}
     if not sites:
         raise SitectlError(
             f"{folder} holds no rendered site", fix=f"python -m sitectl render --out {folder}", status=Exit.USAGE
         )
-    return sites
+    return Side(
+        resources={site: manifests_folder.read(path) for site, path in sites.items()},
+        machines={site: manifests_folder.read_machines(path) for site, path in sites.items()},
+    )
 
 
 def _record(site_report: report.SiteReport, changed: list[changes.Change]) -> dict[str, Any]:

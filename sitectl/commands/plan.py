@@ -16,6 +16,7 @@ from sitectl import (
     kept_files,
     live_objects,
     markdown,
+    planned_machines,
     proofs,
     report,
     saved_previews,
@@ -45,7 +46,9 @@ saved preview. Each row shows what happens, the reason for its severity, and whi
 @click.option("--refresh", is_flag=True, help="read the cluster first, so that drift shows")
 @click.option("--config-file", type=PATH, metavar="FILE", help="the stack file, if it is another one")
 @click.option(
-    "--since", metavar="REVISION", help="SLO headroom against the site at this revision (default: the last commit)"
+    "--since",
+    metavar="REVISION",
+    help="SLO headroom and machines against the site at this revision (default: the last commit)",
 )
 @click.option("--save", type=PATH, metavar="FILE", help="keep the engine's preview, for --from")
 @click.option("--markdown", "page", type=PATH, metavar="FILE", help="also write it as Markdown that is safe to post")
@@ -82,6 +85,7 @@ def command(
         preview["cold_starts"] = cold_starts.of_file(file)
         preview["warnings"] = warned.of_file(file, context.project, preview)
         preview["headroom"] = headroom.of_file(context.project, file, since)
+        preview["machines"] = planned_machines.of_file(context.project, file, since)
         if refresh:
             preview["foreign"] = live_objects.records(context.project, site, file, preview)
     kept_files.write(save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)

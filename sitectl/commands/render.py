@@ -14,7 +14,8 @@ from sitectl.command import PATH, Command, CommandContext, pass_context, sites_a
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets have no
 values and a note about that; a value that only `up` can know is `[known after up]`. CRDs are left out: they are pinned
-by digest (see `versions`). Resources that are not Kubernetes objects are in the folder `program`.
+by digest (see `versions`). Resources that are not Kubernetes objects are in the folder `program`, the machines'
+configs and keys in `program/machines`, with every secret masked.
 
 \b
   python -m sitectl render berlin --out /tmp/out    files below /tmp/out/berlin
@@ -29,7 +30,7 @@ def command(context: CommandContext, *, sites: tuple[str, ...], out: Path) -> in
     project = context.project
 
     def write(site: str, declared: Declared) -> Told:
-        texts = manifests_folder.contents(declared.resources)
+        texts = manifests_folder.contents(declared.resources) | manifests_folder.machine_contents(declared.machines)
         manifests_folder.write(out / site, texts)
         return Told(
             lines=[f"{site}: {counted(len(texts), 'file')} in {out / site}"],

@@ -28,7 +28,7 @@ from stacks.site.machines import HgxSpec, MachinesSpec
 from talos.cluster import MachineSettings, TalosCluster
 from talos.cni import CNI, Cilium, External
 from talos.documents import network, registry, runtime
-from talos.documents.document import Document
+from talos.documents.document import Document, Wire
 from talos.documents.patches import Level, parse_patch
 from talos.documents.problems import ConfigError, ConfigProblem
 from talos.documents.v1alpha1 import LoggingDestination
@@ -90,6 +90,11 @@ class ClusterPlan:
         made = machine_configs(self._description(bundle, secret_texts, cilium, nodes))
         return {name: config.decode() for name, config in made.items()}
 
+    def documents(self, bundle: SecretsBundle, secret_texts: SecretTexts, cilium: str | None) -> dict[str, list[Wire]]:
+        """The same configs as documents in wire form."""
+        nodes = tuple(self._node(node, secret_texts) for node in self.nodes)
+        return machine_documents(self._description(bundle, secret_texts, cilium, nodes))
+
     def problems(self) -> Iterator[ConfigProblem]:
         """What is wrong with the configs, found without secrets: of each machine, then of all together."""
         texts = defaultdict[str, str](lambda: _NOT_MADE_YET)
@@ -101,7 +106,7 @@ class ClusterPlan:
                 problems += [problem.on(planned.name) for problem in error.problems]
                 nodes.append(_bare(planned))
         try:
-            machine_documents(self._description(_bundle_not_made_yet(), texts, None, tuple(nodes)))
+            machine_documents(self._description(placeholder_bundle(_NOT_MADE_YET), texts, None, tuple(nodes)))
         except ConfigError as error:
             problems += error.problems
         yield from dict.fromkeys(problems)
@@ -312,18 +317,18 @@ def _alone(address: str) -> str:
     return str(ipaddress.ip_network(address))
 
 
-def _bundle_not_made_yet() -> SecretsBundle:
-    """A bundle for checking configs before there are secrets: all the same text, which opens nothing."""
-    pair = KeyPair(certificate=_NOT_MADE_YET, key=_NOT_MADE_YET)
+def placeholder_bundle(word: str) -> SecretsBundle:
+    """A bundle for configs before there are secrets, or that show none: all the same word, which opens nothing."""
+    pair = KeyPair(certificate=word, key=word)
     return SecretsBundle(
-        cluster_id=_NOT_MADE_YET,
-        cluster_secret=_NOT_MADE_YET,
-        bootstrap_token=_NOT_MADE_YET,
-        secretbox_encryption_secret=_NOT_MADE_YET,
-        trustd_token=_NOT_MADE_YET,
+        cluster_id=word,
+        cluster_secret=word,
+        bootstrap_token=word,
+        secretbox_encryption_secret=word,
+        trustd_token=word,
         etcd=pair,
         kubernetes=pair,
         aggregator=pair,
-        service_account_key=_NOT_MADE_YET,
+        service_account_key=word,
         talos=pair,
     )

@@ -86,6 +86,22 @@ def test_the_files_as_they_are_are_the_default(history: Path) -> None:
     assert (result.status, result.out) == (Exit.OK, "Site oslo: no change\nSite prod: no change\n")
 
 
+def test_a_key_of_the_machines_alone_is_a_change(history: Path) -> None:
+    """Their configs are secrets, so that no resource differs."""
+    file = history / "Pulumi.prod.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("mtu: 9000", "mtu: 9100"))
+    try:
+        result = run(history, "diff", "HEAD", "--site", "prod")
+        data = run(history, "diff", "HEAD", "--site", "prod", "--json").data["prod"]
+    finally:
+        file.write_text(text)
+    assert "bonds.bond0.mtu" in result.out and "9000 -> 9100" in result.out
+    assert data["objects"] == []
+    (bond,) = [change for change in data["machines"] if change["key"] == "bonds.bond0.mtu"]
+    assert (bond["machines"][0], bond["before"], bond["after"], bond["effect"]) == ("cp-1", "9000", "9100", "live")
+
+
 def test_one_site_alone_as_data(history: Path) -> None:
     data = run(history, "diff", "before", "--site", "prod", "--json").data
     assert list(data) == ["prod"]
