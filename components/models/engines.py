@@ -67,6 +67,7 @@ def vllm_engine(
         *_layout_flags(plan.layout),
         *(["--enable-chunked-prefill"] if generates else []),
         f"--max-num-batched-tokens={plan.max_num_batched_tokens}",
+        *_long_prefill(plan),
         f"--max-model-len={plan.max_model_len}",
         # vLLM counts it for each data-parallel rank.
         f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
@@ -129,6 +130,11 @@ def _loading_flags(spec: ModelServerSpec, layout: LayoutSpec) -> Iterator[str]:
             yield '--model-loader-extra-config={"distributed": true}'
     elif spec.loading != "default":
         yield f"--safetensors-load-strategy={spec.loading}"
+
+
+def _long_prefill(plan: ModelServerPlan) -> list[str]:
+    most = plan.long_prefill_token_threshold
+    return [] if most is None else [f"--long-prefill-token-threshold={most}"]
 
 
 def _answer_cap(plan: ModelServerPlan) -> list[str]:

@@ -84,6 +84,9 @@ class ModelServerSpec(Spec):
     all-1g.18gb` offer it. Without it, whole GPUs."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
     """Tokens that one engine step processes: more speeds prefill up, fewer keep running streams smooth."""
+    long_prefill_token_threshold: int | None = Field(default=None, ge=256)
+    """Tokens of one prompt in one engine step while other requests run. A long prompt then takes more steps and its
+    first token comes later; gaps of other streams are shorter, and shorter prompts pass it."""
     typical_request_tokens: int = Field(default=16_384, ge=1)
     """Prompt plus answer of a usual request; decides how many run at once."""
     longest_stream_s: int = Field(default=600, ge=1, le=MOST_SECONDS)
@@ -150,6 +153,8 @@ class ModelServerPlan:
     """Of the whole replica, over its data-parallel ranks."""
     max_num_batched_tokens: int
     """Tokens that one engine step processes."""
+    long_prefill_token_threshold: int | None
+    """Of these, those of one prompt while others run; None for all."""
     max_num_queued_reqs: int
     """Requests that it is to run or keep waiting; see `engine_limit`."""
     max_answer_tokens: int | None
@@ -160,7 +165,7 @@ class ModelServerPlan:
     """Whether a replica takes every GPU of its nodes."""
     priority: PodPriority
     kv_blocks: int
-    """Likewise."""
+    """Blocks of the KV cache of one replica."""
     block_tokens: int
     prefill_s_per_token: float
     prefill_overhead_s: float

@@ -162,7 +162,7 @@ def _load(proof: Proof) -> Iterator[str]:
             yield _line(metric.upper(), _percentiles(serving, metric, slo), serving)
     yield _line("TTFT mean", _parts(serving), serving)
     if "heavy_prompt" in serving:
-        yield _line("heavy", _heavy(serving), serving)
+        yield _line("heavy", _heavy(proof), serving)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
     used, full = _ranged(serving["utilisation"], " used"), _ranged(serving["saturation"], " when full")
     passed = serving["front_end"]
@@ -214,10 +214,12 @@ def _parts(serving: Mapping[str, Figure]) -> str:
     return text + (f"; the cache saves {saved}" if saved.value >= 0.5 else "")
 
 
-def _heavy(serving: Mapping[str, Figure]) -> str:
+def _heavy(proof: Proof) -> str:
+    serving = proof.serving
+    others = "shorter prompts pass it" if proof.order.prompt_step_tokens else "prompts behind it wait"
     return (
         f"a prompt of {serving['heavy_prompt']} makes gaps of others up to {serving['heavy_itl_p99']} for "
-        f"{serving['heavy_lasts']}, and prompts behind it wait; its answer adds {serving['heavy_later']}"
+        f"{serving['heavy_lasts']}, and {others}; its answer adds {serving['heavy_later']}"
     )
 
 

@@ -201,6 +201,7 @@ def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]
         max_model_len=whole("max_model_len"),
         max_num_seqs=whole("max_num_seqs") * case.layout.data,
         max_num_batched_tokens=whole("max_num_batched_tokens"),
+        long_prefill_token_threshold=proof.order.prompt_step_tokens,
         max_num_queued_reqs=whole("max_num_queued_reqs"),
         max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
         max_unavailable=whole("disruption_max_unavailable"),

@@ -48,6 +48,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         downloads=_downloads(site),
         max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
         max_num_batched_tokens=batched.value if batched else by_hand,
+        prompt_step_tokens=server.long_prefill_token_threshold,
         engine=engine,
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),

@@ -253,10 +253,21 @@ class Case:
         """What a start with quantised weights, or long requests without drafts, would make untrue."""
         order = self.order
         texts: dict[Kind, str] = {
+            "setting": self._why_no_cap(),
             "weights": why_not_loaded(order, self.layout, self.weights),
             "context": why_not_drafted_whole(order.speculation, self.context),
         }
         return [Shortcoming(kind=kind, text=text) for kind, text in texts.items() if text]
+
+    def _why_no_cap(self) -> str:
+        most = self.order.prompt_step_tokens
+        if most is None:
+            return ""
+        if not self.keeps_cache:
+            return f"long_prefill_token_threshold is {most:,}, and an encoder reads each prompt in one step"
+        if most >= self.batched_tokens:
+            return f"long_prefill_token_threshold is {most:,}, and a step has {self.batched_tokens:,} tokens for all"
+        return ""
 
     def _too_large(self) -> str:
         reserved = self.reserve.total

@@ -124,6 +124,8 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
         yield f"lower max_num_seqs to {most}, or leave it to the proof", replace(order, max_num_seqs=None)
     elif order.max_num_seqs:
         yield "leave max_num_seqs to the proof", replace(order, max_num_seqs=None)
+    if order.prompt_step_tokens:
+        yield "take server.long_prefill_token_threshold out", replace(order, prompt_step_tokens=None)
     if order.max_num_batched_tokens:
         yield "leave max_num_batched_tokens to the proof", replace(order, max_num_batched_tokens=None)
     if order.max_num_seqs and order.max_num_batched_tokens:

@@ -59,6 +59,8 @@ class Order:
     """Set by the site over the derived one."""
     max_num_batched_tokens: int | None = None
     """Set by the site over the derived one."""
+    prompt_step_tokens: int | None = None
+    """Most tokens of one prompt in one step, while other requests run (long-prefill-token-threshold); None for all."""
     engine: EngineVersion | None = None
     """Version of vLLM that serves it; None for any."""
     prices: Prices | None = None

@@ -58,6 +58,7 @@ class _Asked:
             order.typical_request_tokens,
             order.max_num_seqs,
             order.max_num_batched_tokens,
+            order.prompt_step_tokens,
             order.engine,
             (drafts.method, drafts.tokens, drafts.acceptance) if drafts else None,
         )
@@ -233,6 +234,7 @@ class OneReplica:
                 roofline=self.roofline,
                 slots=slots,
                 batched_tokens=batched_tokens,
+                prompt_step_tokens=self.order.prompt_step_tokens or batched_tokens,
                 stages=self.layout.pipeline,
                 generates=self.order.model.task == "generate",
                 context=self.context(self.longest(slots, batched_tokens)),

@@ -25,6 +25,7 @@ def served_of(
         step_s=step_s,
         slots=settings["max_num_seqs"].whole,
         batched_tokens=settings["max_num_batched_tokens"].whole,
+        prompt_step_tokens=case.order.prompt_step_tokens,
         cache_tokens=picker.kv_blocks * picker.block_tokens // ranks,
         generates=case.order.model.task == "generate",
         speculation=case.order.speculation,

@@ -38,6 +38,8 @@ class RankPlan:
     """Requests that it runs at once (max-num-seqs)."""
     batched_tokens: int
     """Tokens of one step (max-num-batched-tokens)."""
+    prompt_step_tokens: int | None = None
+    """Of these, those of one prompt while others run (long-prefill-token-threshold)."""
     cache_tokens: int
     """Tokens that its KV cache holds."""
     generates: bool = True
@@ -154,10 +156,12 @@ class Rank:
             full = True
         running = len(self._writing)
         budget = self._plan.batched_tokens - running * self._plan.width
+        others = running + len(self._prompts) + len(self.waiting) > 1
+        most = self._plan.prompt_step_tokens if others and self._plan.prompt_step_tokens else budget
         for job in self._prompts:
             if budget <= 0:
                 break
-            chunk = min(job.left, budget)
+            chunk = min(job.left, budget, most)
             self._chunks.append((job, chunk))
             budget -= chunk
         while not full and budget > 0 and self.waiting and self.running < self._plan.slots:
@@ -167,7 +171,7 @@ class Rank:
                 break
             self.waiting.popleft()
             self._start(job)
-            chunk = min(job.left, budget)
+            chunk = min(job.left, budget, most)
             self._chunks.append((job, chunk))
             budget -= chunk
         if self._chunks:

@@ -8,6 +8,7 @@ first that is not.
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
@@ -64,6 +65,7 @@ class _Engine:
     slots: int
     batched_tokens: int
     speculation: Speculation | None = None
+    prompt_step_tokens: float = math.inf
     chances: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     clock_s: float = 0.0
     steps: int = 0
@@ -91,17 +93,21 @@ class _Engine:
         width, per_step = (self.speculation.width, self.speculation.per_step) if self.speculation else (1, 1.0)
         left, prefill, reached = float(self.batched_tokens - self.decodes * width), 0.0, 0.0
         ready: list[_Request] = []
-        while left >= 1 and (self.begun or (self.waiting and self.decodes + len(self.begun) + len(ready) < self.slots)):
+        capped: list[_Request] = []
+        while left >= 1 and (
+            self.begun or (self.waiting and self.decodes + len(self.begun) + len(capped) + len(ready) < self.slots)
+        ):
             request = self.begun.popleft() if self.begun else self.waiting.popleft()
-            chunk = min(left, request.left)
+            chunk = min(left, request.left, self.prompt_step_tokens if self.held else math.inf)
             reached += chunk * (request.prompt - request.left + chunk / 2)
             request.left -= chunk
             left -= chunk
             prefill += chunk
             if request.left > 0:
-                self.begun.append(request)
+                capped.append(request)
             else:
                 ready.append(request)
+        self.begun.extendleft(reversed(capped))
         time_s = self.roofline.step_s(
             prefill=prefill,
             reach=reached / prefill if prefill else 0.0,
@@ -175,10 +181,11 @@ def simulate(
     seed: int = 1,
     warm: float = 0.1,
     speculation: Speculation | None = None,
+    prompt_step_tokens: float = math.inf,
 ) -> Simulated:
     """Random arrivals at `load`, each to the engine with the fewest requests."""
     generator = random.Random(seed)  # noqa: S311
-    fleet = [_Engine(roofline, slots, batched_tokens, speculation) for _ in range(engines)]
+    fleet = [_Engine(roofline, slots, batched_tokens, speculation, prompt_step_tokens) for _ in range(engines)]
     now_s = 0.0
     for count in range(requests):
         now_s += generator.expovariate(load.requests_per_s)

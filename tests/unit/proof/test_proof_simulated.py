@@ -6,6 +6,7 @@ the queueing alone: bands of docs/proof.md. Nothing of the model was fitted to i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -40,6 +41,7 @@ class Scene:
     load: Load
     slots: int = 100
     chunk: int = 8192
+    cap: float = math.inf
     tensor: int = 1
     requests: int = 3000
     speculation: Speculation | None = None
@@ -49,6 +51,7 @@ class Scene:
             roofline=self.roofline,
             slots=self.slots,
             batched_tokens=self.chunk,
+            prompt_step_tokens=self.cap,
             context=float(LONGEST),
             tokens_per_step=self.speculation.per_step if self.speculation else 1.0,
             width=self.speculation.budgeted if self.speculation else 1,
@@ -69,6 +72,7 @@ SCENES = {
     "chat": Scene(model="qwen3-32b-fp8", load=TALK),
     "busy chat": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=1.2)),
     "busy chat in small chunks": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=1.2), chunk=1024),
+    "capped prompts": Scene(model="glm-5.1-fp8", load=replace(TALK, requests_per_s=0.5), cap=2048, slots=128, tensor=8),
     "few slots": Scene(model="qwen3-32b-fp8", load=replace(TALK, requests_per_s=0.85), slots=40),
     "latent attention": Scene(model="glm-5.1-fp8", load=replace(TALK, requests_per_s=1.0), slots=128, tensor=8),
     "experts": Scene(model="gpt-oss-120b", load=Load(requests_per_s=2.4, prefix_hit=0.3), slots=256),
@@ -145,6 +149,7 @@ def measured(name: str) -> dict[Metric, Sample]:
             scene.load,
             slots=scene.slots,
             batched_tokens=scene.chunk,
+            prompt_step_tokens=scene.cap,
             requests=scene.requests,
             most_tokens=LONGEST,
             seed=seed,
@@ -209,6 +214,7 @@ def test_what_a_simulated_scheduler_carries_is_accepted_and_no_more(name: str) -
             replace(scene.load, requests_per_s=rate),
             slots=scene.slots,
             batched_tokens=scene.chunk,
+            prompt_step_tokens=scene.cap,
             requests=requests,
             most_tokens=LONGEST,
             speculation=scene.speculation,

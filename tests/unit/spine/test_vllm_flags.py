@@ -6,6 +6,7 @@ vllm/engine/arg_utils.py and vllm/entrypoints/launchers/cli_args.py of its wheel
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from floor.problems import SiteError
 from stacks.facts import catalogue, versions
 from stacks.plan.site_plan import plan_file, plan_values
+from stacks.proof.proof import prove
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
@@ -77,6 +79,36 @@ def test_an_encoder_reads_a_prompt_in_one_step_and_caches_nothing(model: str) ->
     assert not {"--enable-chunked-prefill", "--enable-prefix-caching"} & flags.keys()
     assert flags["--kv-cache-dtype"] == "auto"
     assert int(flags["--max-num-batched-tokens"]) >= int(flags["--max-model-len"])
+
+
+@pytest.mark.row("000.17", "001.05")
+def test_a_long_prompt_takes_a_part_of_each_step_where_the_site_says_so() -> None:
+    """And the proof is of such steps: gaps of others are shorter, its own first token is later."""
+    flag = "--long-prefill-token-threshold"
+    assert flag not in arguments("qwen3-8b")
+    assert arguments("qwen3-8b", long_prefill_token_threshold=1024)[flag] == "1024"
+    capped = plan_file(ROOT / "Pulumi.prod.yaml").models["glm-5-1"].stable.proof
+    whole = prove(replace(capped.order, prompt_step_tokens=None))
+    assert capped.serving["heavy_itl_p99"].value < whole.serving["heavy_itl_p99"].value / 3
+    assert capped.serving["heavy_lasts"].value > whole.serving["heavy_lasts"].value
+    assert capped.serving["ttft_p95"].value > whole.serving["ttft_p95"].value
+    assert capped.case.reserve == whole.case.reserve
+
+
+@pytest.mark.row("000.17")
+@pytest.mark.parametrize(
+    ("model", "tokens", "what"),
+    [
+        ("qwen3-8b", 8192, "a step has 8,192 tokens for all"),
+        ("bge-m3", 1024, "an encoder reads each prompt in one step"),
+    ],
+)
+def test_a_cap_that_does_nothing_is_refused_with_a_fix_that_works(model: str, tokens: int, what: str) -> None:
+    with pytest.raises(SiteError) as refused:
+        arguments(model, long_prefill_token_threshold=tokens)
+    (problem,) = refused.value.problems
+    assert what in problem.what
+    assert problem.fix == "take server.long_prefill_token_threshold out"
 
 
 @pytest.mark.row("002.04")
