@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from talos.api.results import STAGES
 if TYPE_CHECKING:
     from lab.machines.machine import Machine
 
+# Ids and specs of resources.
+_Named = Iterator[tuple[str, Any]]
 _MACHINE_CONFIGS = "MachineConfigs.config.talos.dev"
 _RUNNING, _PREPARING, _WAITING = "Running", "Preparing", "Waiting"
 _NVIDIA_SERVICES = {
@@ -95,38 +97,60 @@ def resources(machine: Machine, kind: str, roles: frozenset[str]) -> Iterator[An
     """
     if kind == _MACHINE_CONFIGS and ADMIN not in roles:
         raise refusal(Code.PERMISSION_DENIED, NOT_AUTHORIZED)
-    if kind == "MachineStatuses.runtime.talos.dev":
-        unmet = unmet_conditions(machine)
-        spec = new(
-            "runtime.MachineStatusSpec",
-            stage=STAGES.index(machine.stage),
-            status={"ready": not unmet, "unmet_conditions": [{"name": n, "reason": r} for n, r in unmet]},
-        )
-        yield _resource(kind, "machine", spec)
-    elif kind == "ExtensionStatuses.runtime.talos.dev":
-        system = machine.running_system
-        extensions = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
-        for place, (name, version) in enumerate({**extensions, "schematic": system.schematic}.items()):
-            spec = new(
-                "runtime.ExtensionStatusSpec", image=f"{place}.sqsh", metadata={"name": name, "version": version}
-            )
-            yield _resource(kind, str(place), spec)
-    elif kind == "SecurityStates.talos.dev":
-        key = "emulated" if machine.is_signed else ""
-        state = {"secure_boot": machine.spec.secure_boot, "booted_with_uki": True, "pcr_signing_key_fingerprint": key}
-        yield _resource(kind, "securitystate", new("runtime.SecurityStateSpec", **state))
-    elif kind == "VolumeStatuses.block.talos.dev":
-        for volume in machine.volumes.values():
-            yield _resource(kind, volume.id, new("block.VolumeStatusSpec", **volume.fields()))
-    elif kind == "Disks.block.talos.dev":
-        for disk, fields in disks(machine.config, machine.spec):
-            yield _resource(kind, disk, new("block.DiskSpec", **fields))
-    elif kind == "KernelParamStatuses.runtime.talos.dev":
-        for name in written(machine.config):
-            yield _resource(kind, name, new("runtime.KernelParamStatusSpec"))
-    elif kind == _MACHINE_CONFIGS and machine.config is not None:
-        spec = new("config.MachineConfigSpec", yaml_marshalled=machine.config.source)
-        yield _resource(kind, "v1alpha1", spec, namespace="config")
+    for name, spec in _RESOURCES[kind](machine) if kind in _RESOURCES else ():
+        yield _resource(kind, name, spec, namespace="config" if kind == _MACHINE_CONFIGS else "runtime")
+
+
+def _machine_status(machine: Machine) -> _Named:
+    unmet = unmet_conditions(machine)
+    conditions = [{"name": name, "reason": reason} for name, reason in unmet]
+    status = {"ready": not unmet, "unmet_conditions": conditions}
+    yield "machine", new("runtime.MachineStatusSpec", stage=STAGES.index(machine.stage), status=status)
+
+
+def _extension_statuses(machine: Machine) -> _Named:
+    system = machine.running_system
+    extensions = {name.removeprefix("siderolabs/"): tag for name, tag in system.extensions.items()}
+    for place, (name, version) in enumerate({**extensions, "schematic": system.schematic}.items()):
+        metadata = {"name": name, "version": version}
+        yield str(place), new("runtime.ExtensionStatusSpec", image=f"{place}.sqsh", metadata=metadata)
+
+
+def _security_state(machine: Machine) -> _Named:
+    key = "emulated" if machine.is_signed else ""
+    state = {"secure_boot": machine.spec.secure_boot, "booted_with_uki": True, "pcr_signing_key_fingerprint": key}
+    yield "securitystate", new("runtime.SecurityStateSpec", **state)
+
+
+def _volume_statuses(machine: Machine) -> _Named:
+    for volume in machine.volumes.values():
+        yield volume.id, new("block.VolumeStatusSpec", **volume.fields())
+
+
+def _disks(machine: Machine) -> _Named:
+    for disk, fields in disks(machine.config, machine.spec):
+        yield disk, new("block.DiskSpec", **fields)
+
+
+def _kernel_params(machine: Machine) -> _Named:
+    for name in written(machine.config):
+        yield name, new("runtime.KernelParamStatusSpec")
+
+
+def _machine_config(machine: Machine) -> _Named:
+    if machine.config is not None:
+        yield "v1alpha1", new("config.MachineConfigSpec", yaml_marshalled=machine.config.source)
+
+
+_RESOURCES: dict[str, Callable[[Machine], _Named]] = {
+    "MachineStatuses.runtime.talos.dev": _machine_status,
+    "ExtensionStatuses.runtime.talos.dev": _extension_statuses,
+    "SecurityStates.talos.dev": _security_state,
+    "VolumeStatuses.block.talos.dev": _volume_statuses,
+    "Disks.block.talos.dev": _disks,
+    "KernelParamStatuses.runtime.talos.dev": _kernel_params,
+    _MACHINE_CONFIGS: _machine_config,
+}
 
 
 def unmet_conditions(machine: Machine) -> list[tuple[str, str]]:

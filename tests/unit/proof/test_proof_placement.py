@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,10 @@ WAITING = PodPriority(value=100, preempts=False)
 FOUR = [*H200, Node(name="hgx-4", gpu="h200-sxm", gpus=8)]
 
 
-def lost(nodes: list[Node], glm: PodPriority, **qwen: int) -> dict[str, tuple[str, dict[str, int], dict[str, int]]]:
+Loss = tuple[str, dict[str, int], dict[str, int]]
+
+
+def lost(nodes: list[Node], glm: PodPriority, **qwen: Any) -> dict[str, Loss]:
     """By lost node: verdict, replicas that are missing, replicas that made room."""
     placement = place(nodes, [replace(GLM, priority=glm), replace(QWEN, **qwen)])
     return {loss.node: (loss.verdict, dict(loss.missing), dict(loss.moved)) for loss in placement.losses}
@@ -129,7 +133,7 @@ def lost(nodes: list[Node], glm: PodPriority, **qwen: int) -> dict[str, tuple[st
 
 def test_a_large_replica_takes_a_node_whose_small_ones_have_room_elsewhere() -> None:
     """4 small ones on hgx-3 and hgx-4, two on each: two of them make room on one, and the other has 6 GPUs left."""
-    one_less = ("degraded", {"glm": 1}, {})
+    one_less: Loss = ("degraded", {"glm": 1}, {})
     assert lost(FOUR, WAITING) == dict.fromkeys(("hgx-1", "hgx-2"), one_less) | {
         name: ("recovers", {}, {}) for name in ("hgx-3", "hgx-4")
     }

@@ -54,7 +54,7 @@ def main(out: str, file: str) -> None:
     sys.path.insert(0, str(Path.cwd()))
     mocked_program.Recorder = Registrations  # type: ignore[misc]
     # The files that a site reads are in this folder.
-    mocked_program._leave_files_out = lambda site: None  # noqa: ARG005 - the name is part of its type
+    mocked_program._leave_files_out = lambda site, machines: None  # noqa: ARG005 - the names are part of its type
     # The SDK registers all, with its traces and aliases.
     mocked_program.registered_at_once = lambda *_: mocked_program._sdk_register  # type: ignore[attr-defined]
     debug: list[str] = []
