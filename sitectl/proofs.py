@@ -22,6 +22,11 @@ def texts_of_file(file: Path) -> list[str]:
         return []
 
 
+def lacks_room(plan: SitePlan) -> bool:
+    """Whether the nodes or disks that are alive do not hold everything: dead ones refuse no site before `up`."""
+    return any(": DOES NOT FIT" in text.partition("\n")[0] for text in plan.rooms)
+
+
 def placement(plan: SitePlan) -> dict[str, object]:
     """Where the replicas of all models find room: free GPUs by node, and what each node's failure does."""
     record: dict[str, object] = {"block": plan.placement_text}
@@ -33,6 +38,7 @@ def placement(plan: SitePlan) -> dict[str, object]:
         loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing), "moved": dict(loss.moved)}
         for loss in placed.losses
     }
+    record["fits"] = placed.fits
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
 

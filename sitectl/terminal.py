@@ -21,7 +21,7 @@ _COLOURS = (
     (re.compile(r"^(error|IRREVERSIBLE|PREVIEW FAILED)(?=:)", re.MULTILINE), "1;31"),
     (re.compile(r"^(REPLACED|RESTARTS)(?=:)", re.MULTILINE), "1;33"),
     (re.compile(r"^ *(fix|next)(?=:)", re.MULTILINE), "1;32"),
-    (re.compile(r"\b(DOES NOT HOLD|DOES NOT FIT|A LOST NODE ENDS A MODEL|BREAKS ITS TARGETS)\b"), "1;31"),
+    (re.compile(r"\b(DOES NOT HOLD|DOES NOT FIT|DO NOT FIT|A LOST NODE ENDS A MODEL|BREAKS ITS TARGETS)\b"), "1;31"),
     (re.compile(r"(?<=: )uncertain(?=\. )"), "1;33"),
 )
 

@@ -122,7 +122,7 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
     if origin is None and below:
         return {inner: {"value": _value(plan, inner), "origin": str(plan.origins[inner])} for inner in below}
     if origin is None:
-        near = nearest(key, plan.origins)
+        near = _setting_of(plan, key) or nearest(key, plan.origins)
         raise SitectlError(
             f"the site has no key '{key}'" + meant(near),
             allowed=_beside(plan, key),
@@ -136,6 +136,13 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
         record |= {"meaning": documented.meaning, "default": documented.default.strip("`") or "(must be given)"}
         record |= {"allowed": documented.allowed} if documented.allowed else {}
     return record
+
+
+def _setting_of(plan: SitePlan, key: str) -> str:
+    """The setting of a model's proof that ends like this key; empty where none does."""
+    model, name = re.fullmatch(r"models\.([^.]+)\.(?:.+\.)?([^.]+)", key), key.rpartition(".")[2]
+    planned = plan.models.get(model[1]) if model else None
+    return f"models.{model[1]}.settings.{name}" if model and planned and name in planned.stable.settings else ""
 
 
 def _pattern(path: str) -> str:

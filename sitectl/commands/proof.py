@@ -25,10 +25,10 @@ block shows where all replicas fit, and what a lost node or a rollout leaves.
   python -m sitectl proof --json berlin
   python -m sitectl proof --with-aiconfigurator berlin
 
-exit status 1: a model does not fit, misses its targets over the whole band of its speed, or has no room on the nodes,
-and the output names the nearest fix; or a step time leaves the band around the second source. A model that misses them
-in a part of its band is uncertain, which is a warning and no failure. 3: the second source is requested but not
-installed. A model that it does not know is reported, and is no failure.
+exit status 1: a model does not fit, misses its targets over the whole band of its speed, or has no room on the nodes
+or disks that are alive, and the output names the nearest fix; or a step time leaves the band around the second source.
+A model that misses them in a part of its band is uncertain, which is a warning and no failure. 3: the second source is
+requested but not installed. A model that it does not know is reported, and is no failure.
 """
 
 
@@ -74,9 +74,10 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     placement = proofs.placement(plan)
     warnings = warned.records(plan.warnings, plan.file, project)
     uncertain = [name for name, model_record in models.items() if model_record["verdict"] == "uncertain"]
+    full = proofs.lacks_room(plan)
     record: dict[str, Any] = {
-        "holds": not uncertain,
-        "verdict": "uncertain" if uncertain else "holds",
+        "holds": not uncertain and not full,
+        "verdict": "fails" if full else "uncertain" if uncertain else "holds",
         "models": models,
         "placement": placement,
         "storage": {"block": plan.storage_text},
@@ -91,9 +92,11 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             f"{block}\n{second_opinion.lines(comparison)}" for block, comparison in zip(blocks, beside, strict=True)
         ]
         record["agrees"] = all(second_opinion.agrees(comparison) for comparison in beside)
-    heading = "\n".join([f"site {name}: {_verdicts(len(models), len(uncertain))}", *warned.lines(plan, project)])
+    verdicts = _verdicts(len(models), len(uncertain))
+    verdicts += " by themselves; together THEY DO NOT FIT, as the last blocks show" if full else ""
+    heading = "\n".join([f"site {name}: {verdicts}", *warned.lines(plan, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text])]
-    return Told(lines=lines, record=record, good=record.get("agrees", True))
+    return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
 
 
 def _verdicts(models: int, uncertain: int) -> str:

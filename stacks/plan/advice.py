@@ -180,8 +180,14 @@ def verdict(advices: list[Advice], public: float | None) -> str:
     """One sentence: which kind to take, and how that compares with a public API's cost per hour."""
     working = [advice for advice in advices if advice.works]
     if not working:
-        return "no kind of GPU carries this load within its targets"
+        loaded = any(advice.proof.order.load for advice in advices)
+        return f"no kind of GPU {'carries this load within its targets' if loaded else 'holds this model'}"
     first = working[0]
+    if first.proof.order.load is None:
+        return (
+            f"no recommendation: no load is declared, so each of these only holds {first.proof.order.name}; add "
+            "load.requests_per_s to the model in the site, or --requests-per-s here"
+        )
     text = f"take {first.size}"
     # What holds by the computed figures comes before cost and GPUs.
     like = [advice for advice in working if advice.proof.holds == first.proof.holds]

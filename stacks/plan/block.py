@@ -18,6 +18,7 @@ from stacks.proof.split_verdict import SplitVerdict
 _LABEL = 12
 # A limit of the front end is shown where it is below so many times the capacity.
 _NEAR = 1.5
+KEEPING: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may miss", "fails": "misses"}
 _VERDICTS: Mapping[Verdict, str] = {"holds": "holds", "uncertain": "uncertain", "fails": "DOES NOT HOLD"}
 
 
@@ -26,13 +27,14 @@ def block(
     fixes: tuple[Fix, ...] | list[Fix] = (),
     better: Proof | None = None,
     split: SplitVerdict | None = None,
+    most_answer: int | None = None,
 ) -> str:
     """Lines for one model.
 
     fixes: for a proof that does not hold. better: a proof of the same order with more freedom, mentioned where it needs
-    fewer GPUs or carries more. split: mentioned where it would do better.
+    fewer GPUs or carries more. split: mentioned where it would do better. most_answer: tokens that no answer passes.
     """
-    lines = [_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better))]
+    lines = [_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better, most_answer))]
     if split is not None and split.better:
         lines.append(f"  {_line('split', f'{split.line}; not deployed  [estimated]')}")
     return "\n".join(lines)
@@ -49,7 +51,9 @@ def _size(proof: Proof) -> str:
     return f"{case.replicas} x {case.layout} = {counted(case.gpus, unit)}"
 
 
-def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None) -> Iterator[str]:
+def _lines(
+    proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | None, most_answer: int | None
+) -> Iterator[str]:
     for doubt in proof.ends.doubts:
         yield _line("problem" if proof.verdict == "fails" else "uncertain", doubt.text)
     for fix in fixes:
@@ -58,11 +62,14 @@ def _lines(proof: Proof, fixes: tuple[Fix, ...] | list[Fix], better: Proof | Non
     yield from _model(proof)
     if proof.case.longest > 0:
         yield from _memory(proof)
+        if most_answer is not None and most_answer < proof.case.context:
+            yield _line("answers", f"cut at {most_answer:,} tokens, whatever a request asks for")
         yield from _speed(proof)
         for label, text, figures in (*quantised(proof), *drafts(proof)):
             yield _line(label, text, figures)
     yield from _load(proof)
     yield from _replicas(proof)
+    yield from _one_out(proof)
     yield from _cost(proof)
     if better is not None and better.holds and better.case.layout != proof.case.layout:
         gain = _gain(proof, better)
@@ -184,6 +191,25 @@ def _replicas(proof: Proof) -> Iterator[str]:
         over = f"{needed.span} over the band"
     text = f"{proof.case.replicas}; the load needs {shown(needed.value)} within the targets, {over}"
     yield _line("replicas", text, proof.sizing)
+
+
+def _one_out(proof: Proof) -> Iterator[str]:
+    """What the others do while one replica is out: restarted, or on a lost node."""
+    count = proof.case.replicas
+    if proof.order.load is None or proof.case.fit_problems:
+        return
+    if count == 1:
+        yield _line("one out", "no replica is left until it has started again")
+        return
+    left = Proof(proof.case.again(replicas=count - 1))
+    if not left.serving:
+        yield _line("one out", f"{count - 1} of {count} are left, and the load is more than they carry")
+        return
+    targets = "its targets" if proof.order.slo.targets else "up with the load"
+    slower = f"TTFT p95 {left.serving['ttft_p95']}, " if "ttft_p95" in left.serving else ""
+    used = _ranged(left.serving["utilisation"], " used")
+    text = f"with {count - 1} of {count} replicas the model {KEEPING[left.verdict]} {targets}: {slower}{used}"
+    yield _line("one out", text, left.serving)
 
 
 def _ranged(figure: Figure, more: str = "") -> str:

@@ -146,7 +146,8 @@ def _of_site(kind: str, name: str, path: Path) -> Path:
     if kind == "Layer2VIPConfig" and path[:1] == ("link",):
         key = "networks.vip_link"
     if kind == "NetworkRuleConfig":
-        key = f"firewall.{_RULES.get(name, 'admins')}"
+        clients = name == "load-balancers" and path[:1] == ("ingress",)
+        key = "firewall.clients" if clients else f"firewall.{_RULES.get(name, 'admins')}"
     whole: Path = (*MACHINES, *(part.format(name) for part in key.split(".")))
     if kind == "RegistryMirrorConfig" and path[:1] == ("endpoints",):
         return (*whole, *path[:2])

@@ -85,7 +85,9 @@ class RevisionPlan:
 
     def text(self) -> str:
         """The proof as text for people, with the layout that would do better."""
-        return block(self.proof, better=self.better, split=self.split)
+        answer = self.settings.get("gateway_max_tokens")
+        most = answer.whole if answer and self.spec.server.engine == "vllm" else None
+        return block(self.proof, better=self.better, split=self.split, most_answer=most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +179,9 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
         texts = [*(doubt.text for doubt in proof.ends.doubts), out_of_reach(proof), several_nodes.words(proof)]
         texts += [] if case.fit_problems else [_split(proof)]
         reasons = "; ".join(filter(None, texts))
+        missed = [doubt.target.key for doubt in proof.ends.doubts if doubt.target]
+        if missed and not case.fit_problems:
+            path = ("models", proof.order.name, "slo", missed[0])
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 
 

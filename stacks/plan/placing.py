@@ -10,6 +10,7 @@ from floor import gpu_nodes
 from floor.problems import Problem
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.facts.mig import layout_of, profile_of
+from stacks.plan.block import KEEPING
 from stacks.plan.infra_nodes import describe_infra
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place, whole_nodes
@@ -26,7 +27,6 @@ _LABEL = 12
 # Names and lines of one kind that people read; the rest is a number, and in the data.
 _MOST_NAMES = 4
 _MOST_LINES = 5
-_KEEPING: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may miss", "fails": "misses"}
 _WORST_FIRST = ("down", "degraded", "recovers", "spare")
 
 
@@ -333,7 +333,7 @@ def _fewer_left(model: str, proof: Proof, left: int) -> str:
     text = f"{model} has {left} of {proof.case.replicas} replicas"
     if proof.order.load is None:
         return text
-    return f"{text} and {_KEEPING[_verdict(proof, left)]} its targets"
+    return f"{text} and {KEEPING[_verdict(proof, left)]} its targets"
 
 
 def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:

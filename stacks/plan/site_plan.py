@@ -108,8 +108,12 @@ class SitePlan:
     @property
     def texts(self) -> list[str]:
         """A block of text for each revision of a model, and one each for their room on the site's nodes and disks."""
-        rooms = filter(None, [self.placement_text, self.storage_text])
-        return [*(revision.text() for revision in self.revisions), *rooms]
+        return [*(revision.text() for revision in self.revisions), *self.rooms]
+
+    @property
+    def rooms(self) -> list[str]:
+        """Where everything finds room on the site's nodes and disks, as text for people."""
+        return [text for text in (self.placement_text, self.storage_text) if text]
 
     @property
     def longest_stream_s(self) -> int:

@@ -286,7 +286,7 @@ def _raised(slo: Slo, steady: Steady, kinds: Collection[str] = METRICS) -> Slo:
 
 def _targets(before: Order, after: Order) -> str:
     old = before.slo.by_key
-    changed = [f"{target.key} to {target.ms:.0f}" for target in after.slo.targets if target.ms != old[target.key]]
+    changed = [f"{target.key} to {target.ms:.0f} ms" for target in after.slo.targets if target.ms != old[target.key]]
     return "raise " + " and ".join(changed)
 
 

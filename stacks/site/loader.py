@@ -20,6 +20,7 @@ from floor.secret_texts import HIDDEN, PlainSecret, masked
 from stacks.site.checks import crosschecks, neighbours
 from stacks.site.model import SiteConfig
 from stacks.site.reading import validation
+from stacks.site.reading.meant import as_meant
 
 PROJECT = "inference-platform"
 KEY = f"{PROJECT}:site"
@@ -103,10 +104,12 @@ def read_site(
         )
     secrets: list[PlainSecret] = []
     values = masked(values, secrets)
-    checked = validation.check(values)
+    meant = as_meant(values)
+    values, checked = meant.values, meant.checked
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
-    between = crosschecks.problems(values, where, malformed=bool(checked.problems))
-    reported = [*first, *_others([*checked.problems, *between], first)]
+    between = crosschecks.problems(values, where, malformed=bool(checked.problems or meant.misspelt))
+    found = [*meant.misspelt, *map(meant.at_written, [*checked.problems, *between])]
+    reported = [*first, *_others(found, first)]
     if beside:
         reported += neighbours.problems(beside, values, KEY)
     return ReadSite(

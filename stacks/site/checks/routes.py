@@ -40,7 +40,11 @@ def _gateways(machine: SiteMachine, subnets: Sequence[Network]) -> Iterator[Prob
     for kind, name, link in machine.links():
         reached = [interface(text) for text in items(link.get("addresses"))]
         if link.get("node_address") is True:
-            reached += [subnet for subnet in subnets if own is not None and own in subnet]
+            around = [subnet for subnet in subnets if own is not None and own in subnet]
+            if not around:
+                # An address or a subnet that is wrong itself, which is reported there.
+                continue
+            reached += around
         inside = [subnet for subnet in reached if subnet is not None]
         for index, route in enumerate(items(link.get("routes"))):
             text = mapping(route).get("gateway")
@@ -121,6 +125,9 @@ def _way_back(machine: SiteMachine, subnets: Sequence[Network], admins: Sequence
         return
     reached = [interface(text) for _, _, link in links for text in items(link.get("addresses"))]
     routes = [_destination(route) for _, _, route in _routes(machine)]
+    if None in routes:
+        # A route that leads nowhere is reported for itself.
+        return
     ways = [way for way in (*subnets, *reached, *routes) if way is not None]
     for admin in admins:
         families = {subnet.version for subnet in subnets}

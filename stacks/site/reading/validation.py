@@ -75,7 +75,7 @@ def check(values: Mapping[str, Any]) -> Checked:
     for _ in range(_ROUNDS):
         site, details = _validated(left)
         if site:
-            return Checked(site=site, problems=_first_causes(problems))
+            return Checked(site=site, problems=tuple(dict.fromkeys(problems)))
         fresh = [(path, detail) for path, detail in details if not out or _is_news(path, detail, out)]
         if not fresh:
             break
@@ -85,7 +85,12 @@ def check(values: Mapping[str, Any]) -> Checked:
             if detail["type"] != "missing":
                 _take_out(left, path)
             out.add(path)
-    return Checked(site=salvaged(left), problems=_first_causes(problems))
+    return Checked(site=salvaged(left), problems=tuple(dict.fromkeys(problems)))
+
+
+def is_misspelt(problem: Problem) -> bool:
+    """Whether it is a key that is none, and near to one."""
+    return problem.what == _UNKNOWN and bool(problem.near)
 
 
 def _validated(values: Any) -> tuple[SiteConfig | None, list[tuple[Path, ErrorDetails]]]:
@@ -131,14 +136,6 @@ def _is_news(path: Path, detail: ErrorDetails, out: set[Path]) -> bool:
         return False
     below = {longer[len(path)] for longer in out if len(longer) > len(path) and longer[: len(path)] == path}
     return bool(below) and not any(re.search(rf"\b{re.escape(key)}\b", str(detail["msg"])) for key in below)
-
-
-def _first_causes(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Without keys that are missing because they are misspelt, which is reported already."""
-    meant = {(*problem.path[:-1], problem.near) for problem in problems if problem.what == _UNKNOWN and problem.near}
-    return tuple(
-        problem for problem in dict.fromkeys(problems) if not (problem.what == _MISSING and problem.path in meant)
-    )
 
 
 def plain(value: Any) -> Any:

@@ -240,12 +240,18 @@ def free_folder(tmp_path_factory: pytest.TempPathFactory, sliced_folder: Path) -
 def test_without_prices_a_slice_counts_as_its_part_of_a_gpu(free_folder: Path) -> None:
     """Four slices are not the fewest: two of a larger slice, or whole GPUs, would do as well."""
     asked = ("advise", "--site", "rack", "embed")
-    small, large = run(free_folder, *asked).out, run(free_folder, *asked, "--requests-per-s", "400").out
+    small, large = (run(free_folder, *asked, "--requests-per-s", rate).out for rate in ("1", "400"))
     assert "take 1 x h200-sxm/1g.18gb: the fewest GPUs, with a slice counted as a part of one; give prices" in small
     assert "take 4 x h200-sxm/1g.18gb: the fewest GPUs, with a slice" in large
-    assert (
-        "take 1 x a100-80gb: the fewest GPUs; give prices" in run(free_folder, "advise", "--site", "rack", "chat").out
-    )
+
+
+def test_without_a_load_nothing_is_recommended(free_folder: Path) -> None:
+    """Each kind that the weights fit on holds the model, so the smallest of them says nothing."""
+    asked = run(free_folder, "advise", "--site", "rack", "chat")
+    assert asked.status == Exit.OK
+    assert "no recommendation: no load is declared" in asked.out
+    assert "add load.requests_per_s to the model in the site, or --requests-per-s" in asked.out
+    assert "\ntake " not in asked.out
 
 
 def test_what_is_taken_is_compared_with_kinds_that_hold_as_it_does(checkout_folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from sitectl.cli import COMMAND_LINE, COMMANDS
 from sitectl.errors import MEANINGS, Exit
 from sitectl.progress import Progress
 from stacks.facts import versions
+from stacks.site.loader import KEY
 from tests.command_lines import help_text
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 
@@ -183,6 +185,32 @@ def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path)
     assert sum(placement["free"].values()) == 14
     assert placement["lost_node"]["hgx-1"] == {"verdict": "degraded", "missing": {"glm-5-1": 1}}
     assert placement["room_for_one_more"] == {"glm-5-1": False, "qwen3-32b": True}
+
+
+def test_proof_fails_where_the_nodes_that_are_alive_do_not_hold_all(own: Path) -> None:
+    """`up` may take a dead node out, so the site is valid; its models hold one by one, and not together."""
+    shutil.copy(ROOT / "Pulumi.prod.yaml", own)
+    file = own / "Pulumi.prod.yaml"
+    document = yaml.safe_load(file.read_text())
+    nodes = document["config"][KEY]["cluster"]["machines"]["nodes"]
+    for name in ("hgx-2", "hgx-3", "hgx-4"):
+        nodes[name]["dead"] = True
+    file.write_text(yaml.safe_dump(document))
+    result = run(own, "proof", "prod")
+    assert "placement: DOES NOT FIT" in result.out
+    assert "site prod: 2 models hold by themselves; together THEY DO NOT FIT" in result.out
+    assert result.status == Exit.REFUSED
+    record = json.loads(run(own, "proof", "--json", "prod").out)["prod"]
+    assert (record["holds"], record["verdict"], record["placement"]["fits"]) == (False, "fails", False)
+
+
+def test_proof_says_what_is_left_while_a_replica_is_out_and_where_answers_end(checkout_folder: Path) -> None:
+    out = run(checkout_folder, "proof", "prod").out
+    assert re.search(r"answers +cut at 8,000 tokens, whatever a request asks for", out)
+    assert re.search(
+        r"one out +with 1 of 2 replicas the model keeps its targets: TTFT p95 [\d,]+ ms, [\d.]+ % used", out
+    )
+    assert re.search(r"one out +with 3 of 4 replicas", out)
 
 
 def test_proof_refuses_what_does_not_fit_with_the_nearest_fix(own: Path) -> None:

@@ -121,6 +121,9 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
     ("words", "says"),
     [
         (["models.glm-5-1.server.replica"], "did you mean 'models.glm-5-1.server.replicas'?"),
+        # What the proof decides is a setting, and an override only where a site sets one.
+        (["models.glm-5-1.max_model_len"], "did you mean 'models.glm-5-1.settings.max_model_len'?"),
+        (["models.glm-5-1.server.max_num_seqs"], "did you mean 'models.glm-5-1.settings.max_num_seqs'?"),
         (["deployment/glm-5-2", "spec"], "no such object"),
         (["deployment/glm-5-1", "spec.replica"], "did you mean 'replicas'?"),
         (["deployment/glm-5-1", "spec.template.spec.containers[7]"], "allowed: [0]"),
