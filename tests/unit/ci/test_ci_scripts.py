@@ -29,7 +29,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "base")
     file = folder / "Pulumi.prod.yaml"
-    file.write_text(file.read_text().replace("          replicas: 4\n", "          replicas: 3\n"))
+    edited = file.read_text().replace("          replicas: 4\n", "          replicas: 3\n")
+    file.write_text(edited.replace("mtu: 9000", "mtu: 9100"))
     return folder
 
 
@@ -40,7 +41,9 @@ def test_the_offline_job_checks_and_compares(repository: Path, tmp_path: Path) -
     text = summary.read_text()
     assert "## validate: passed" in text and "## rules: passed" in text
     assert "4 \\-&gt; 3 replicas" in text
+    assert "| `bonds.bond0.mtu` | `9000` | `9100` | live: " in text
     assert (tmp_path / "out" / "rendered" / "prod" / "inference-models").is_dir()
+    assert (tmp_path / "out" / "rendered" / "prod" / "program" / "machines" / "hgx-1.yaml").is_file()
 
 
 def test_the_offline_job_goes_on_after_a_failure_and_fails(repository: Path, tmp_path: Path) -> None:

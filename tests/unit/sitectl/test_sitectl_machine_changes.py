@@ -87,7 +87,7 @@ VALUES: Mapping[str, tuple[Any, Any]] = {
     r".*volume_type": ("disk", "directory"),
 }
 # A key that is a text of its own beside others of its section, which exclude each other.
-INSTEAD = {r".*install_disk\.device": ("/dev/sda", "/dev/sdb")}
+INSTEAD: Mapping[str, tuple[Any, Any]] = {r".*install_disk\.device": ("/dev/sda", "/dev/sdb")}
 
 
 # Keys that exclude each other: each is tried where its section has it.
@@ -143,7 +143,7 @@ def example() -> Machines:
 
 def values_of(path: tuple[str, ...], hint: Any) -> tuple[Any, Any]:
     dotted = ".".join(path)
-    for pattern, values in (INSTEAD | dict(VALUES)).items():
+    for pattern, values in [*INSTEAD.items(), *VALUES.items()]:
         if re.fullmatch(pattern, dotted):
             return values
     options = [option for option in (get_args(hint) if _is_union(hint) else (hint,)) if option is not type(None)]
@@ -157,7 +157,8 @@ def values_of(path: tuple[str, ...], hint: Any) -> tuple[Any, Any]:
     if get_origin(kind) is dict:
         first = {bool: (True, False), int: (1, 2)}.get(get_args(kind)[1], ("1", "2"))
         return {"one": first[0]}, {"one": first[1]}
-    return {bool: (False, True), int: (7, 8), float: (70.0, 80.0)}.get(kind, ("one", "two"))
+    numbers: dict[Any, tuple[Any, Any]] = {bool: (False, True), int: (7, 8), float: (70.0, 80.0)}
+    return numbers.get(kind, ("one", "two"))
 
 
 def _is_union(hint: Any) -> bool:
