@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "advise": "show which kind of GPU carries a model's load at the least cost",
     "whatif": "simulate a spike, a lost node or other prompts: targets, refusals, cost, time to recover",
     "explain": "show where a value comes from: a key of a site, or a field of an object",
-    "render": "write what a site declares into a folder, one file per object, without secrets",
+    "render": "write what a site declares into a folder, one file per object and per machine, without secrets",
     "rules": "check what sites declare against the platform's rules",
     "diff": "show what differs between two git revisions or two rendered folders, without a cluster",
     "bundle": "fetch what sites install, and compare it with the pins; lock, list, pack and verify all that they take",

@@ -108,8 +108,8 @@ def read_site(
     values, checked = meant.values, meant.checked
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     between = crosschecks.problems(values, where, malformed=bool(checked.problems or meant.misspelt))
-    found = [*meant.misspelt, *map(meant.at_written, [*checked.problems, *between])]
-    reported = [*first, *_others(found, first)]
+    of_keys = [*meant.misspelt, *map(meant.at_written, [*checked.problems, *between])]
+    reported = [*first, *_others(of_keys, first)]
     if beside:
         reported += neighbours.problems(beside, values, KEY)
     return ReadSite(
