@@ -18,7 +18,7 @@ from lab.paths import Lab
 from lab.runner.logs import LogSink
 from lab.runner.process import Finished, run, wait_exit, wait_gone
 from lab.runner.records import LOST_EXIT_CODE, RunRecord, recorded
-from lab.runner.sandbox import RunAs, Sandbox, bwrap_argv, switch_user
+from lab.runner.sandbox import RunAs, Sandbox, bwrap_argv, on_host, switch_user
 
 # Each process of a container is started with it; its value is LAB/POD UID/CONTAINER/RUN.
 RUN_MARK = "INFERENCE_LAB_RUN"
@@ -111,7 +111,7 @@ class Instance:
         reading, writing = os.pipe()
         status = os.open(status_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         present = [str(path) for path in _HOST_ETC_FOLDER.iterdir()]
-        log.hand_over(sandbox.identity.uid, sandbox.identity.gid)
+        log.hand_over(on_host(sandbox.identity.uid), on_host(sandbox.identity.gid))
         try:
             process = subprocess.Popen(
                 [*enter, *bwrap_argv(sandbox, bwrap=bwrap, info_fd=writing, status_fd=status, host_paths=present)],

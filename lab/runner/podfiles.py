@@ -12,7 +12,7 @@ from lab.paths import Lab
 from lab.runner import podspec, volumes
 from lab.runner.api import ApiRefusedError, KubeApi
 from lab.runner.env import Lookup, PodFacts, expand
-from lab.runner.sandbox import Mount, etc_files, resolv_conf
+from lab.runner.sandbox import Mount, etc_files, on_host, resolv_conf
 from lab.runner.state import Object, parse_timestamp
 
 # A token is replaced when four fifths of its life are over, as the kubelet does.
@@ -41,7 +41,7 @@ class PodFiles:
         self._sources: dict[str, tuple[Path, bool]] = {}
         self.root = lab.pods / podspec.uid(pod)
         group = (pod["spec"].get("securityContext") or {}).get("fsGroup")
-        self._owner = volumes.Owner(gid=None if group is None else int(group))
+        self._owner = volumes.Owner(gid=None if group is None else on_host(int(group)))
 
     async def prepare(self, facts: PodFacts, *, taken_over: bool = False) -> None:
         """Make every folder and file again; of a pod that was taken over, what it wrote to its emptyDirs stays.

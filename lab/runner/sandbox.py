@@ -24,6 +24,9 @@ DEFAULT_CAPABILITIES = frozenset(
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Host files that a dynamically linked program reads; absent ones are skipped.
 _HOST_ETC = ("/etc/ssl", "/etc/ld.so.cache", "/etc/alternatives", "/etc/services", "/etc/protocols", "/etc/mime.types")
+# A container's users and groups are these numbers further up on the host, where nobody has them: a local user with the
+# number that a pod runs as could read its tokens in /proc/PID/root, and signal it.
+_HOST_IDS = 2_000_000_000
 # Folders that are there before the first mount.
 _STANDING_FOLDERS = ("/", "/usr", "/usr/local", "/bin", "/dev", "/proc", "/tmp", "/run", "/var", "/var/run", "/var/tmp")  # noqa: S108
 _ROOT_LINKS = (("usr/lib", "/lib"), ("usr/lib64", "/lib64"), ("usr/sbin", "/sbin"))
@@ -142,12 +145,18 @@ def switch_user(who: RunAs) -> list[str]:
     """Prefix of a command that shall run as this user; empty for plain root."""
     if not (who.uid or who.gid or who.groups):
         return []
-    groups = ["--groups", ",".join(map(str, who.groups))] if who.groups else ["--clear-groups"]
-    return ["/usr/bin/setpriv", "--reuid", str(who.uid), "--regid", str(who.gid), *groups, "--"]
+    groups = ["--groups", ",".join(str(on_host(group)) for group in who.groups)] if who.groups else ["--clear-groups"]
+    return ["/usr/bin/setpriv", "--reuid", str(on_host(who.uid)), "--regid", str(on_host(who.gid)), *groups, "--"]
+
+
+def on_host(number: int) -> int:
+    """The host's number of a container's user or group; root stays root, with the capabilities of a container."""
+    return number + _HOST_IDS if number else 0
 
 
 def etc_files(hostname: str, address: str, aliases: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Texts of the pod's own /etc files except resolv.conf."""
+    nonroot, nobody = on_host(65532), on_host(65534)
     hosts = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
     if address:
         hosts.append(f"{address}\t{hostname}")
@@ -155,9 +164,10 @@ def etc_files(hostname: str, address: str, aliases: Sequence[Mapping[str, Any]])
     return {
         "hosts": "\n".join(hosts) + "\n",
         "hostname": hostname + "\n",
-        "passwd": "root:x:0:0:root:/root:/bin/sh\nnonroot:x:65532:65532:nonroot:/home/nonroot:/usr/sbin/nologin\n"
-        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        "group": "root:x:0:\nnonroot:x:65532:\nnogroup:x:65534:\n",
+        "passwd": "root:x:0:0:root:/root:/bin/sh\n"
+        f"nonroot:x:{nonroot}:{nonroot}:nonroot:/home/nonroot:/usr/sbin/nologin\n"
+        f"nobody:x:{nobody}:{nobody}:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\nnonroot:x:{nonroot}:\nnogroup:x:{nobody}:\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     }
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import pwd
 import re
+from pathlib import Path
 
 import pytest
 import testinfra
 from testinfra.host import Host
 
 from lab import session
+from lab.cluster import processes
+from lab.runner.container import RUN_MARK, pod_mark
 from tests.lab.site.running_site import Site
 
 
@@ -45,3 +50,14 @@ def test_kubeconfig_and_state_are_the_owners_alone(site: Site, host: Host) -> No
     session.prepare(lab)
     assert host.check_output("stat -c %%a %s", str(lab.kubeconfig)) == "600"
     assert host.check_output("stat -c %%a %s", str(lab.pulumi)) == "700"
+
+
+def test_no_program_of_a_pod_runs_as_a_user_of_the_host(site: Site) -> None:
+    """Who has its number reads its tokens in /proc/PID/root. Root reads them anyway."""
+    ours = [pid for pid, value in processes.variables(RUN_MARK).items() if value.startswith(pod_mark(site.lab))]
+    users = set()
+    for pid in ours:
+        with contextlib.suppress(FileNotFoundError):
+            users.add(Path(f"/proc/{pid}").stat().st_uid)
+    assert len(users) > 1, "the programs of pods"
+    assert users & {user.pw_uid for user in pwd.getpwall()} <= {0}

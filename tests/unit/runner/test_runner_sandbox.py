@@ -62,8 +62,8 @@ def test_user_of_spec_over_image() -> None:
     who = identity({"runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000, "supplementalGroups": [4000]}, 65532)
     assert (who.uid, who.gid, who.groups) == (1000, 2000, (3000, 4000))
     words = argv(sandbox(identity=who))
-    assert pairs(words, "--reuid") == ["1000"]
-    assert pairs(words, "--groups") == ["3000,4000"]
+    assert pairs(words, "--reuid") == ["2000001000"]
+    assert pairs(words, "--groups") == ["2000003000,2000004000"]
 
 
 def test_capabilities() -> None:

@@ -18,6 +18,7 @@ from lab.cluster import processes
 from lab.paths import CHECKOUT, Lab
 from lab.runner.container import RUN_MARK, Instance, run_mark
 from lab.runner.records import LOST_EXIT_CODE, PodRecord, Records, RunRecord
+from lab.runner.sandbox import on_host
 from lab.runner.survivors import SurvivingPod, end_all_but, find
 
 UID = "uid-of-a-pod"
@@ -85,7 +86,7 @@ def test_container_goes_on_and_its_exit_code_and_output_reach_the_next_runner(la
         finished = await run.instance.execute(["sh", "-c", "id -u"], 10)
         return int(finished.output), await run.instance.exited
 
-    assert asyncio.run(next_runner()) == (user, 7)
+    assert asyncio.run(next_runner()) == (on_host(user), 7)
     assert (lab.logs / "3.log").read_text().split() == ["one", "two"]
 
 
