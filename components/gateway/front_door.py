@@ -177,11 +177,12 @@ def _ask_another_picker() -> dict[str, Any]:
 
 
 def front_door(
-    namespace: str, gateway: Mapping[str, str], *, listener: str, tls: bool, pickers: Sequence[Picker]
+    namespace: str, gateway: Mapping[str, str], *, listener: str, port: int, tls: bool, pickers: Sequence[Picker]
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
+    port: where the Service leads. Without this policy the listener is at another one, so no client reaches it.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -204,6 +205,7 @@ def front_door(
             value=_MOST_HEADERS,
         ),
         *(_patch(_ROUTES, listener, **_on_its_route(picker)) for picker in pickers),
+        _patch(_LISTENER, listener, op="replace", path="/address/socket_address/port_value", value=port),
     ]
     return _policy("front-door", namespace, gateway, patches)
 
@@ -274,6 +276,8 @@ class FrontDoorArgs:
     namespace: NamespaceHandle
     target: dict[str, str]
     listener: str
+    port: int
+    """Where the listener has to be for the Service to lead there."""
     tls: bool
     needs: list[pulumi.Resource]
 
@@ -291,7 +295,9 @@ class FrontDoor(Component):
     def __init__(self, name: str, args: FrontDoorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         space = args.namespace.name
-        filters = front_door(space, args.target, listener=args.listener, tls=args.tls, pickers=args.pickers)
+        filters = front_door(
+            space, args.target, listener=args.listener, port=args.port, tls=args.tls, pickers=args.pickers
+        )
         lists = listed_models(
             space, args.target, listener=args.listener, model_lists=args.model_lists, aliases=args.aliases
         )

@@ -31,6 +31,7 @@ _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
 # Ports of an Envoy pod: Envoy's own metrics, and those of the AI gateway's processor beside it.
 ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
+_DOOR_PORT = 8443
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
 _MEASURED = "inference-platform/measured"
@@ -80,7 +81,12 @@ def envoy_proxy(
     pod: dict[str, Any] = {"topologySpreadConstraints": [spread]}
     if measured:
         pod["annotations"] = {_MEASURED: "requests"}
-    service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": spec.external_traffic_policy}
+    through_the_door = {"spec": {"ports": [{"port": spec.port, "targetPort": door_port(spec.port)}]}}
+    service: dict[str, Any] = {
+        "type": "LoadBalancer",
+        "externalTrafficPolicy": spec.external_traffic_policy,
+        "patch": {"type": "StrategicMerge", "value": through_the_door},
+    }
     if spec.address:
         service["loadBalancerIP"] = spec.address
     if spec.load_balancer_class:
@@ -277,9 +283,13 @@ def proxy_labels(namespace: str) -> dict[str, str]:
     }
 
 
-def proxy_port(spec: GatewaySpec) -> int:
-    """Where an Envoy pod listens: Envoy Gateway moves ports that need privileges up by 10,000."""
-    return spec.port if spec.port >= 1024 else spec.port + 10_000
+def door_port(port: int) -> int:
+    """Where an Envoy pod listens once the front door is in its listener.
+
+    Envoy Gateway's own port is that of the Gateway, or 10,000 more where it needs privileges. Nothing leads there, so a
+    listener without the front door has no clients.
+    """
+    return _DOOR_PORT if port != _DOOR_PORT else _DOOR_PORT + 1
 
 
 def listener_name(namespace: str) -> str:
@@ -290,7 +300,7 @@ def listener_name(namespace: str) -> str:
 def front_policy(proxy_namespace: str, namespace: str, spec: GatewaySpec, scrapers: Sequence[Peer]) -> dict[str, Any]:
     """Everyone reaches the listener of the Envoy pods, and these scrapers their metrics."""
     measured = read_by(scrapers, ENVOY_METRICS_PORT, REQUEST_METRICS_PORT)
-    return allow_ingress(GATEWAY, proxy_namespace, proxy_labels(namespace), [((), [proxy_port(spec)]), *measured])
+    return allow_ingress(GATEWAY, proxy_namespace, proxy_labels(namespace), [((), [door_port(spec.port)]), *measured])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import pulumi
 from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, read_bundle
 from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
-from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
+from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, door_port, listener_name, target_gateway
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.machines.machine_commands import LIMITS, Limits
@@ -121,6 +121,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             namespace=front,
             target=target_gateway(),
             listener=listener_name(GATEWAY_NAMESPACE),
+            port=door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
             needs=needs,
         ),

@@ -18,6 +18,7 @@ SITE_GROUPS = {
         "test_pulumi_day_two",
         "test_drift",
         "test_closed_door",
+        "test_deleted_policies",
         "test_tenants",
         "test_tiers",
         "test_weights",

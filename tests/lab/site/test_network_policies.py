@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from components.gateway.gateway import door_port
 from lab.cluster.parts import name_of, present, spec_of
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica, until
@@ -50,9 +51,7 @@ def places(cluster: Cluster) -> dict[str, Replica]:
 
 def listener_port(site: Site) -> int:
     """Of the gateway, in an Envoy's pod."""
-    port = urlsplit(site.address).port or 80
-    # Envoy Gateway moves ports that need privileges.
-    return port if port >= 1024 else port + 10_000
+    return door_port(urlsplit(site.address).port or 80)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 from components.gateway.envoy_names import KEY_FILTER
 from components.gateway.front_door import Picker, first_filters, front_door, listed_models, model_list, script
-from components.gateway.gateway import client_traffic_policy, target_gateway
+from components.gateway.gateway import client_traffic_policy, door_port, envoy_proxy, target_gateway
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
 from components.tenants.access import security_policy
@@ -27,7 +27,7 @@ SITE = PLAN.site
 
 def door(*models: str, tls: bool = False) -> dict[str, Any]:
     pickers = [Picker(pool=name, namespace="m", authority=f"{name}-epp.m.svc:9002") for name in models]
-    return front_door("g", target_gateway(), listener="g/i/i", tls=tls, pickers=pickers)
+    return front_door("g", target_gateway(), listener="g/i/i", port=8443, tls=tls, pickers=pickers)
 
 
 def lists(**model_lists: str) -> dict[str, Any]:
@@ -90,9 +90,27 @@ def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> No
 
 def test_the_place_of_the_filters_follows_tls() -> None:
     for tls, chain in ((False, "/default_filter_chain/"), (True, "/filter_chains/0/")):
-        placed = [patch["path"] for patch in patches(door(tls=tls), ".Listener") if "path" in patch]
+        placed = [
+            patch["path"]
+            for patch in patches(door(tls=tls), ".Listener")
+            if not patch.get("path", "/address").startswith("/address")
+        ]
         assert placed
         assert all(path.startswith(chain) for path in placed)
+
+
+def test_nothing_leads_to_a_listener_without_the_front_door() -> None:
+    """Envoy Gateway's own port is another one, whatever the Gateway's."""
+    for port in (80, 443, 1024, 8443, 8444, 65_535):
+        assert door_port(port) not in {port, port + 10_000}
+    spec = SITE.gateway
+    service = envoy_proxy("g", spec, drain_s=60, pools=[])["spec"]["provider"]["kubernetes"]["envoyService"]
+    moved = next(
+        patch["operation"]["value"]
+        for patch in door("chat")["spec"]["jsonPatches"]
+        if patch["operation"].get("path") == "/address/socket_address/port_value"
+    )
+    assert service["patch"]["value"]["spec"]["ports"] == [{"port": spec.port, "targetPort": moved}]
 
 
 def test_clients_cannot_send_what_the_script_trusts() -> None:

@@ -116,6 +116,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             "g",
             gateway.target_gateway(),
             listener=gateway.listener_name("g"),
+            port=gateway.door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
             pickers=[
                 front_door.Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"))
