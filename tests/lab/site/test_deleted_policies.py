@@ -57,13 +57,8 @@ def deleted(site: Site, names: Sequence[str], folder: Path) -> Iterator[None]:
     finally:
         applied = ("--server-side", "--force-conflicts", f"--field-manager={manager}")
         for number in range(len(objects)):
-            until(lambda file=folder / f"{number}.json": _applied(site, file, applied), what="the object applied")
+            kubectl(site.lab, "apply", *applied, "-f", str(folder / f"{number}.json"))
         until(lambda: _served(site), what="an answer with the objects back")
-
-
-def _applied(site: Site, file: Path, options: Sequence[str]) -> bool:
-    kubectl(site.lab, "apply", *options, "-f", str(file))
-    return True
 
 
 def _served(site: Site) -> bool:
