@@ -44,7 +44,9 @@ class ChartsSpec(Spec):
 
     mirror: Annotated[str, AfterValidator(checked_mirror)] | None = None
     """Every chart is taken from here, not from its publisher: `oci://HOST/PATH`, the https address of a repository, or
-    a folder with `NAME-VERSION.tgz`, as `helm pull` and `sitectl bundle --charts` write it, relative to the project."""
+    a folder with `NAME-VERSION.tgz`, as `helm pull` and `sitectl bundle --charts` write it, relative to the project. A
+    registry with a login needs `helm registry login HOST` on the machine that runs `up`: the logins of
+    `cluster.machines.registries` are for the machines alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

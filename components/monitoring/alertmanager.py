@@ -24,7 +24,7 @@ def alertmanager(
 ) -> dict[str, Any]:
     """One Alertmanager, each of its pods with a volume for silences and for what it has sent.
 
-    copies: pods, which tell each other what they have sent.
+    copies: pods, which exchange what they have sent.
 
     secret: holds its configuration, and `up` waits until it does; without one the operator makes one that sends
     nothing.

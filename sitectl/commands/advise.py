@@ -24,6 +24,7 @@ from stacks.plan import advice
 from stacks.plan.advice import Advice, PublicPrice, advise
 from stacks.plan.orders import order_of
 from stacks.plan.site_plan import SitePlan
+from stacks.plan.weight_places import place_words, places_of
 from stacks.proof.demand import Prices
 from stacks.proof.order import Order
 from stacks.proof.split_verdict import SplitVerdict
@@ -81,7 +82,8 @@ def command(context: CommandContext, /, *, model: str, site: str | None, public:
     cost = advice.public_cost(order, price) if price else None
     assumed, last = inputs_line(order), [advice.split_line(split)] if split else []
     notes = [note for note in (advice.slices_line(advices), assumed) if note]
-    lines = [*advice.table(advices), *notes, advice.verdict(advices, cost), *last]
+    places = f"weights: {place_words(places_of(plan.site.storage, advices[0].proof), plan.site.storage.weights.place)}"
+    lines = [*advice.table(advices), *notes, advice.verdict(advices, cost), *last, places]
     record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
     context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
     return int(Exit.OK if any(kind.works for kind in advices) else Exit.REFUSED)

@@ -17,6 +17,7 @@ _ROLE: Path = ("cluster", "machines", "roles", "worker")
 _KEYS = ("cores", "memory_gib")
 # Of each machine, estimated: its kubelet and system, Cilium, CoreDNS, and controllers, which request little or nothing.
 SYSTEM_CORES, SYSTEM_GIB = 2.0, 4.0
+_PROXY = "proxy"
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
@@ -40,7 +41,7 @@ class InfraPod:
 
 def pods_of(site: SiteConfig) -> list[InfraPod]:
     """Proxies and pickers, of which a site has as many as it states."""
-    pods = [_pod("proxy", ENVOY_REQUESTS["cpu"], ENVOY_REQUESTS["memory"])] * site.gateway.replicas
+    pods = [_pod(_PROXY, ENVOY_REQUESTS["cpu"], ENVOY_REQUESTS["memory"])] * site.gateway.replicas
     for name, model in sorted(site.models.items()):
         pods += [_pod(f"picker of {name}", model.pool.cpu, model.pool.memory)] * model.pool.pickers
     return pods
@@ -92,12 +93,7 @@ def crowded_infra(site: SiteConfig) -> Iterator[Problem]:
     nodes, pods = nodes_for(site), pods_of(site)
     if nodes is None or not (out := left_out(nodes, pods)):
         return
-    yield Problem(
-        path=_ROLE,
-        what=f"{_named(out)} find no room: {_total(pods)} are requested, of single pods no more than one machine has",
-        got=_there(nodes),
-        fix=_ways(),
-    )
+    yield _problem(nodes, pods, out, "")
 
 
 def crowded_without_one(site: SiteConfig) -> Iterator[Problem]:
@@ -106,11 +102,17 @@ def crowded_without_one(site: SiteConfig) -> Iterator[Problem]:
     if nodes is None or left_out(nodes, pods) or not (lost := lost_without_room(nodes, pods)):
         return
     name, out = next(iter(lost.items()))
-    yield Problem(
-        path=_ROLE,
-        what=f"while {name} is away, {_named(out)} find no room: {_total(pods)} are requested",
+    yield _problem(nodes, pods, out, f"while {name} is away, ")
+
+
+def _problem(nodes: Sequence[InfraNode], pods: Sequence[InfraPod], out: Sequence[InfraPod], when: str) -> Problem:
+    proxies = all(pod.name == _PROXY for pod in out)
+    fewer = "gateway.replicas" if proxies else "models.NAME.pool.cpu and memory to what pickers need"
+    return Problem(
+        path=("gateway", "replicas") if proxies else _ROLE,
+        what=f"{when}{_named(out)} find no room: {_total(pods)} are requested, and a pod is on one machine",
         got=_there(nodes),
-        fix=_ways(),
+        fix=f"add machines of role worker, take larger ones, or lower {fewer}",
     )
 
 
@@ -139,9 +141,3 @@ def _total(pods: Sequence[InfraPod]) -> str:
 def _there(nodes: Sequence[InfraNode]) -> str:
     cores, gib = (shown(sum(getattr(node, field) for node in nodes)) for field in ("cores", "gib"))
     return f"{counted(len(nodes), 'machine')} with {cores} cores and {gib} GiB beside their systems"
-
-
-def _ways() -> str:
-    return (
-        "add machines of role worker, take larger ones, or lower models.NAME.pool.cpu and memory to what pickers need"
-    )

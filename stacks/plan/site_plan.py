@@ -98,12 +98,12 @@ class SitePlan:
         nodes = self.site.storage.weights.place == "nodes"
         text = describe_node_weights(self.site, self.stores) if nodes else ""
         text = text or describe_storage(self.site, self.weight_bytes)
-        # A simulator reads nothing, and starts as it is told.
+        # A simulator reads nothing.
         engines = {revision.model for revision in self.revisions if revision.spec.server.engine == "vllm"}
         reading = {name: proof for name, proof in self.proofs.items() if name in self.stores and name in engines}
         stored = sum(store.volume_bytes for store in self.stores.values())
-        places = describe_places(self.site, reading, stored)
-        return "\n".join([*filter(None, [text or ("weights:" if places else "")]), *places])
+        # Of a storage system of others, what a lost node costs is not known.
+        return "\n".join([text, *describe_places(self.site, reading, stored)]) if text else ""
 
     @property
     def texts(self) -> list[str]:

@@ -63,6 +63,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.template.spec.containers[0].args[19]",
             "spec.template.spec.containers[0].args[9]",
             "spec.template.spec.containers[0].startupProbe.failureThreshold",
+            "spec.template.spec.priorityClassName",
             "spec.template.spec.topologySpreadConstraints[0].maxSkew",
         ),
     ),
@@ -108,6 +109,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy::gateway-proxy": (
         "update",
         (
+            "spec.provider.kubernetes.envoyDeployment.pod.topologySpreadConstraints",
             "spec.telemetry.accessLog.settings[0].format.json.cached_input_tokens",
             "spec.telemetry.accessLog.settings[0].format.json.first_byte_ms",
             "spec.telemetry.accessLog.settings[0].format.json.input_tokens",
@@ -119,6 +121,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "spec.telemetry.accessLog.settings[0].format.json.ttft_ms",
         ),
     ),
+    "kubernetes:scheduling.k8s.io/v1:PriorityClass::glm-5-1-priority": ("create", ()),
 }
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")

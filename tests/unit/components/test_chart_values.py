@@ -24,7 +24,11 @@ CHARTS = tuple(versions.Charts.model_fields)
 # raised pin, read the new values, and change the row or take it out.
 READ_BEFORE = {"gpu_operator": ("v26.7.0", "v26.7.1"), "dcgm_exporter": ("4.8.2", "4.8.3")}
 EVERY_ADDON: list[dict[str, Any]] = [
-    {"cluster.gpu_stack": "operator", "cluster.rdma_devices": {"system": "network_operator"}},
+    {
+        "cluster.gpu_stack": "operator",
+        "cluster.rdma_devices": {"system": "network_operator"},
+        "cluster.machines.hgx.rdma": "roce",
+    },
     {
         "cluster.gpu_stack": "device_plugin",
         "cluster.machines.cni": "external",

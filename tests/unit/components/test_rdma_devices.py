@@ -37,7 +37,7 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("C.01")
 
-ON = {"cluster.rdma_devices": {"system": "network_operator"}}
+ON = {"cluster.rdma_devices": {"system": "network_operator"}, "cluster.machines.hgx.rdma": "roce"}
 SPEC = RdmaDevicesSpec(system="network_operator")
 IMAGE = "nvcr.io/nvidia/mellanox/k8s-rdma-shared-dev-plugin:network-operator-v26.4.1"
 DIGEST = f"sha256:{'0' * 64}"

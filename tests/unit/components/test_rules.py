@@ -150,7 +150,7 @@ def test_a_node_has_as_long_as_its_download_may_take(plan: SitePlan) -> None:
         max(model.weights_budget_s for model in fast.models)
         == plan.models["glm-5-1"].stable.settings["download_budget_s"].value
     )
-    assert models.fill_minutes(fast) == 180
+    assert models.fill_minutes(fast) == 236
     one_day = replace(fast, models=(replace(fast.models[0], weights_budget_s=86_400), *fast.models[1:]))
     (alert,) = [alert for alert in models.replicas(one_day) if alert.name == "WeightsNotOnNode"]
     assert alert.minutes == 1440

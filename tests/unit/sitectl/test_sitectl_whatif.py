@@ -42,7 +42,7 @@ def test_the_page_s_lost_node_keeps_its_targets(checkout_folder: Path) -> None:
     assert "hgx-1 is lost" in result.out
     lines = {line.split()[0]: " ".join(line.split()) for line in result.out.splitlines() if line.startswith("  ")}
     assert lines["replicas"] == "replicas 2 1"
-    assert lines["recovers"] == "recovers not by itself"
+    assert lines["recovers"] == "recovers after 1,731 s"
     assert "qwen3-32b" not in result.out
 
 

@@ -97,7 +97,7 @@ def test_the_reference_site_stores_all_weights_twice() -> None:
 
 def test_volumes_of_monitoring_take_their_room() -> None:
     text = prod_with(monitoring__volume_gib=500).storage_text
-    assert "prometheus 537 GB, alertmanager 1.07 GB; 2 copies of each" in text
+    assert "2 x prometheus 537 GB, 2 x alertmanager 1.07 GB; 2 copies of each" in text
     assert "prometheus" not in prod_with(monitoring={"system": "none"}).storage_text
 
 
@@ -120,7 +120,9 @@ def test_volumes_of_monitoring_have_the_copies_of_their_class(monitoring: dict[s
 
 def test_a_prometheus_that_fits_no_disk_is_refused_with_a_fix_that_works() -> None:
     large = {"monitoring.volume_gib": 4_000}
-    with pytest.raises(SiteError, match=r"cannot hold 2 copies of prometheus: the volume of prometheus takes 4\.29 TB"):
+    with pytest.raises(
+        SiteError, match=r"2 copies of prometheus-0, prometheus-1: the volume of prometheus-0 takes 4\.29 TB"
+    ):
         plan_values(changed(prod(), large), "site.yaml")
     larger = {f"{DISKS}.longhorn-{number}.min_size": "6TB" for number in range(2)}
     assert plan_values(changed(prod(), large | larger), "site.yaml").storage_text
@@ -213,6 +215,7 @@ def test_a_volume_of_one_copy_that_a_lost_node_takes_along_is_not_made_again() -
         "storage.longhorn.weight_replicas": 3,
         "monitoring.storage_class": "longhorn-databases",
         "monitoring.volume_gib": 2_000,
+        "monitoring.copies": 1,
         f"{DISKS}.longhorn-1.min_size": "1TB",
     }
     text = plan_values(changed(prod(), change), "site.yaml").storage_text
