@@ -19,7 +19,7 @@ from components.addons.load_balancer_addresses import (
     announcement,
 )
 from components.addons.metallb import MetalLb, MetalLbArgs
-from components.gateway.gateway import envoy_proxy
+from components.gateway.gateway import envoy_proxy, proxy_labels
 from components.specs.bgp import BgpPeerSpec, BgpSpec
 from components.specs.gateway import GatewaySpec
 from floor.address_ranges import read_range
@@ -168,6 +168,15 @@ def test_the_gateway_asks_for_the_address_that_the_site_gives_it(address: str | 
     proxy = envoy_proxy("g", GatewaySpec(port=80, address=address), drain_s=1, pools=[])
     service = proxy["spec"]["provider"]["kubernetes"]["envoyService"]
     assert service.get("loadBalancerIP") == address
+
+
+def test_proxies_are_spread_over_the_machines() -> None:
+    """Else a drained machine could take all of them at once, whose budget lets one go after the other."""
+    proxy = envoy_proxy("g", GatewaySpec(port=80), drain_s=1, pools=[])
+    pod = proxy["spec"]["provider"]["kubernetes"]["envoyDeployment"]["pod"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    assert spread["labelSelector"]["matchLabels"] == proxy_labels("g")
 
 
 def metallb_site() -> SitePlan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -122,18 +121,18 @@ WAITING = PodPriority(value=100, preempts=False)
 FOUR = [*H200, Node(name="hgx-4", gpu="h200-sxm", gpus=8)]
 
 
-Loss = tuple[str, dict[str, int], dict[str, int]]
+Lost = tuple[str, dict[str, int], dict[str, int]]
 
 
-def lost(nodes: list[Node], glm: PodPriority, **qwen: Any) -> dict[str, Loss]:
+def lost(nodes: list[Node], glm: PodPriority, *, small: int = 4) -> dict[str, Lost]:
     """By lost node: verdict, replicas that are missing, replicas that made room."""
-    placement = place(nodes, [replace(GLM, priority=glm), replace(QWEN, **qwen)])
+    placement = place(nodes, [replace(GLM, priority=glm), replace(QWEN, replicas=small)])
     return {loss.node: (loss.verdict, dict(loss.missing), dict(loss.moved)) for loss in placement.losses}
 
 
 def test_a_large_replica_takes_a_node_whose_small_ones_have_room_elsewhere() -> None:
     """4 small ones on hgx-3 and hgx-4, two on each: two of them make room on one, and the other has 6 GPUs left."""
-    one_less: Loss = ("degraded", {"glm": 1}, {})
+    one_less: Lost = ("degraded", {"glm": 1}, {})
     assert lost(FOUR, WAITING) == dict.fromkeys(("hgx-1", "hgx-2"), one_less) | {
         name: ("recovers", {}, {}) for name in ("hgx-3", "hgx-4")
     }
@@ -144,7 +143,7 @@ def test_a_large_replica_takes_a_node_whose_small_ones_have_room_elsewhere() -> 
 
 def test_replicas_that_make_room_and_find_none_are_missing_themselves() -> None:
     """12 small ones of 16 GPUs: 6 make room, of which 2 fit on the other node. Three nodes have no other."""
-    assert lost(FOUR, FIRST, replicas=12)["hgx-1"] == ("degraded", {"qwen": 4}, {"qwen": 6})
+    assert lost(FOUR, FIRST, small=12)["hgx-1"] == ("degraded", {"qwen": 4}, {"qwen": 6})
     assert lost(H200, FIRST)["hgx-1"] == ("down", {"qwen": 4}, {"qwen": 4})
     assert lost(H200, WAITING)["hgx-1"] == ("degraded", {"glm": 1}, {})
 
