@@ -56,12 +56,12 @@ def of_cluster(
 
 def helm_records(secrets: Sequence[Object], namespaces: Sequence[str]) -> list[tuple[str, str]]:
     """Namespace and name of each of Helm's releases there, out of the labels of its Secrets."""
-    found = {
+    records = {
         (secret["metadata"]["namespace"], str(secret["metadata"].get("labels", {}).get("name", "")))
         for secret in secrets
         if secret["metadata"]["namespace"] in namespaces
     }
-    return sorted(found)
+    return sorted(records)
 
 
 def _texts(secret: Object) -> Iterator[tuple[str, str]]:
@@ -76,5 +76,5 @@ def _seeds(controllers: Sequence[Object]) -> Iterator[str]:
     for deployment in controllers:
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             for argument in container.get("args") or ():
-                if found := _SEED.fullmatch(argument):
-                    yield found[1]
+                if match := _SEED.fullmatch(argument):
+                    yield match[1]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from components.monitoring import gpu_resources
 from components.specs.promises import HISTOGRAMS
-from floor.namespaces import ENVOY_GATEWAY, ETCD_BACKUP, MODELS
+from floor.namespaces import ENVOY_GATEWAY, MODELS
 
 ENGINES = 'job="inference-engines"'
 PICKERS = 'job="inference-pickers"'
@@ -395,10 +395,3 @@ def _by(labels: tuple[str, ...]) -> str:
 
 def _where(matchers: str) -> str:
     return f"{{{matchers}}}" if matchers else ""
-
-
-def etcd_backup_age() -> str:
-    """Seconds since the last snapshot of etcd that arrived; since the CronJob's making, before the first one."""
-    where = f'{OBJECTS}, namespace="{ETCD_BACKUP}"'
-    since = f"kube_cronjob_status_last_successful_time{{{where}}} or kube_cronjob_created{{{where}}}"
-    return f"(time() - max by (namespace, cronjob) ({since}))"

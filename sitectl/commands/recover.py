@@ -43,7 +43,7 @@ def command(context: CommandContext, *, site: str, kubeconfig: Path | None, outp
     with context.progress.layer(f"read the keys of {site}"):
         cluster = site_cluster.of_file(context.project, site, file, kubeconfig)
         cluster.version()
-        found = of_cluster(
+        recovered = of_cluster(
             tenants,
             cluster.objects("Secrets", ["secrets"], f"--field-selector=metadata.namespace={namespaces.GATEWAY}"),
             cluster.objects(
@@ -53,10 +53,10 @@ def command(context: CommandContext, *, site: str, kubeconfig: Path | None, outp
         helm = helm_records(
             cluster.objects("Secrets of Helm", ["secrets"], "--selector=owner=helm"), sorted(CHART_NAMESPACES.values())
         )
-    whole_files.write(output, json.dumps(found.values, indent=2) + "\n", private=True)
+    whole_files.write(output, json.dumps(recovered.values, indent=2) + "\n", private=True)
     clients = sum(len(tenant.keys) for tenant in tenants.values())
-    lines = [f"{site}: {clients - len(found.missing)} of {counted(clients, 'key')} written to {output}, mode 0600"]
-    lines += [f"   {client}: the cluster has no key; `up` makes a new one" for client in found.missing]
+    lines = [f"{site}: {clients - len(recovered.missing)} of {counted(clients, 'key')} written to {output}, mode 0600"]
+    lines += [f"   {client}: the cluster has no key; `up` makes a new one" for client in recovered.missing]
     lines += [f"   set `recovered: {_from_project(output, context.project)}` in {file.name}"]
     if helm:
         lines.append(f"   Helm's records, which the provider's create of a release refuses ({RUNBOOK}):")
@@ -64,11 +64,11 @@ def command(context: CommandContext, *, site: str, kubeconfig: Path | None, outp
     record = {
         "site": site,
         "file": str(output),
-        "missing": list(found.missing),
+        "missing": list(recovered.missing),
         "releases": [{"namespace": namespace, "name": name} for namespace, name in helm],
     }
     context.say("\n".join(lines), record)
-    return int(Exit.REFUSED if found.missing else Exit.OK)
+    return int(Exit.REFUSED if recovered.missing else Exit.OK)
 
 
 def _from_project(path: Path, project: Path) -> Path:

@@ -20,7 +20,6 @@ from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
 from components.addons.rdma_devices import RdmaDevices, RdmaDevicesArgs, network_operator_release
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.monitoring.monitoring import scrapers
-from components.specs.etcd_backup import EtcdBackupSpec
 from floor import namespaces
 from floor.address_ranges import AddressRange, read_range
 from stacks.facts import chart_values
@@ -138,16 +137,6 @@ def _cert_manager(site: SiteConfig, chart: Chart, definitions: Sequence[pulumi.R
     )
 
 
-def _etcd_backup(plan: SitePlan, spec: EtcdBackupSpec, source: SecretSource) -> EtcdBackupArgs:
-    return EtcdBackupArgs(
-        spec=spec,
-        site=plan.site.name,
-        image=plan.versions.images.talos_backup,
-        filled=source.bodies(namespaces.ETCD_BACKUP),
-        needs=source.store.ready,
-    )
-
-
 def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for disk in disks_of(site) or ():
@@ -181,8 +170,15 @@ def declare_addons(
         certificates = CertManager("certificates", own, opts).handle.ready
     source = declare_source(site, charts, opts)
     backups: list[pulumi.Resource] = []
-    if site.cluster.machines and (backup := site.cluster.machines.etcd_backup):
-        backups = EtcdBackup("etcd-backup", _etcd_backup(plan, backup, source), opts).handle.ready
+    if site.cluster.machines and site.cluster.machines.etcd_backup:
+        saved = EtcdBackupArgs(
+            spec=site.cluster.machines.etcd_backup,
+            site=site.name,
+            image=plan.versions.images.talos_backup,
+            filled=source.bodies(namespaces.ETCD_BACKUP),
+            needs=source.store.ready,
+        )
+        backups = EtcdBackup("etcd-backup", saved, opts).handle.ready
     # Nothing waits for them: Longhorn reads them once it writes a backup.
     source.fill(namespaces.STORAGE, hardware)
     passwords = source.fill(namespaces.BGP_SECRETS)

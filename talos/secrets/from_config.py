@@ -23,8 +23,8 @@ def bundle_of(text: str) -> secrets.SecretsBundle:
     config = _v1alpha1(text)
     kind = _at(config, "machine.type")
     if kind not in {"controlplane", "init"}:
-        found = "a worker's" if kind == "worker" else "none of a machine"
-        raise ConfigError(f"machine config: it is {found}; only a control plane has all secrets", fix=_FIX)
+        sort = "a worker's" if kind == "worker" else "none of a machine"
+        raise ConfigError(f"machine config: it is {sort}; only a control plane has all secrets", fix=_FIX)
     content = {
         "cluster": {"id": _at(config, "cluster.id"), "secret": _at(config, "cluster.secret")},
         "secrets": {
@@ -47,10 +47,10 @@ def _v1alpha1(text: str) -> Mapping[str, Any]:
         documents = [document for document in yaml.safe_load_all(text) if isinstance(document, Mapping)]
     except yaml.YAMLError:
         raise ConfigError("machine config: not YAML", fix=_FIX) from None
-    found = next((document for document in documents if "kind" not in document), None)
-    if found is None:
+    base = next((document for document in documents if "kind" not in document), None)
+    if base is None:
         raise ConfigError("machine config: it has no document `version: v1alpha1`", fix=_FIX)
-    return found
+    return base
 
 
 def _at(section: Any, path: str) -> Any:

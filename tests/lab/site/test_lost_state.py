@@ -86,11 +86,11 @@ def test_a_lost_state_comes_back_with_the_same_keys_machines_and_objects(site: S
     assert pulumi.state().get("resources", []) == []
     recover(site, tmp_path, talosconfig)
 
-    def found(document: Document) -> None:
+    def name_the_files(document: Document) -> None:
         document["recovered"] = str(tmp_path / "recovered.json")
         document["cluster"]["machines"]["secrets_import"] = str(tmp_path / "secrets.yaml")
 
-    edited = pulumi.edited(found)
+    edited = pulumi.edited(name_the_files)
     shown = json.loads(pulumi("preview", "--json", *edited).stdout)
     assert {step["op"] for step in shown["steps"]} == {"create"}
     pulumi("up", "--yes", "--skip-preview", *edited)
