@@ -17,6 +17,10 @@ class Taint:
     value: str
     effect: str
 
+    def wire(self) -> dict[str, str]:
+        """As in a Node's spec."""
+        return {"key": self.key, **({"value": self.value} if self.value else {}), "effect": self.effect}
+
 
 GPU_TAINT = Taint(key=gpu_nodes.TAINT_KEY, value=gpu_nodes.TAINT_VALUE, effect=gpu_nodes.TAINT_EFFECT)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from floor.taints import read_taint
 from talos.cni import CNI, KUBE_PRISM_PORT, Cilium, Flannel
 from talos.documents import v1alpha1 as parts
 from talos.images import Program, kubelet_image, kubernetes_image
@@ -36,7 +37,10 @@ _AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
-    """What a role, a profile or a node adds to the base config. Taints are `key: value:Effect`."""
+    """What a role, a profile or a node adds to the base config. Taints are `key: value:Effect`.
+
+    The kubelet registers the node with its taints: later its own credentials may not change them.
+    """
 
     cert_sans: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
@@ -155,7 +159,7 @@ class TalosCluster:
             kubelet=parts.Kubelet(
                 image=kubelet_image(self.kubelet_version or self.kubernetes_version),
                 extra_mounts=settings.kubelet_mounts,
-                extra_config=settings.kubelet_config,
+                extra_config={**settings.kubelet_config, **_registered(settings.node_taints)},
                 node_ip_subnets=settings.node_ip_subnets,
             ),
             install=install,
@@ -218,6 +222,16 @@ class TalosCluster:
 
     def _image(self, program: Program) -> str:
         return kubernetes_image(program, self.kubernetes_version)
+
+
+def _registered(taints: Mapping[str, str]) -> dict[str, Any]:
+    """The kubelet's setting for these taints.
+
+    Talos sends labels, annotations and taints of a node in one update, on workers with the kubelet's credentials, and
+    NodeRestriction refuses an update in which a kubelet changes its node's taints. Equal taints pass.
+    """
+    listed = [read_taint(key, text).wire() for key, text in sorted(taints.items())]
+    return {"registerWithTaints": listed} if listed else {}
 
 
 def _pair(pair: KeyPair) -> parts.CertificateAndKey:

@@ -100,7 +100,7 @@ class HGXProfile:
         return self.storage.documents if self.storage else ()
 
     def settings(self, *, node_ip_subnets: tuple[str, ...] = ()) -> MachineSettings:
-        """What goes into the worker's v1alpha1 document. The kubelet registers the node with the taint already on."""
+        """What goes into the worker's v1alpha1 document; the kubelet registers the node with the taint already on."""
         storage = self.storage
         return MachineSettings(
             sysctls=self.all_sysctls,

@@ -7,6 +7,7 @@ from typing import Any
 from kubernetes import client, config, dynamic
 
 from lab import kubeconfigs
+from lab.cluster import controlplane
 from lab.paths import Lab
 
 FIELD_MANAGER = "inference-lab"
@@ -16,8 +17,17 @@ Manifest = dict[str, Any]
 
 def connect(lab: Lab) -> client.ApiClient:
     """A client with the lab's administrator credentials."""
+    return _client(kubeconfigs.read(lab.kubeconfig))
+
+
+def connect_as(lab: Lab, user: dict[str, str]) -> client.ApiClient:
+    """A client with other credentials, as a kubeconfig has them."""
+    return _client(kubeconfigs.in_memory(controlplane.kubeconfig_of(lab, user)))
+
+
+def _client(kubeconfig: dict[str, Any]) -> client.ApiClient:
     connection: client.ApiClient
-    connection = config.new_client_from_config_dict(kubeconfigs.read(lab.kubeconfig), persist_config=False)
+    connection = config.new_client_from_config_dict(kubeconfig, persist_config=False)
     return connection
 
 

@@ -89,7 +89,12 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
     ]
     patches = {
         "etcd": [*loopback_only, {"key": "initial-cluster", "value": f"{_MEMBER}={_PEER_URL}", "override": True}],
-        "kube-apiserver": [services, {"key": "advertise-address", "value": api_address}],
+        "kube-apiserver": [
+            services,
+            {"key": "advertise-address", "value": api_address},
+            # As Talos has it (v1.13.9 control_plane_static_pod.go:349); kwokctl sets the authorizers Node and RBAC.
+            {"key": "enable-admission-plugins", "value": "NodeRestriction"},
+        ],
         # One of each, so an election would only delay the return of one that was killed.
         "kube-controller-manager": [services, {"key": "leader-elect", "value": "false"}],
         "kube-scheduler": [{"key": "leader-elect", "value": "false"}],
@@ -312,9 +317,20 @@ def ensure_kubeconfig(lab: Lab) -> None:
 
 def write_kubeconfig(lab: Lab, path: Path, user: dict[str, str]) -> None:
     """Write a kubeconfig for the API server with these credentials; readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed into place: the supervisor starts a process as soon as it sees the file that it needs.
+    draft = path.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(kubeconfig_of(lab, user), indent=2))
+    draft.replace(path)
+
+
+def kubeconfig_of(lab: Lab, user: dict[str, str]) -> dict[str, Any]:
+    """A kubeconfig for the API server with these credentials."""
     authority = (cluster_folder(lab) / "pki" / "ca.crt").read_bytes()
     name = f"lab-{lab.index}"
-    content = {
+    return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
@@ -330,10 +346,3 @@ def write_kubeconfig(lab: Lab, path: Path, user: dict[str, str]) -> None:
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place: the supervisor starts a process as soon as it sees the file that it needs.
-    draft = path.with_suffix(".draft")
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(content, indent=2))
-    draft.replace(path)

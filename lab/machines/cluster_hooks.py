@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import yaml
 
+from lab.errors import LabError
+from lab.machines import node_object
+from lab.machines.node_object import Node, NodeFacts
 from talos.secrets.pki import KeyPair, base64_of
 
 
@@ -24,40 +28,6 @@ class ControlPlane:
     kubernetes_ca: KeyPair = field(repr=False)
     api_server_names: tuple[str, ...] = ()
     inline_manifests: tuple[str, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taint:
-    """As in a Node's spec."""
-
-    key: str
-    value: str
-    effect: str
-
-    def wire(self) -> dict[str, str]:
-        return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """The node that a machine registers, as its config, schematic and hardware imply it. Quantities as Kubernetes'."""
-
-    name: str
-    addresses: tuple[str, ...]
-    pod_cidr: str
-    kubelet_version: str
-    api_server_version: str
-    """Of a control plane; empty on workers."""
-    os_image: str
-    boot_id: str
-    capacity: dict[str, str]
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    mounts: tuple[str, ...] = ()
-    """Where volumes of the site's own are mounted."""
-    no_gpus_because: str = ""
-    """Why a machine with GPUs in it offers none; empty where all is well."""
 
 
 class ClusterHooks(Protocol):
@@ -79,7 +49,10 @@ class ClusterHooks(Protocol):
         """An administrator's kubeconfig."""
 
     def node_ready(self, node: NodeFacts) -> None:
-        """The kubelet registers its node, or brings it to these facts."""
+        """The kubelet registers its node or reports its status, and what else makes it ready does so."""
+
+    def node_settings(self, node: NodeFacts) -> None:
+        """Talos sets labels, annotations and taints, in one update. Raises what refuses it."""
 
     def node_not_ready(self, name: str, why: str) -> None:
         """The kubelet is gone. The Node object stays, as it does when a machine breaks or is reset."""
@@ -98,9 +71,10 @@ class RecordedCluster:
     """A cluster that only remembers: for racks without Kubernetes, and tests."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: AbstractContextManager[object] = threading.Lock()
         self.planes: list[ControlPlane] = []
         self.nodes: dict[str, NodeFacts] = {}
+        self.objects: dict[str, Node] = {}
         self.not_ready: dict[str, str] = {}
         self.cordoned: set[str] = set()
         self.recovered: bytes | None = None
@@ -119,6 +93,7 @@ class RecordedCluster:
         with self._lock:
             self.wiped += 1
             self.nodes.clear()
+            self.objects.clear()
             self.not_ready.clear()
 
     def is_up(self) -> bool:
@@ -144,6 +119,34 @@ class RecordedCluster:
         with self._lock:
             self.nodes[node.name] = node
             self.not_ready.pop(node.name, None)
+            present = self.read(node.name) or node_object.new(node)
+            labels = present["metadata"]["labels"] | node.kubelet_labels
+            labels |= node_object.gpu_labels(labels, node)
+            kept = {key: text for key, text in labels.items() if text is not None}
+            self.write(self.described({**present, "metadata": {**present["metadata"], "labels": kept}}, node))
+
+    def node_settings(self, node: NodeFacts) -> None:
+        """NodeRestriction is emulated: no API server runs here."""
+        with self._lock:
+            present = self.read(node.name)
+            if present is None:
+                raise LabError(f'nodes "{node.name}" not found', fix="reboot the machine, which registers it again")
+            changed = node_object.with_settings(present, node)
+            if not node.is_control_plane and (refusal := node_object.refusal(present, changed)):
+                raise LabError(refusal, fix="register the node with its taints; leave labels of Kubernetes out")
+            self.write(changed)
+
+    def described(self, present: Node, node: NodeFacts) -> Node:
+        """The Node object with its status."""
+        return {**present, "status": {"capacity": node.capacity}}
+
+    def read(self, name: str) -> Node | None:
+        """The Node object, if there is one."""
+        return self.objects.get(name)
+
+    def write(self, node: Node) -> None:
+        """Keep a Node object."""
+        self.objects[node["metadata"]["name"]] = node
 
     def node_not_ready(self, name: str, why: str) -> None:
         with self._lock:

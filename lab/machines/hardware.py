@@ -22,6 +22,8 @@ _SLICES = {"1g.18gb": 7, "1g.35gb": 4, "2g.35gb": 3, "3g.71gb": 2, "4g.71gb": 1,
 _INFRA = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _HGX_H200 = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "4Ti", "pods": "110", GPU_RESOURCE: f"{_GPUS}"}
 
+MIG_DISABLED = "all-disabled"
+"""What the GPU operator sets it to on a node without that label (gpu-operator, controllers/state_manager.go)."""
 # What GPU feature discovery and the operator set on an HGX H200 node; memory in MiB.
 GPU_LABELS = {
     "feature.node.kubernetes.io/pci-10de.present": "true",
@@ -53,7 +55,6 @@ GPU_LABELS = {
     "nvidia.com/gpu.replicas": "1",
     "nvidia.com/gpu.sharing-strategy": "none",
     "nvidia.com/mig.capable": "true",
-    "nvidia.com/mig.config": "all-disabled",
     "nvidia.com/mig.config.state": "success",
     "nvidia.com/mig.strategy": "single",
 }
@@ -72,17 +73,20 @@ def capacity(hardware: Hardware, *, has_gpus: bool, layout: str = "") -> dict[st
     return own
 
 
-def labels(name: str, hardware: Hardware, *, has_gpus: bool, layout: str = "") -> dict[str, str]:
-    """What the kubelet and, where GPUs can be used, GPU feature discovery report of the node; layout as above."""
+def kubelet_labels(name: str, hardware: Hardware) -> dict[str, str]:
+    """What the kubelet registers the node with, and `type`, by which the lab's nodes are known."""
     return {
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": hardware,
         "type": "kwok",
-        **(GPU_LABELS if has_gpus else {}),
-        **(_slice_labels(layout) if has_gpus and layout else {}),
     }
+
+
+def gpu_labels(layout: str = "") -> dict[str, str]:
+    """What GPU feature discovery and the GPU operator set on a node whose GPUs can be used; layout as above."""
+    return {**GPU_LABELS, **(_slice_labels(layout) if layout else {})}
 
 
 def _profile(layout: str) -> str:

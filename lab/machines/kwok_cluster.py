@@ -3,10 +3,16 @@
 A control plane machine creates the control plane at bootstrap, and switches it on and off with itself. A node that a
 machine is behind has KWOK's annotation, and the lab's stages make such nodes ready. When the machine is gone the
 annotation is taken away, and the node's Ready condition shows what became of it.
+
+Who writes a Node: its kubelet and, on workers, Talos with the kubelet's certificate, so that Node authorizer and
+NodeRestriction judge them; on control planes Talos is an administrator, as it is on a site. The lab's administrator
+writes the rest: for KWOK (annotation, conditions, lease), in place of NVIDIA's controllers (labels), of the node
+lifecycle controller (Ready) and of a cordon by Talos (unschedulable). Capacity is the kubelet's, GPUs included.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,17 +25,16 @@ from kubernetes import client, dynamic
 from urllib3.exceptions import HTTPError
 
 from lab.cluster import api, controlplane, services
-from lab.cluster.parts import name_of, namespace_of, spec_of
+from lab.cluster.parts import metadata_of, name_of, namespace_of
 from lab.errors import LabError
-from lab.machines import lab_rack
-from lab.machines.cluster_hooks import ControlPlane, NodeFacts
-from lab.machines.kubernetes_pki import control_plane_pki
+from lab.machines import lab_rack, node_object
+from lab.machines.cluster_hooks import ControlPlane
+from lab.machines.kubernetes_pki import control_plane_pki, kubelet_client
+from lab.machines.node_object import NodeFacts
 from lab.paths import Lab
-from talos.secrets.pki import base64_of
+from talos.secrets.pki import KeyPair, base64_of
 
 _KWOK_ANNOTATION = "kwok.x-k8s.io/node"
-# Taints that Kubernetes itself puts on nodes; all others are the machine's.
-_KUBERNETES_TAINTS = "node.kubernetes.io/"
 _ETCD = "127.0.0.1:2379"
 _READY_WITHIN_S = 120.0
 _FAREWELL_S = 3
@@ -42,6 +47,7 @@ class KwokCluster:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._changing = threading.Lock()
+        self._kubelets: dict[tuple[str, str], KeyPair] = {}
 
     def control_plane_up(self, plane: ControlPlane) -> None:
         """As Cluster.control_plane_up; everything that Talos itself brings is there afterwards."""
@@ -94,17 +100,43 @@ class KwokCluster:
         """As Cluster.node_ready; what is on its disks stays, also while no volume is mounted there."""
         for path in node.mounts:
             self._lab.node_folder(node.name, path).mkdir(parents=True, exist_ok=True)
+        with self.as_kubelet(node.name) as connection:
+            core = client.CoreV1Api(connection)
+            if _find(core, node.name) is None:
+                core.create_node(client.V1Node.model_validate(node_object.new(node)))
+            else:
+                core.patch_node(node.name, {"metadata": {"labels": node.kubelet_labels}})
+            api.apply(connection, _status(node), subresource="status")
         with api.connect(self._lab) as connection:
             core = client.CoreV1Api(connection)
-            present = _find(core, node.name)
-            if present is None:
-                # Taints and pod network first: pods must not come before the taints, and the network cannot be added.
-                core.create_node(client.V1Node.model_validate(_new_node(node)))
-            else:
-                _set_taints(core, present, node)
-            # The annotation comes last: it makes the node ready, and pods must then find its true size.
-            api.apply(connection, _status(node), subresource="status")
-            api.apply(connection, _metadata(node))
+            changes = node_object.gpu_labels(metadata_of(core.read_node(node.name)).labels or {}, node)
+            # It makes the node ready, and pods must then find its true size.
+            annotations = {_KWOK_ANNOTATION: "fake"}
+            core.patch_node(node.name, {"metadata": {"labels": changes, "annotations": annotations}})
+
+    def node_settings(self, node: NodeFacts) -> None:
+        """As Cluster.node_settings: LabError with the API server's words where it refuses."""
+        with api.connect(self._lab) if node.is_control_plane else self.as_kubelet(node.name) as connection:
+            core = client.CoreV1Api(connection)
+            try:
+                present = connection.sanitize_for_serialization(core.read_node(node.name))
+                changed = node_object.with_settings(present, node)
+                if changed != present:
+                    core.replace_node(node.name, client.V1Node.model_validate(changed))
+            except client.ApiException as error:
+                raise LabError(_message(error), fix="see the machine's config") from None
+
+    def as_kubelet(self, name: str) -> client.ApiClient:
+        """A client with the certificate of the node's kubelet."""
+        pki = controlplane.cluster_folder(self._lab) / "pki"
+        authority = KeyPair((pki / "ca.crt").read_text(), (pki / "ca.key").read_text())
+        pair = self._kubelets.get((authority.certificate, name)) or kubelet_client(authority, name)
+        self._kubelets[authority.certificate, name] = pair
+        user = {
+            "client-certificate-data": base64_of(pair.certificate),
+            "client-key-data": base64_of(pair.key),
+        }
+        return api.connect_as(self._lab, user)
 
     def node_not_ready(self, name: str, why: str) -> None:
         """As Cluster.node_not_ready; its pods are not ready either, and the pod runner ends their containers."""
@@ -188,25 +220,11 @@ def _find(core: client.CoreV1Api, name: str) -> client.V1Node | None:
         raise
 
 
-def _new_node(node: NodeFacts) -> api.Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node.name},
-        "spec": {
-            "podCIDR": node.pod_cidr,
-            "podCIDRs": [node.pod_cidr],
-            "providerID": f"lab://{node.name}",
-            "taints": [taint.wire() for taint in node.taints],
-        },
-    }
-
-
-def _metadata(node: NodeFacts) -> api.Manifest:
-    # Applied with a manager of its own, so labels that the config has no more go away, and others' stay.
-    annotations = {**node.annotations, _KWOK_ANNOTATION: "fake"}
-    metadata = {"name": node.name, "labels": node.labels, "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+def _message(error: client.ApiException) -> str:
+    try:
+        return str(json.loads(error.body or "{}")["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error.reason)
 
 
 def _status(node: NodeFacts) -> api.Manifest:
@@ -233,16 +251,6 @@ def _status(node: NodeFacts) -> api.Manifest:
             },
         },
     }
-
-
-def _set_taints(core: client.CoreV1Api, present: client.V1Node, node: NodeFacts) -> None:
-    current = core.api_client.sanitize_for_serialization(spec_of(present).taints or [])
-    kept = [taint for taint in current if taint["key"].startswith(_KUBERNETES_TAINTS)]
-    wanted = [*kept, *(taint.wire() for taint in node.taints)]
-    if wanted != current:
-        # A strategic merge would keep the taints that the config has no more.
-        patch = [{"op": "add", "path": "/spec/taints", "value": wanted}]
-        core.patch_node(node.name, patch)
 
 
 def _blob(message: bytes) -> bytes:

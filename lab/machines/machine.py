@@ -21,6 +21,7 @@ from lab.machines.front import FrontLoop, Roles
 from lab.machines.images import pinned
 from lab.machines.methods import READER
 from lab.machines.node_facts import node_facts, pod_cidr_problem
+from lab.machines.node_object import NodeFacts
 from lab.machines.power import Session
 from lab.machines.spec import MachineSpec
 from lab.machines.surroundings import Site
@@ -35,7 +36,7 @@ class Machine(MachineWithDisks):
         self.site = site
         self.applying, self.installing = threading.Lock(), threading.Lock()
         self._try_serial = 0
-        self._last_failure = ""
+        self._last_failures: dict[str, str] = {}
         super().__init__(spec, folder, loop, site.speed)
 
     def clear(self) -> None:
@@ -237,33 +238,40 @@ class Machine(MachineWithDisks):
         self.store.save()
 
     def _keep_node(self, session: Session) -> None:
+        if self._configured().machine("kubelet.skipNodeRegistration"):
+            return
         while True:
             while not self._done("node", self._register):
                 session.wait(self.speed.retry_s)
-            session.wait_change()
+            # A refused update is repeated for ever, and a node that others change is looked at again.
+            pause_s = 0.0
+            while not session.changes_within(pause_s):
+                applied = self._done("k8s.NodeApplyController", lambda: self.site.cluster.node_settings(self._node()))
+                pause_s = self.speed.notices_s if applied else self.speed.retry_s
+
+    def _node(self) -> NodeFacts:
+        boot_id, missing = self.store.disks.boot_id, self.faults.modules_missing()
+        return node_facts(
+            self._configured(),
+            self.running_system,
+            self.spec,
+            name=self.hostname,
+            boot_id=boot_id,
+            missing=missing,
+            mounts=made.mounts(self._configured(), self.volumes),
+        )
 
     def _register(self) -> None:
-        config = self._configured()
-        if config.machine("kubelet.skipNodeRegistration"):
-            return
         if not self.site.cluster.is_up():
             raise LabError("the Kubernetes API does not answer", fix="bootstrap the cluster")
-        if problem := pod_cidr_problem(config, self.spec):
+        if problem := pod_cidr_problem(self._configured(), self.spec):
             raise LabError(problem, fix="give the machine a pod network of the config's, in the rack's description")
-        if failure := kernel.failure(config):
+        if failure := kernel.failure(self._configured()):
             self.log(failure)
         for name, state in self.volumes.items():
             if problem := self.make_volume(name):
                 self.log(f"volume {name} {state.phase}: {problem}")
-        node = node_facts(
-            config,
-            self.running_system,
-            self.spec,
-            name=self.hostname,
-            boot_id=self.store.disks.boot_id,
-            missing=self.faults.modules_missing(),
-            mounts=made.mounts(config, self.volumes),
-        )
+        node = self._node()
         if node.no_gpus_because:
             self.log(f"no GPUs: {node.no_gpus_because}")
         self.site.cluster.node_ready(node)
@@ -281,11 +289,11 @@ class Machine(MachineWithDisks):
             raise
         except Exception as error:  # noqa: BLE001 - the machine tries again, whatever it was
             failure = f"{what}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-            if failure != self._last_failure:
+            if failure != self._last_failures.get(what):
                 self.log(failure)
-                self._last_failure = failure
+                self._last_failures[what] = failure
             return False
-        self._last_failure = ""
+        self._last_failures.pop(what, None)
         return True
 
     def take_live(self, config: Config) -> None:

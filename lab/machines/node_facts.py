@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network
 
+from floor.taints import Taint, read_taint
 from lab.machines import hardware
-from lab.machines.cluster_hooks import NodeFacts, Taint
 from lab.machines.config_view import Config
+from lab.machines.node_object import NodeFacts
 from lab.machines.spec import Hardware, MachineSpec
 from lab.machines.state import System
 
@@ -29,22 +30,28 @@ def node_facts(
     missing: frozenset[str] = frozenset(),
     mounts: tuple[str, ...] = (),
 ) -> NodeFacts:
-    """What the kubelet would register. missing: kernel modules that were not loaded; mounts: folders that are there."""
+    """What the kubelet registers, and what Talos then sets of it.
+
+    missing: kernel modules that were not loaded. mounts: folders that are there. As siderolabs/talos@v1.13.9
+    internal/app/machined/pkg/controllers/k8s: node_label_spec.go:84-89, node_taint_spec.go:72-92,
+    kubelet_spec.go:324-340.
+    """
     because = why_no_gpus(config, system, spec.hardware, missing)
     has_gpus = spec.hardware == "hgx-h200" and not because
     # A machine without GPUs that work looks like one without GPUs.
     layout = str(config.machine("nodeLabels", {}).get(hardware.MIG_LAYOUT, ""))
-    labels = hardware.labels(name, spec.hardware, has_gpus=has_gpus, layout=layout)
-    taints = tuple(_taint(key, text) for key, text in config.machine("nodeTaints", {}).items())
-    if has_gpus:
-        labels |= _driver_labels(system)
+    labels = {key: str(value) for key, value in config.machine("nodeLabels", {}).items()}
+    taints = [read_taint(key, str(text)) for key, text in config.machine("nodeTaints", {}).items()]
+    registers = [_taint(entry) for entry in config.machine("kubelet.extraConfig.registerWithTaints", ())]
     if config.is_control_plane:
-        labels["node-role.kubernetes.io/control-plane"] = ""
+        labels[_CONTROL_PLANE_TAINT.key] = ""
         if not config.cluster("allowSchedulingOnControlPlanes"):
-            taints = (*taints, _CONTROL_PLANE_TAINT)
-    labels |= {key: str(value) for key, value in config.machine("nodeLabels", {}).items()}
+            taints.append(_CONTROL_PLANE_TAINT)
+            if all(taint.key != _CONTROL_PLANE_TAINT.key for taint in registers):
+                registers.append(_CONTROL_PLANE_TAINT)
     return NodeFacts(
         name=name,
+        is_control_plane=config.is_control_plane,
         addresses=tuple(map(str, node_addresses(config, spec.all_addresses))),
         pod_cidr=spec.pod_cidr,
         kubelet_version=config.kubelet_version,
@@ -52,9 +59,12 @@ def node_facts(
         os_image=f"Talos ({system.talos_version}), emulated",
         boot_id=boot_id,
         capacity=hardware.capacity(spec.hardware, has_gpus=has_gpus, layout=layout),
+        kubelet_labels=hardware.kubelet_labels(name, spec.hardware),
+        gpu_labels=hardware.gpu_labels(layout) | _driver_labels(system) if has_gpus else {},
+        registers_with=tuple(registers),
         labels=labels,
         annotations={key: str(value) for key, value in config.machine("nodeAnnotations", {}).items()},
-        taints=taints,
+        taints=tuple(taints),
         mounts=mounts,
         no_gpus_because=because,
     )
@@ -138,6 +148,5 @@ def _driver_labels(system: System) -> dict[str, str]:
     }
 
 
-def _taint(key: str, text: str) -> Taint:
-    value, _, effect = str(text).rpartition(":")
-    return Taint(key=key, value=value, effect=effect)
+def _taint(entry: Mapping[str, str]) -> Taint:
+    return Taint(key=entry["key"], value=entry.get("value", ""), effect=entry["effect"])

@@ -46,11 +46,14 @@ class Session:
         if self._over.wait(seconds):
             raise PowerLostError
 
-    def wait_change(self) -> None:
-        """Until the config changes."""
-        self.changed.wait()
-        self.changed.clear()
+    def changes_within(self, seconds: float) -> bool:
+        """Wait for another config; whether one came in this time."""
+        has_changed = self.changed.wait(seconds)
+        if has_changed:
+            # Not otherwise: a change that came after the wait would be lost.
+            self.changed.clear()
         self.wait(0)
+        return has_changed
 
 
 class PoweredMachine(ABC):

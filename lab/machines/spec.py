@@ -88,6 +88,8 @@ class Speed:
     going_down_s: float = 0.2
     retry_s: float = 0.3
     """Until it looks again for what it waits for: etcd's other members, the cluster, a control plane that signs."""
+    notices_s: float = 5.0
+    """Until it sees what others changed of its Node object, which Talos itself watches."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,7 +207,8 @@ class MachineKeys(Spec):
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations of the Kubernetes node."""
     taints: dict[str, str] = Field(default_factory=dict)
-    """Taints of the Kubernetes node, `key: value:Effect`."""
+    """Taints of the Kubernetes node, `key: value:Effect`. A worker's kubelet registers the node with them; `up` changes
+    those of a node that runs."""
     sysctls: dict[str, str] = Field(default_factory=dict)
     """Kernel settings."""
     sysfs: dict[str, str] = Field(default_factory=dict)

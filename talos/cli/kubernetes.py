@@ -1,4 +1,4 @@
-"""Calls of Kubernetes for a node: is it Ready, cordon, drain, delete. By kubectl, which knows how to drain.
+"""Calls of Kubernetes for a node: is it Ready and as stated, cordon, drain, delete. By kubectl, which can drain.
 
 kubectl gets the kubeconfig through a file without a place on the disk.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floor import namespaces, storage_nodes
+from talos.cli import node_metadata
 from talos.cli.failures import CommandError, InputError
 from talos.cli.waiting import PendingError, Watch
 from talos.draining import SUCCESSOR_FIRST, movable
@@ -29,6 +30,9 @@ _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
 _VOLUMES = "volumes.longhorn.io"
 # What kubectl prints when it could not ask, as opposed to having been refused.
 _AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
+
+# What it prints where an object is no longer of the version that a patch is for.
+_CHANGED = "the object has been modified"
 
 
 class KubernetesError(CommandError):
@@ -104,6 +108,20 @@ class Kubernetes:
         if degraded:
             raise PendingError(f"Longhorn still rebuilds copies of {', '.join(degraded)}")
 
+    def require_stated(self, name: str, config: bytes, watch: Watch) -> None:
+        """Do what Talos cannot of a config's labels, annotations and taints; PendingError until the node has them."""
+        node, stated = self.node(name), node_metadata.Stated.of(config)
+        if node is None:
+            raise PendingError("Kubernetes does not know the node yet")
+        patch, lines = node_metadata.correction(node, stated)
+        if patch:
+            for line in lines:
+                watch.say(line)
+            self._run("patch", "node", name, "--type=merge", f"--patch={json.dumps(patch)}")
+            node = self.node(name) or node
+        if lacks := node_metadata.missing(node, stated):
+            raise PendingError(f"its node lacks {', '.join(lacks)}", fix=node_metadata.FIX_MISSING)
+
     def drain(self, name: str, watch: Watch, timeout_s: int) -> bool:
         """Cordon, start successors that are wanted first, evict as PodDisruptionBudgets allow; was there a node?
 
@@ -161,6 +179,8 @@ class Kubernetes:
         if done.returncode == 0:
             return done.stdout
         last_line = _last(done.stderr)
+        if _CHANGED in last_line:
+            raise PendingError(f"its node changed meanwhile: {last_line}")
         if any(sign in last_line.lower() for sign in _AWAY):
             raise PendingError(f"Kubernetes does not answer: {last_line}")
         raise KubernetesError(f"kubectl {_verb(arguments)}: {last_line}", fix="fix that, then run it again")

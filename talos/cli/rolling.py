@@ -32,16 +32,19 @@ Bring a machine to a config (stdin) and an installer image, and wait until it is
   3. only if it must reboot: the other members of etcd are healthy; where the node stores for Longhorn, each volume in
      use has all its copies; the node is drained, with respect for PodDisruptionBudgets; the machine reboots, and must
      come back with that version and schematic
-  4. Talos's services are healthy, the node is Ready, and accepts pods again; after a single control plane, `roll` waits
-     longer, because clients retry its API after pauses of up to 30 s, and a client that has not reconnected yet,
-     such as an endpoint picker, does not learn of the next node's drain
+  4. Talos's services are healthy, and the node is Ready and has the config's labels, annotations and taints. A taint
+     that a worker's node has not, or no longer should have, is changed through the Kubernetes API: Talos may not do it
+  5. the node accepts pods again; after a single control plane, `roll` waits longer, because clients retry its API after
+     pauses of up to 30 s, and a client that has not reconnected yet, such as an endpoint picker, does not learn of the
+     next node's drain
 
 A kubelet of a newer minor version than an API server is refused: a worker waits until all of them serve that
 version, and a control plane refuses before anything is changed. A step over a minor version, of Talos or of the API
 server, is refused as well.
 
 The command skips steps that are already done, so after a failure or an interruption the same command continues. Run it
-for one machine at a time. ${variables.KUBECONFIG} is the cluster; without it nothing is drained.
+for one machine at a time. ${variables.KUBECONFIG} is the cluster; without it nothing is drained, and the taints of a
+worker that runs stay as they are.
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
 
@@ -147,6 +150,7 @@ class Rolling:
                     raise PendingError("etcd does not count it as a member yet")
         if self._cluster is not None:
             self._cluster.require_ready(self._machine.name)
+            self._cluster.require_stated(self._machine.name, self._config, self._watch)
             require_api_server(self._machine.name, self._config, self._cluster)
 
     def _install(self, client: MachineClient, boot_id: str) -> bool:

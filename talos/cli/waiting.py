@@ -18,11 +18,16 @@ _PASSING = (UnreachableError, NotReadyError, TooSlowError)
 _PAUSE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DURATION = re.compile(r"(\d+)(s|m|h|d)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LOOK = "look into the machine's log, then run it again"
 _Result = TypeVar("_Result")
 
 
 class PendingError(Exception):
-    """Not yet; the text names what is missing."""
+    """Not yet; the text names what is missing. `fix` is what to do where it stays so."""
+
+    def __init__(self, missing: str, *, fix: str = _LOOK) -> None:
+        super().__init__(missing)
+        self.fix = fix
 
 
 def seconds(text: str) -> int:
@@ -84,11 +89,7 @@ class Watch:
                 return look()
             except waited as error:
                 reason = f"{error.call}: {error.cause}" if isinstance(error, MachineApiError) else str(error)
-                fix = (
-                    error.fix
-                    if isinstance(error, MachineApiError)
-                    else "look into the machine's log, then run it again"
-                )
+                fix = error.fix if isinstance(error, (MachineApiError, PendingError)) else _LOOK
             if self.elapsed_s + self._poll_s > self._timeout_s:
                 raise NotInTimeError(
                     f"{self.node}: waited {self._timeout_s:.0f} s {what}; last: {reason}", fix=f"{fix}; or --timeout"

@@ -6,17 +6,20 @@ those that the machines register, so that a whole life of a cluster takes a minu
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
 from lab import session
-from lab.machines.cluster_hooks import NodeFacts, RecordedCluster
+from lab.machines.cluster_hooks import RecordedCluster
+from lab.machines.node_object import Node, NodeFacts
 from lab.machines.spec import Hardware
 from lab.paths import CHECKOUT, Lab
 from tests.lab.cluster_program.rack_site import RackSite, new_rack_site
@@ -36,8 +39,10 @@ pulumi.export("kubeconfig", cluster.kubeconfig)
 pulumi.export("talosconfig", cluster.talosconfig)
 """
 KUBECTL = """#!/usr/bin/env python3
-import json, pathlib, sys
+import fcntl, json, pathlib, sys
 nodes = pathlib.Path(__file__).resolve().parent / "nodes"
+lock = (nodes.parent / "lock").open("w")
+fcntl.flock(lock, fcntl.LOCK_EX)
 words = [each for each in sys.argv[2:] if not each.startswith(("--request-timeout", "--server"))]
 if words[:2] == ["get", "nodes"]:
     found = [json.loads(each.read_text()) for each in sorted(nodes.iterdir())]
@@ -59,9 +64,16 @@ if words[0] == "get" and node:
     print(json.dumps(node))
 elif words[0] == "annotate" and node:
     key = words[-1].partition("=")[0]
-    node["metadata"]["annotations"].pop(key.rstrip("-"), None)
+    annotations = node["metadata"].setdefault("annotations", {})
+    annotations.pop(key.rstrip("-"), None)
     if not key.endswith("-"):
-        node["metadata"]["annotations"][key] = "x"
+        annotations[key] = "x"
+elif words[0] == "patch" and node:
+    change = json.loads(words[-1].partition("=")[2])
+    for part in ("labels", "annotations"):
+        texts = node["metadata"].get(part, {}) | change["metadata"].get(part, {})
+        node["metadata"][part] = {key: text for key, text in texts.items() if text is not None}
+    node["spec"] |= change.get("spec", {})
 elif words[0] in ("cordon", "drain", "uncordon") and node:
     node["spec"]["unschedulable"] = words[0] != "uncordon"
 elif words[0] == "delete":
@@ -72,6 +84,25 @@ if node and words[0] != "get":
 """
 
 
+class _Lock:
+    """Keeps this process and the stand-in for kubectl from changing a node at the same time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._held: TextIO | None = None
+        self._threads = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        self._held = self._file.open("w")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._held is not None
+        self._held.close()
+        self._threads.release()
+
+
 class KubectlCluster(RecordedCluster):
     """Nodes as files, which the stand-in for kubectl reads."""
 
@@ -79,35 +110,36 @@ class KubectlCluster(RecordedCluster):
         super().__init__()
         self.folder = folder / "nodes"
         self.folder.mkdir(parents=True)
+        self._lock = _Lock(folder / "lock")
         self.versions: list[tuple[str, str, str]] = []
         """Node, version of its kubelet, version of its API server: each time that a node registered."""
 
-    def node_ready(self, node: NodeFacts) -> None:
-        super().node_ready(node)
-        file = self.folder / node.name
-        new = {"metadata": {"name": node.name, "annotations": {}}, "spec": {}}
-        known = json.loads(file.read_text()) if file.exists() else new
+    def described(self, present: Node, node: NodeFacts) -> Node:
         status = {
             "conditions": [{"type": "Ready", "status": "True"}],
             "addresses": [{"type": "InternalIP", "address": address} for address in node.addresses],
             "nodeInfo": {"kubeletVersion": node.kubelet_version},
         }
         self.versions.append((node.name, node.kubelet_version, node.api_server_version))
-        self._write(file, known | {"status": status, "apiServer": node.api_server_version})
+        return present | {"status": status, "apiServer": node.api_server_version}
 
     def node_not_ready(self, name: str, why: str) -> None:
         super().node_not_ready(name, why)
-        file = self.folder / name
-        if file.exists():
-            node = json.loads(file.read_text())
-            node["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": why}]
-            self._write(file, node)
+        with self._lock:
+            if node := self.read(name):
+                node["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": why}]
+                self.write(node)
 
-    def _write(self, file: Path, node: dict[str, Any]) -> None:
+    def read(self, name: str) -> Node | None:
+        file = self.folder / name
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def write(self, node: Node) -> None:
         # In one step and without a trace in the folder: the stand-in lists it.
-        draft = self.folder.parent / f"{file.name}.draft"
+        name = node["metadata"]["name"]
+        draft = self.folder.parent / f"{name}.draft"
         draft.write_text(json.dumps(node))
-        draft.replace(file)
+        draft.replace(self.folder / name)
 
 
 @dataclass(kw_only=True)

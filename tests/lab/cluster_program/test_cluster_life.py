@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rack_site import CANARY
+from tests.lab.cluster_program.rig import Rig
+
+
+def metadata(rig: Rig) -> dict[str, Any]:
+    """Of the Node object `hgx-1`."""
+    found: dict[str, Any] = (rig.cluster.read("hgx-1") or {})["metadata"]
+    return found
+
+
+def taints(rig: Rig) -> set[str]:
+    node = rig.cluster.read("hgx-1") or {}
+    return {f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in node["spec"]["taints"]}
 
 
 def test_a_clusters_life(make_rig: NewRig) -> None:
@@ -33,7 +46,7 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     assert "cp-1: nothing changes on the machine" in shown
     rig.up()
     assert rig.boots() == boots
-    assert rig.cluster.nodes["hgx-1"].labels["example.org/rack"] == "r1"
+    assert metadata(rig)["labels"]["example.org/rack"] == "r1"
 
     # So is the one by which a node asks for slices of its GPUs, and the other nodes keep theirs whole.
     rig.nodes["hgx-1"]["mig"] = "all-1g.18gb"
@@ -44,8 +57,22 @@ def test_a_clusters_life(make_rig: NewRig) -> None:
     rig.up()
     assert rig.boots() == boots
     cut = rig.cluster.nodes["hgx-1"]
-    assert cut.labels["nvidia.com/mig.config"] == "all-1g.18gb"
+    assert metadata(rig)["labels"]["nvidia.com/mig.config"] == "all-1g.18gb"
     assert (cut.capacity["nvidia.com/mig-1g.18gb"], cut.capacity["nvidia.com/gpu"]) == ("56", "0")
+
+    # A taint is live too, but only an administrator may change it; and a node that was tainted at its start needs none.
+    rig.calls()
+    rig.nodes["hgx-1"]["taints"] = {"example.org/rented": "yes:NoSchedule"}
+    rig.write_site()
+    assert "hgx-1: the config changes at once, without a reboot: machine.kubelet, machine.nodeTaints" in rig.preview()
+    assert "setting taint example.org/rented=yes:NoSchedule" in rig.up()
+    assert taints(rig) == {"nvidia.com/gpu=present:NoSchedule", "example.org/rented=yes:NoSchedule"}
+    rig.nodes["hgx-1"]["taints"] = {}
+    rig.write_site()
+    assert "removing taint example.org/rented=yes:NoSchedule" in rig.up()
+    assert taints(rig) == {"nvidia.com/gpu=present:NoSchedule"}
+    assert rig.calls() == ["patch hgx-1", "patch hgx-1"]
+    assert rig.boots() == boots
 
     # What needs a reboot says so before, and drains.
     rig.nodes["hgx-1"]["udev_rules"] = ['SUBSYSTEM=="net"']

@@ -32,7 +32,7 @@ from talos.secrets import pki
 from talos.secrets.talosconfig import Role
 from tests.unit.talos.talos_examples import entropy
 
-QUICK = Speed(boot_s=0.01, install_s=0.02, services_s=0.01, going_down_s=0.01, retry_s=0.03)
+QUICK = Speed(boot_s=0.01, install_s=0.02, services_s=0.01, going_down_s=0.01, retry_s=0.03, notices_s=0.1)
 VERSION = "v1.13.9"
 HOUR_S = 3600.0
 _SERIAL = itertools.count(1)

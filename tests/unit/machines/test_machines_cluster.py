@@ -22,13 +22,15 @@ def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
     assert gpu.capacity["nvidia.com/gpu"] == "8"
     assert gpu.kubelet_version == "v1.36.3"
     assert gpu.pod_cidr == "10.244.1.0/24"
-    assert [taint.wire() for taint in gpu.taints] == [
-        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    ]
-    assert gpu.labels["nvidia.com/gpu.count"] == "8"
-    assert gpu.labels["nvidia.com/cuda.driver-version.full"] == "595.91.07"
+    assert (
+        [taint.wire() for taint in gpu.registers_with]
+        == [taint.wire() for taint in gpu.taints]
+        == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    )
+    assert gpu.gpu_labels["nvidia.com/gpu.count"] == "8"
+    assert gpu.gpu_labels["nvidia.com/cuda.driver-version.full"] == "595.91.07"
     assert "nvidia.com/gpu" not in plane.capacity
-    assert "nvidia.com/gpu.count" not in plane.labels
+    assert not plane.gpu_labels
     assert [taint.key for taint in plane.taints] == ["node-role.kubernetes.io/control-plane"]
     assert [plan.endpoint for plan in running.cluster.planes] == [running.spec().endpoint]
 

@@ -69,7 +69,7 @@ def test_addresses_and_pod_networks_do_not_meet(home: Lab, index: int) -> None:
 def test_hgx_h200_has_gpus_and_the_labels_that_selectors_use() -> None:
     size = hardware.capacity("hgx-h200", has_gpus=True)
     assert (size["nvidia.com/gpu"], size["cpu"], size["memory"]) == ("8", "192", "2Ti")
-    labels = hardware.labels("hgx-1", "hgx-h200", has_gpus=True)
+    labels = hardware.gpu_labels()
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-H200"
     assert labels["nvidia.com/gpu.memory"] == "143771"
     assert labels["nvidia.com/gpu.count"] == "8"
@@ -78,7 +78,7 @@ def test_hgx_h200_has_gpus_and_the_labels_that_selectors_use() -> None:
 
 def test_nothing_of_a_gpu_shows_where_none_can_be_used() -> None:
     for machine in ("infra", "hgx-h200"):
-        shown = (hardware.capacity(machine, has_gpus=False), hardware.labels("n", machine, has_gpus=False))
+        shown = (hardware.capacity(machine, has_gpus=False), hardware.kubelet_labels("n", machine))
         assert "nvidia" not in str(shown)
 
 
@@ -89,7 +89,7 @@ def test_gpus_that_a_label_asks_to_cut_are_offered_as_slices(profile: str) -> No
     size = hardware.capacity("hgx-h200", has_gpus=True, layout=layout)
     count = str(slices_per_node(slice_name("h200-sxm", profile)))
     assert (size[resource], size["nvidia.com/gpu"], size["cpu"]) == (count, "0", "192")
-    labels = hardware.labels("hgx-1", "hgx-h200", has_gpus=True, layout=layout)
+    labels = hardware.gpu_labels(layout)
     assert labels[f"{resource}.count"] == count
     assert labels[f"{resource}.product"] == f"NVIDIA-H200-MIG-{profile}"
     assert (labels["nvidia.com/mig.strategy"], labels["nvidia.com/mig.config.state"]) == ("mixed", "success")
@@ -102,7 +102,7 @@ def test_gpus_that_a_label_asks_to_cut_are_offered_as_slices(profile: str) -> No
 @pytest.mark.parametrize(("layout", "state"), [("all-disabled", "success"), ("all-1g.99gb", "failed")])
 def test_gpus_stay_whole_by_a_layout_that_cuts_none(layout: str, state: str) -> None:
     assert hardware.capacity("hgx-h200", has_gpus=True, layout=layout) == hardware.capacity("hgx-h200", has_gpus=True)
-    assert hardware.labels("n", "hgx-h200", has_gpus=True, layout=layout)["nvidia.com/mig.config.state"] == state
+    assert hardware.gpu_labels(layout)["nvidia.com/mig.config.state"] == state
 
 
 def test_the_checked_in_site_names_machines_of_the_rack_by_their_addresses_and_leaves_some(home: Lab) -> None:

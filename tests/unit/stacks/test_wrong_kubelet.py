@@ -30,7 +30,7 @@ WRONG: dict[str, Wrong] = {
     "own port": wrong({"port": 9999}, "port", "decided by Talos", {}),
     "own static pods": wrong({"staticPodPath": "/x"}, "staticPodPath", "decided by Talos"),
     "own kind": wrong({"kind": "Foo"}, "kind", "is written by Talos", {}),
-    "own taints": wrong({"registerWithTaints": []}, "registerWithTaints", "use taints"),
+    "own taints": wrong({"registerWithTaints": []}, "registerWithTaints", "the program writes it from them"),
     "no node": wrong({"registerNode": False}, "registerNode", "decided by nodes"),
     "reserved memory that is none": wrong(
         {"systemReserved": {"memory": "abc"}},

@@ -7,7 +7,9 @@ from typing import Literal
 
 import pytest
 
+from talos.cluster import MachineSettings
 from talos.documents.problems import ConfigError
+from talos.documents.v1alpha1 import Install
 from talos.factory.extensions import Extension, check_extensions
 from talos.factory.schematic import Schematic
 from talos.hgx import Fork, HGXProfile
@@ -79,7 +81,26 @@ def test_no_reboot_is_a_kexec_and_no_setting_is_one_that_the_kernel_lacks() -> N
 
 
 def test_the_node_registers_tainted() -> None:
-    assert examples.hgx_config().wire()[0]["machine"]["nodeTaints"] == {"nvidia.com/gpu": "present:NoSchedule"}
+    """By the kubelet: an update that changes a taint later loses the labels, too, which Talos sends with it."""
+    machine = examples.hgx_config().wire()[0]["machine"]
+    assert machine["nodeTaints"] == {"nvidia.com/gpu": "present:NoSchedule"}
+    assert machine["kubelet"]["extraConfig"]["registerWithTaints"] == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    ]
+
+
+def test_taints_of_a_site_are_registered_with_in_one_order_beside_what_the_site_sets_of_the_kubelet() -> None:
+    taints = {"b.example/x": "NoExecute", "a.example/y": "z:NoSchedule"}
+    settings = MachineSettings(node_taints=taints, kubelet_config={"maxPods": 250})
+    install = Install(disk="/dev/sda", image="f/metal-installer/s:v1.13.9")
+    machine = examples.site_cluster().worker(install, settings).wire()["machine"]
+    assert machine["kubelet"]["extraConfig"] == {
+        "maxPods": 250,
+        "registerWithTaints": [
+            {"key": "a.example/y", "value": "z", "effect": "NoSchedule"},
+            {"key": "b.example/x", "effect": "NoExecute"},
+        ],
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lab.machines.cluster_hooks import RecordedCluster
+from lab.machines.node_object import Node
 from talos.cli.main import main
 from tests.unit.machines.emulated_rack import Bench
 
@@ -64,6 +66,12 @@ if words[1] == "--raw":
 name = words[2] if words[1] == "node" else words[1]
 node = state["nodes"].get(name)
 if words[0] == "get" and node:
+    made_file = os.path.join(folder, f"made-{name}.json")
+    if os.path.exists(made_file):
+        made = json.load(open(made_file))
+        meta = node["metadata"] | {"labels": made["metadata"].get("labels", {})}
+        meta["annotations"] = made["metadata"].get("annotations", {}) | meta.get("annotations", {})
+        node = node | {"metadata": meta, "spec": node["spec"] | {"taints": made["spec"].get("taints", [])}}
     print(json.dumps(node))
 elif words[0] == "annotate" and node:
     key = words[-1].partition("=")[0]
@@ -98,6 +106,21 @@ class Kubectl:
         program.chmod(0o700)
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         self.write({"nodes": {name: {"metadata": {"annotations": {}}, "spec": {}, "status": ready} for name in names}})
+
+    def follow(self, cluster: RecordedCluster) -> Kubectl:
+        """Show what the machines set on their nodes, too; itself."""
+        keep = cluster.write
+
+        def write(node: Node) -> None:
+            keep(node)
+            draft = self.folder / "draft"
+            draft.write_text(json.dumps(node))
+            draft.replace(self.folder / f"made-{node['metadata']['name']}.json")
+
+        cluster.write = write  # type: ignore[method-assign]
+        for node in list(cluster.objects.values()):
+            write(node)
+        return self
 
     def write(self, state: dict[str, Any]) -> None:
         (self.folder / "state.json").write_text(json.dumps(state))

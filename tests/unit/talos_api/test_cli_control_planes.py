@@ -36,7 +36,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 @pytest.fixture
 def kubectl(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
-    made = Kubectl(tmp_path / "kubectl", *PLANES.values(), "worker")
+    made = Kubectl(tmp_path / "kubectl", *PLANES.values(), "worker").follow(bench.cluster)
     for machine, name in PLANES.items():
         made.plane(name, bench.rack.machines[machine].address, "v1.36.3")
     monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")

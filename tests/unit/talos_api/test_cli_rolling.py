@@ -42,8 +42,8 @@ def site(bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Si
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
-    made = Kubectl(tmp_path / "kubectl", "cp", "gpu")
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Bench) -> Kubectl:
+    made = Kubectl(tmp_path / "kubectl", "cp", "gpu").follow(bench.cluster)
     monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("KUBECONFIG_TEXT", "canary-kubeconfig")
     return made
