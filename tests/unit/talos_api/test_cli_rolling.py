@@ -161,6 +161,23 @@ def test_only_what_must_reboot_is_drained(bench: Bench, site: Site, kubectl: Kub
     assert bench.rack.machines["m2"].store.disks.boot_id != before
 
 
+def test_a_node_without_what_its_config_states_is_not_well_and_the_error_names_it_and_what_refuses_it(
+    bench: Bench, site: Site, kubectl: Kubectl
+) -> None:
+    """`roll` sets no label that the API server keeps a worker's Talos from setting."""
+    bring_up(bench)
+    settings = MachineSettings(node_labels={"example.org/rack": "r3"})
+    config = bench.worker("gpu", settings=settings, image=bench.image)
+    forbidden = config.replace(b"example.org/rack", b"node-role.kubernetes.io/gpu")
+    options = ("--image", bench.image, "--health-timeout", "1s")
+    answer = site("roll", "m2", *options, config=forbidden, code=4)
+    assert "gpu: waited 1 s to be well; last: its node lacks label node-role.kubernetes.io/gpu=r3" in answer
+    assert "NodeRestriction refuses all of it" in answer
+    assert "k8s.NodeApplyController" in answer
+    assert kubectl.calls() == []
+    assert site("roll", "m2", *options[:2], config=config)["done"] == ["config"]
+
+
 def picker(node: str) -> dict[str, Any]:
     """A pod of Deployment glm-epp, as Kubernetes names them."""
     labels = {**SUCCESSOR_FIRST, "pod-template-hash": "5c5fbcf699"}
