@@ -1,4 +1,4 @@
-"""Names of parts of Envoy's configuration: those of Envoy Gateway and the AI gateway, and of our own filters."""
+"""Names and a port of parts of Envoy's configuration: those of Envoy Gateway and the AI gateway, and of our own filters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ BODY_LIMIT_FILTER = "envoy.filters.http.buffer"
 ROUTER_FILTER = "envoy.filters.http.router"
 # Ours: an alias of a model becomes its name. The AI gateway knows the beginning, so its processor comes right before.
 MODEL_NAMES_FILTER = "envoy.filters.http.lua/inference-platform.model-names"
+_DOOR_PORT = 8443
 
 
 def http_manager(*, tls: bool) -> str:
@@ -28,3 +29,12 @@ def picker_filter(pool: str, namespace: str) -> str:
 def model_route(model: str, namespace: str) -> str:
     """Route of the requests for a model: the first of its HTTPRoute. The AI gateway adds another for all paths."""
     return f"httproute/{namespace}/{model}/rule/0/match/0/*"
+
+
+def door_port(port: int) -> int:
+    """Where an Envoy pod listens once the front door is in its listener.
+
+    Envoy Gateway's own port is that of the Gateway, or 10,000 more where it needs privileges. Nothing leads there, so a
+    listener without the front door has no clients.
+    """
+    return _DOOR_PORT if port != _DOOR_PORT else _DOOR_PORT + 1

@@ -10,7 +10,7 @@ import pulumi
 
 from components.component import Component
 from components.gateway.certificate import acme_issuer, certificate, private_issuer
-from components.gateway.envoy_names import picker_cluster
+from components.gateway.envoy_names import door_port, picker_cluster
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
@@ -31,7 +31,6 @@ _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
 # Ports of an Envoy pod: Envoy's own metrics, and those of the AI gateway's processor beside it.
 ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
-_DOOR_PORT = 8443
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
 _MEASURED = "inference-platform/measured"
@@ -281,15 +280,6 @@ def proxy_labels(namespace: str) -> dict[str, str]:
         f"{_EG}/owning-gateway-name": GATEWAY,
         f"{_EG}/owning-gateway-namespace": namespace,
     }
-
-
-def door_port(port: int) -> int:
-    """Where an Envoy pod listens once the front door is in its listener.
-
-    Envoy Gateway's own port is that of the Gateway, or 10,000 more where it needs privileges. Nothing leads there, so a
-    listener without the front door has no clients.
-    """
-    return _DOOR_PORT if port != _DOOR_PORT else _DOOR_PORT + 1
 
 
 def listener_name(namespace: str) -> str:

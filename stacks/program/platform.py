@@ -9,8 +9,9 @@ import pulumi
 
 from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, read_bundle
+from components.gateway.envoy_names import door_port
 from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
-from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, door_port, listener_name, target_gateway
+from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.machines.machine_commands import LIMITS, Limits

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from components.gateway.gateway import door_port
+from components.gateway.envoy_names import door_port
 from lab.cluster.parts import name_of, present, spec_of
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import ENGINE_PORT, ENVOYS, MODELS, Cluster, Replica, until
