@@ -1,4 +1,4 @@
-"""Names and a port of parts of Envoy's configuration: those of Envoy Gateway and the AI gateway, and of our own filters."""
+"""Names of parts of Envoy's configuration: of Envoy Gateway, the AI gateway and our own filters; and the door's port."""
 
 from __future__ import annotations
 

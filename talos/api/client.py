@@ -191,20 +191,15 @@ class MachineClient:
 
     def machine_status(self) -> MachineStatus:
         """The machine's stage and readiness."""
-        request = new("cosi.resource.GetRequest", namespace="runtime", type="MachineStatuses.runtime.talos.dev")
-        request.id = "machine"
-        resource = self._unary(calls.RESOURCE_GET, request).resource
-        spec = decode("runtime.MachineStatusSpec", resource.spec.proto_spec)
+        spec = self._one("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
         stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
         unmet = tuple(f"{condition.name}: {condition.reason}" for condition in spec.status.unmet_conditions)
         return MachineStatus(stage, spec.status.ready, unmet)
 
     def machine_config(self) -> str:
         """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
-        request = new("cosi.resource.GetRequest", namespace="config", type="MachineConfigs.config.talos.dev")
-        request.id = "v1alpha1"
-        resource = self._unary(calls.RESOURCE_GET, request).resource
-        return str(decode("config.MachineConfigSpec", resource.spec.proto_spec).yaml_marshalled.decode())
+        config = self._one("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
+        return str(config.yaml_marshalled.decode())
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
@@ -226,6 +221,10 @@ class MachineClient:
     def kernel_parameters(self) -> frozenset[str]:
         """Settings that Talos has written into the kernel, such as `proc.sys.vm.swappiness`."""
         return frozenset(self._all(resources.KERNEL_PARAMETERS)) - {""}
+
+    def _one(self, namespace: str, kind: str, id_: str, message: str) -> Any:
+        request = new("cosi.resource.GetRequest", namespace=namespace, type=kind, id=id_)
+        return decode(message, self._unary(calls.RESOURCE_GET, request).resource.spec.proto_spec)
 
     def _all(self, wanted: Resource[_Result]) -> tuple[_Result, ...]:
         """Every resource of a type."""

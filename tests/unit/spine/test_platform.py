@@ -285,19 +285,13 @@ def test_requests_to_rank_go_around_the_pool_to_all_replicas_of_the_model(tmp_pa
     assert not {"embed-form", "embed-backend", "embed-servers"} & bodies.keys()
 
 
-def test_the_gateway_waits_for_addresses_that_it_can_be_given(tmp_path: Path) -> None:
-    """And leaves before them."""
+@pytest.mark.row("004.11")
+def test_the_gateway_waits_for_its_addresses_and_all_that_decides_about_a_caller(tmp_path: Path) -> None:
+    """And leaves before them. Keys are checked, identities dropped and priorities known before its port is open."""
     site = plan_file(ROOT / "Pulumi.prod.yaml").site
     _, requests = requested(site, tmp_path, Recorder())
     waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
     assert {"load-balancer-addresses-pool", "load-balancer-addresses-announcement"} <= waits
-
-
-@pytest.mark.row("004.11")
-def test_the_gateway_waits_for_all_that_decides_about_a_caller(tmp_path: Path) -> None:
-    """Keys are checked, claimed identities dropped and priorities known before its port is open."""
-    _, requests = requested(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path, Recorder())
-    waits = {urn.rpartition("::")[2] for urn in requests["gateway-class"].dependencies}
     assert {"access-policy", "front-door-filters", "front-door-lists", "tiers-policy"} <= waits
 
 
