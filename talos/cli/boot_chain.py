@@ -11,7 +11,7 @@ from talos.cli.reaching import Contact
 from talos.cli.volumes import encryption_refusal
 
 _SIGNED = "-secureboot/"
-_MEDIUM = "python -m talos factory links --secure-boot"
+_MEDIUM = "python -m sitectl docs secure-boot"
 
 
 def is_signed(image: str) -> bool:
@@ -37,8 +37,8 @@ def _in_maintenance(state: BootState, *, signed: bool) -> tuple[str, str] | None
             "the site boots signed images, and this machine runs "
             + ("a boot medium that is not signed" if not state.is_signed else "without Secure Boot in its firmware")
             + ": a TPM seals no disk for it, or for a state that changes once Secure Boot is on",
-            f"boot the signed medium ({_MEDIUM}), choose `Enroll Secure Boot keys` in its boot menu, and turn Secure "
-            "Boot on in the firmware",
+            "boot the signed medium, choose `Enroll Secure Boot keys` in its boot menu, and turn Secure Boot on in the "
+            f"firmware: {_MEDIUM}",
         )
     return _unsigned(state, signed=signed)
 
@@ -47,7 +47,7 @@ def _on(state: BootState, *, signed: bool) -> tuple[str, str] | None:
     if signed and not state.is_uki:
         return (
             "it boots by GRUB, and Talos upgrades no such machine to a signed image",
-            f"replace it (python -m sitectl docs replace-node), and boot the signed medium then: {_MEDIUM}",
+            f"replace it, and boot the signed medium then: {_MEDIUM}",
         )
     return _unsigned(state, signed=signed)
 

@@ -88,8 +88,11 @@ def test_hgx_machines_carry_driver_and_fabric_manager_of_one_version(
         fork = "lts" if any("lts" in name for name in node.schematic.extensions) else "production"
         pins = getattr(site.plan.versions.nvidia, fork)
         running = {extension.name: extension.version for extension in machine.extensions() if _NVIDIA in extension.name}
-        for part, wanted in (("modules", pins.driver), ("fabric", pins.fabric_manager)):
-            if not any(part in name and wanted in version for name, version in running.items()):
+        # The proprietary modules' extension is called nonfree-kmod-nvidia.
+        parts = {"modules": (("modules", "kmod"), pins.driver), "fabric": (("fabric",), pins.fabric_manager)}
+        for part, (words, wanted) in parts.items():
+            found = [version for name, version in running.items() if any(word in name for word in words)]
+            if not any(wanted in version for version in found):
                 yield f"has no NVIDIA extension for {part} {wanted}: {running or 'none at all'}"
 
     wrong = _wrong_of(site, hgx, look, seen)

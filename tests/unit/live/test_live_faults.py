@@ -33,7 +33,7 @@ pytestmark = pytest.mark.row("opening 5")
 
 PROD = plan_file(Path(__file__).parents[3] / "Pulumi.prod.yaml")
 LOOPBACK = "127.0.0.1"
-PINS = PROD.versions.nvidia.production
+PINS = PROD.versions.nvidia.lts
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Answers:
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         return (
             ExtensionStatus("schematic", self.node.schematic.id),
-            ExtensionStatus("nvidia-open-gpu-kernel-modules-production", f"{self.driver}-{self.talos}"),
-            ExtensionStatus("nvidia-fabricmanager-production", self.fabric),
+            ExtensionStatus("nonfree-kmod-nvidia-lts", f"{self.driver}-{self.talos}"),
+            ExtensionStatus("nvidia-fabricmanager-lts", self.fabric),
         )
 
     def etcd_members(self) -> tuple[EtcdMember, ...]:

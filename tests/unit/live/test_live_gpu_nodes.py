@@ -85,7 +85,12 @@ def test_a_node_that_does_not_is_named_with_its_state(node: Object, reason: str)
 
 
 def test_machines_are_asked_where_the_program_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = replace(seen_nodes.MACHINE, modules=frozenset(), driver="")
+    assert PROD.machines is not None
+    (hgx, *_) = [node for node in PROD.machines.nodes if node.name == NAMES[0]]
+    pins, talos = PROD.versions.nvidia.lts, PROD.versions.talos
+    there = {name.removeprefix("siderolabs/"): pins.fabric_manager for name in hgx.schematic.extensions}
+    there = {name: f"{pins.driver}-{talos}" if "kmod" in name else version for name, version in there.items()}
+    bare = replace(seen_nodes.MACHINE, extensions=there, modules=frozenset(), driver="")
     monkeypatch.setattr(gpu_evidence, "look", lambda _: bare)
     made = site(talosconfig="is there")
     with pytest.raises(AssertionError, match="hgx-1 is modules-not-loaded: not loaded: nvidia, nvidia_uvm"):

@@ -205,7 +205,7 @@ def test_what_a_node_is_to_offer_is_as_the_sites_file_cuts_its_gpus() -> None:
         "hgx-2": ("nvidia.com/gpu", 8),
         "hgx-4": ("nvidia.com/mig-1g.18gb", 56),
     }
-    pins = plan.versions.nvidia.production
+    pins = plan.versions.nvidia.lts
     assert (wanted["hgx-1"].driver, wanted["hgx-1"].fabric_manager) == (pins.driver, pins.fabric_manager)
 
 
@@ -222,11 +222,11 @@ def test_a_node_of_others_that_is_cut_offers_slices() -> None:
 
 
 def test_the_pinned_driver_is_that_of_the_machines_own_line() -> None:
-    plan = plan_values(changed(prod(), {"cluster.machines.hgx.fork": "lts"}), "site.yaml")
+    plan = plan_values(changed(prod(), {"cluster.machines.hgx.fork": "production"}), "site.yaml")
     (first, *_) = evidence(plan, ClusterSeen(nodes=[], pods=[], runtime_classes=[]), MachinesSeen())
-    pins = plan.versions.nvidia.lts
+    pins = plan.versions.nvidia.production
     assert (first.wanted.driver, first.wanted.fabric_manager) == (pins.driver, pins.fabric_manager)
-    assert pins.driver != plan.versions.nvidia.production.driver
+    assert pins.driver != plan.versions.nvidia.lts.driver
 
 
 def test_nodes_that_no_file_lists_are_those_that_show_gpus() -> None:

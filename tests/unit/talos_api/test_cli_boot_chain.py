@@ -60,7 +60,7 @@ def test_a_machine_that_would_not_boot_what_it_installs_is_refused_in_the_previe
     plan = site("plan", "m1", "--image", signed, "--insecure", config=sealed_plane)
     assert plan["change"] == "refused"
     assert "a boot medium that is not signed" in plan["reason"]
-    assert "factory links --secure-boot" in plan["fix"]
+    assert "sitectl docs secure-boot" in plan["fix"]
     assert "not signed" in site("apply", "m1", *NEW, config=sealed_plane, code=3)
     assert site.bench.rack.machines["m1"].stage == "maintenance"
 
