@@ -83,7 +83,7 @@ def command(context: CommandContext, /, *, model: str, site: str | None, public:
     assumed, last = inputs_line(order), [advice.split_line(split)] if split else []
     notes = [note for note in (advice.slices_line(advices), assumed) if note]
     places = f"weights: {place_words(places_of(plan.site.storage, advices[0].proof), plan.site.storage.weights.place)}"
-    lines = [*advice.table(advices), *notes, advice.verdict(advices, cost), *last, places]
+    lines = [*advice.table(advices), *notes, places, advice.verdict(advices, cost), *last]
     record = {"kinds": [_record(kind) for kind in advices], "public_per_hour": cost}
     context.say("\n".join(lines), record | {"split": _split_record(split) if split else None})
     return int(Exit.OK if any(kind.works for kind in advices) else Exit.REFUSED)
