@@ -12,6 +12,7 @@ from components.component import Component
 from components.machines.cluster_identity import ClusterIdentity, ClusterIdentityArgs
 from components.machines.cluster_nodes import ClusterNodes, ClusterNodesArgs, Rollout
 from components.machines.cluster_preview import Announced, announce
+from components.machines.credential_ends import warn_of_ends
 from components.machines.machine_commands import Machine
 from floor.stateful import Keeping
 from talos.secrets import bundle as secrets
@@ -88,6 +89,7 @@ class Cluster(Component):
             at_once=args.rollout.at_once,
             limits=args.rollout.limits,
         )
+        warn_of_ends(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, bundle=identity.bundle)
         self.handle = ClusterHandle(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, ready=nodes.ready)
         self.finish()
 
