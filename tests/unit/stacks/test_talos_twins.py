@@ -9,6 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from components.specs.etcd_backup import EtcdBackupSpec
 from floor.spec import Spec
 from stacks.site import machine, machines
 from talos import hgx, storage
@@ -110,7 +111,10 @@ TWINS = (
     Twins(
         site=machines.FirewallSpec,
         talos=described.Firewall,
-        talos_alone={"nodes": "networks.nodes, which is for more than the firewall"},
+        talos_alone={
+            "nodes": "networks.nodes, which is for more than the firewall",
+            "talos_api_pods": "follows from etcd_backup",
+        },
     ),
     Twins(
         site=machines.MirrorSpec,
@@ -165,4 +169,5 @@ def test_each_section_of_a_machine_is_compared() -> None:
     }
     # Talos has one type for each kind of encryption key; the others are spread over several documents.
     spread = {machine.MachineKeys, machine.NodeSpec, machines.MachinesSpec, machines.NetworksSpec}
-    assert sections - compared == {machine.EncryptionKeySpec, machines.RegistriesSpec} | spread
+    # A part of the platform, of which Talos knows a switch alone.
+    assert sections - compared == {machine.EncryptionKeySpec, machines.RegistriesSpec, EtcdBackupSpec} | spread

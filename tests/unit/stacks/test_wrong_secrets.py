@@ -112,6 +112,7 @@ def _by_hand(change: dict[str, Any]) -> list[Problem]:
 def test_what_no_store_fills_is_a_warning() -> None:
     by_hand = {warning.key: warning for warning in _by_hand({SECTION: GOOD})}
     assert by_hand.keys() == {
+        "cluster.machines.etcd_backup.keys_secret",
         "monitoring.alerts_secret",
         "storage.longhorn.backup_credential_secret",
         "storage.weights.token_secret",
@@ -119,7 +120,7 @@ def test_what_no_store_fills_is_a_warning() -> None:
     alerts = by_hand["monitoring.alerts_secret"].what
     assert "in inference-monitoring" in alerts
     assert "alertmanager.yaml" in alerts
-    names = ("site_ca", "alertmanager_config", "hub_token", "backup_target")
+    names = ("site_ca", "alertmanager_config", "hub_token", "backup_target", "etcd_bucket")
     assert not _by_hand({SECTION: remote(**{name: {"key": name} for name in names})})
     assert not _by_hand({})
 
@@ -135,6 +136,7 @@ def test_each_reader_gets_the_keys_that_it_reads() -> None:
     wanted = {
         "inference-tls": ("inference-gateway", ("tls.crt", "tls.key")),
         "hub-token": ("inference-models", ("token",)),
+        "etcd-bucket": ("etcd-backup", ("access_key_id", "secret_access_key")),
         "backup-target": ("longhorn-system", ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
         "alertmanager-config": ("inference-monitoring", ("alertmanager.yaml",)),
     }
