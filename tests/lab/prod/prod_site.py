@@ -57,6 +57,8 @@ def edit(site: Document, plan: NetworkPlan) -> None:
     # The lab's own image factory, also as the mirror of every registry: machines pull installers alone.
     machines["image_factory"] = f"http://{plan.image_factory}:{lab_rack.FACTORY_PORT}"
     machines["registries"]["mirrors"]["*"]["endpoints"] = [machines["image_factory"]]
+    # Emulated machines give pods no access to their API, and serve no ServiceAccount of Talos.
+    del machines["etcd_backup"]
     # What the lab's API server and pod runner hand out.
     machines["networks"] |= {"pods": str(plan.pods), "services": str(plan.services)}
     balancers = plan.load_balancers.network_address

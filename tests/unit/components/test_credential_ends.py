@@ -15,7 +15,7 @@ from components.machines.credential_ends import authority_ends, credential_ends,
 from talos.secrets import pki, talosconfig
 from talos.secrets.pki import base64_of
 from tests.unit.components.test_cluster_component import declare, machine
-from tests.unit.pulumi_runtime import Recorder, in_own_runtime
+from tests.unit.pulumi_runtime import EchoingMocks, in_own_runtime
 from tests.unit.talos import talos_examples as examples
 
 BUNDLE = examples.bundle()
@@ -73,7 +73,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, at: datetime, *, preview: bool) -> l
         await asyncio.gather(*(output.future() for output in outputs.values()))
         await asyncio.sleep(0)
 
-    in_own_runtime(Recorder(), run, preview=preview)
+    in_own_runtime(EchoingMocks(), run, preview=preview)
     return lines
 
 

@@ -12,6 +12,7 @@ from components.addons.etcd_backup import NAME, NAMESPACE, ROLE, cron_job, servi
 from components.monitoring import rules
 from components.monitoring.kube_state_metrics import state_deployment
 from components.specs.etcd_backup import EtcdBackupSpec, is_age_recipient
+from components.specs.promises import SitePromise
 from stacks.plan.site_plan import SitePlan, plan_values
 from talos.secrets import bundle as secrets
 from tests.unit.stacks.site_examples import prod
@@ -145,4 +146,4 @@ def test_its_age_is_watched() -> None:
 
 
 def planned_promise() -> Any:
-    return rules.SitePromise(models=(), availability_percent=99.9, jobs=("inference-engines",))
+    return SitePromise(models=(), availability_percent=99.9, jobs=("inference-engines",))
