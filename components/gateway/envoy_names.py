@@ -1,4 +1,4 @@
-"""Names of parts of Envoy's configuration: of Envoy Gateway, the AI gateway and our own filters; and the door's port."""
+"""Names and a port in Envoy's configuration: those of Envoy Gateway and the AI gateway, and our own."""
 
 from __future__ import annotations
 

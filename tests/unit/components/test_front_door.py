@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from components.gateway.envoy_names import KEY_FILTER, door_port
-from components.gateway.front_door import Picker, first_filters, front_door, listed_models, model_list, script
+from components.gateway.front_door import (
+    Picker,
+    first_filters,
+    front_door,
+    listed_models,
+    model_list,
+    script,
+)
 from components.gateway.gateway import client_traffic_policy, envoy_proxy, target_gateway
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy

@@ -14,7 +14,7 @@ import yaml
 
 from components import namespace
 from components.addons import gpu_stack, longhorn
-from components.gateway import front_door, gateway, gateway_protection
+from components.gateway import envoy_names, front_door, gateway, gateway_protection
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
 from components.models import inference_pool, model_route, model_server, node_weights, weights
@@ -116,7 +116,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             "g",
             gateway.target_gateway(),
             listener=gateway.listener_name("g"),
-            port=gateway.door_port(site.gateway.port),
+            port=envoy_names.door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
             pickers=[
                 front_door.Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"))
