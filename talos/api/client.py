@@ -16,7 +16,6 @@ from talos.api.calls import Call
 from talos.api.errors import Code, RpcError, UntrustedMachineError, UpgradeFailedError, api_error
 from talos.api.messages import decode, new
 from talos.api.redaction import config_texts, redacted_diff, without_texts
-from talos.api.resources import Resource
 from talos.api.results import (
     STAGES,
     Applied,
@@ -207,8 +206,7 @@ class MachineClient:
 
     def boot_state(self) -> BootState | None:
         """How it booted; None where its Talos does not report that."""
-        states = self._all(resources.BOOT_STATE)
-        return states[0] if states else None
+        return next(iter(self._all(resources.BOOT_STATE)), None)
 
     def volumes(self) -> tuple[Volume, ...]:
         """Volumes of its config and of Talos itself."""
@@ -226,11 +224,11 @@ class MachineClient:
         request = new("cosi.resource.GetRequest", namespace=namespace, type=kind, id=id_)
         return decode(message, self._unary(calls.RESOURCE_GET, request).resource.spec.proto_spec)
 
-    def _all(self, wanted: Resource[_Result]) -> tuple[_Result, ...]:
+    def _all(self, wanted: resources.Resource[_Result]) -> tuple[_Result, ...]:
         """Every resource of a type."""
-        request = new("cosi.resource.ListRequest", namespace="runtime", type=wanted.kind)
 
         def attempt() -> tuple[_Result, ...]:
+            request = new("cosi.resource.ListRequest", namespace="runtime", type=wanted.kind)
             found = [reply.resource for reply in self._stream(calls.RESOURCE_LIST, request)]
             return tuple(wanted.read(it.metadata.id, decode(wanted.message, it.spec.proto_spec)) for it in found)
 
