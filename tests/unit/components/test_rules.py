@@ -138,7 +138,7 @@ def test_targets_are_those_of_the_plan(plan: SitePlan) -> None:
         LatencyPromise(metric="ttft", percentile=95, seconds=6.0, bound_s=7.5),
         LatencyPromise(metric="itl", percentile=95, seconds=0.075, bound_s=0.075),
     )
-    assert (glm.replicas, glm.gpus, glm.requests_per_s) == (2, 16, 0.5)
+    assert (glm.replicas, glm.gpus, glm.requests_per_s) == (2, 16, 0.7)
     assert promise.node_gpus == {f"hgx-{number}": 8 for number in range(1, 5)}
     assert promise.tiers == {"archive": "batch", "search": "interactive"}
 
