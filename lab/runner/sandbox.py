@@ -24,7 +24,7 @@ DEFAULT_CAPABILITIES = frozenset(
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Host files that a dynamically linked program reads; absent ones are skipped.
 _HOST_ETC = ("/etc/ssl", "/etc/ld.so.cache", "/etc/alternatives", "/etc/services", "/etc/protocols", "/etc/mime.types")
-# A container's users and groups are these numbers further up on the host, where nobody has them: a local user with the
+# A container's users and groups are these numbers further up on the host, where no user has them: a local user with the
 # number that a pod runs as could read its tokens in /proc/PID/root, and signal it.
 _HOST_IDS = 2_000_000_000
 # Folders that are there before the first mount.

@@ -214,7 +214,7 @@ def _loss(
                 rest[name] += replica.gpus_per_node
     others = [node for node in nodes if node.name != lost.name]
     kinds = {demand.model: demand for demand in demands}
-    running = [replica for replica in replicas if replica not in gone]
+    running = [replica for replica in replicas if lost.name not in replica.nodes]
     serving = Counter(replica.model for replica in running)
     fewer: Counter[str] = Counter()
     moved: Counter[str] = Counter()
@@ -260,16 +260,19 @@ def _making_room(
     kinds: Mapping[str, Demand],
 ) -> list[Replica] | None:
     """Replicas of one node that a scheduler stops for this one: as few as do, on the node that loses fewest GPUs."""
+    outranked = {model for model, kind in kinds.items() if demand.priority.outranks(kind.priority)}
+    if not outranked:
+        return None
+    lower: dict[str, list[Replica]] = {}
+    for replica in running:
+        if replica.model in outranked and len(replica.nodes) == 1:
+            lower.setdefault(replica.nodes[0], []).append(replica)
     ways = []
     for node in nodes:
-        lower = [
-            replica
-            for replica in running
-            if replica.nodes == (node.name,) and demand.priority.outranks(kinds[replica.model].priority)
-        ]
+        own = lower.get(node.name, ())
         stopped: list[Replica] = []
         room = free[node.name]
-        for replica in sorted(lower, key=lambda replica: (kinds[replica.model].priority.value, replica.model)):
+        for replica in sorted(own, key=lambda replica: (kinds[replica.model].priority.value, replica.model)):
             if room < demand.gpus:
                 stopped.append(replica)
                 room += replica.gpus_per_node

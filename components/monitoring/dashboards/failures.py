@@ -35,6 +35,7 @@ NOT_SHOWN = {
     "rdma-not-offered": "few sites offer devices, and no request needs one; a live check names the node",
     "recover-etcd": "without etcd there is no API server, and Prometheus finds no targets",
     "lost-state": "pulumi has no stack; nothing of the cluster changes",
+    "replica-stalled": "its probe restarts it within seconds; the alert names the pod and what it held",
     "replace-node": "planned work; its nodes are in the group of nodes that do not offer GPUs",
     "secret-not-ready": "few sites have a store; the alert names the Secret, and its ExternalSecret the reason",
     "slow-request": "one request, which the log of requests shows; all of a model are in `slow-model`",

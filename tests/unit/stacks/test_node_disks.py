@@ -195,6 +195,7 @@ def test_the_first_start_on_several_nodes_comes_after_two_downloads() -> None:
 
     others: dict[str, Any] = {f"cluster.machines.nodes.hgx-{number}": None for number in (2, 3, 4)}
     single = {**others, "models.qwen3-32b": None, "models.glm-5-1.server.replicas": 1}
+    single |= {"storage.longhorn.weight_replicas": 1, "monitoring.copies": 1}
     single["tenants"] = {"a": {"models": ["glm-5-1"], "keys": {"laptop": {}}}}
     assert first(site()) == pytest.approx(2)
     assert first(site(single)) == pytest.approx(1)
