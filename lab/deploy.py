@@ -152,8 +152,8 @@ def _tokens(
                 refusal = f"{response.status_code}: {response.read().decode(errors='replace').strip()[:500]}"
                 if response.status_code not in _NOT_YET:
                     raise LabError(f"the gateway refused the request with {refusal}", fix=f"{_BY_HAND}; lab logs")
-        except httpx.ConnectError as error:
-            # Also of a certificate that is not trusted: the gateway may not have its own yet.
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            # Also of a certificate that is not trusted, and while packets are dropped: the gateway may not be there yet.
             refusal = f"no connection ({error})"
         except httpx.TransportError as error:
             raise LabError(f"the stream broke: {error or type(error).__name__}", fix="python -m lab logs") from error

@@ -143,7 +143,7 @@ def test_no_server_starts_on_a_revision_that_is_not_whole(site: Site, core: clie
 
 def test_the_engine_cannot_write_the_weights(site: Site, core: client.CoreV1Api) -> None:
     pod = servers(core)[0]
-    (check,) = pod.spec.init_containers
+    check = next(container for container in pod.spec.init_containers if container.name == "check-weights")
     mounts = [*check.volume_mounts, *pod.spec.containers[0].volume_mounts]
     mounted = {mount.mount_path: mount.read_only for mount in mounts}
     assert mounted["/models/weights"] is True

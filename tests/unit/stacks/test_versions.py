@@ -98,7 +98,11 @@ def test_every_pin_has_a_reader() -> None:
 
 def test_every_chart_is_one_that_a_site_may_install() -> None:
     choices: list[dict[str, Any]] = [
-        {"cluster.gpu_stack": "operator", "cluster.rdma_devices": {"system": "network_operator"}},
+        {
+            "cluster.gpu_stack": "operator",
+            "cluster.machines.hgx.rdma": "roce",
+            "cluster.rdma_devices": {"system": "network_operator"},
+        },
         {
             "cluster.gpu_stack": "device_plugin",
             "cluster.machines.cni": "external",

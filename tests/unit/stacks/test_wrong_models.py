@@ -272,6 +272,7 @@ WRONG: dict[str, Wrong] = {
         {
             "models.qwen3-32b.load": None,
             "models.qwen3-32b.slo": None,
+            "models.qwen3-32b.server.long_prefill_token_threshold": None,
             f"{OVERRIDES}.max_num_seqs": {"value": 46, "reason": REASON},
             f"{OVERRIDES}.max_num_batched_tokens": {"value": 32, "reason": REASON},
         },
@@ -350,6 +351,7 @@ WRONG: dict[str, Wrong] = {
         {
             "models.glm-5-1.catalogue": "bge-m3",
             "models.glm-5-1.server.typical_request_tokens": None,
+            "models.glm-5-1.server.long_prefill_token_threshold": None,
             "models.glm-5-1.server.gpus": None,
             "models.glm-5-1.slo": {"ttft_p95_ms": 900},
             "models.glm-5-1.load": {"requests_per_s": 2, "prompt_tokens": {"p50": 300, "p95": 900}, "prefix_hit": 0.5},
