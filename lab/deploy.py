@@ -153,7 +153,7 @@ def _tokens(
                 if response.status_code not in _NOT_YET:
                     raise LabError(f"the gateway refused the request with {refusal}", fix=f"{_BY_HAND}; lab logs")
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            # Also of a certificate that is not trusted, and while packets are dropped: the gateway may not be there yet.
+            # Also of an untrusted certificate, and while packets are dropped: the gateway may not be there yet.
             refusal = f"no connection ({error})"
         except httpx.TransportError as error:
             raise LabError(f"the stream broke: {error or type(error).__name__}", fix="python -m lab logs") from error

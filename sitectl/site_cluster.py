@@ -70,7 +70,7 @@ def of_file(project: Path, site: str, file: Path, kubeconfig: Path | None) -> Si
     if named is None:
         raise SitectlError(
             f"{site} has no kubeconfig in its file: this program made its cluster",
-            fix="get one from a control plane, `python -m talos kubeconfig --address ADDRESS`, and name it with --kubeconfig",
+            fix="get one by `python -m talos kubeconfig --address CONTROL-PLANE`, and name it with --kubeconfig",
             status=Exit.USAGE,
         )
     return SiteCluster(project=project, site=site, kubeconfig=_text(project / named))
