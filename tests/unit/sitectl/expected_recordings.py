@@ -30,8 +30,7 @@ GLM_START_S, GLM_END_S = 1270 * 5, 80
 QWEN_START_S, QWEN_END_S = 115 * 5, 80
 GLM_ROLLOUT_S, QWEN_ROLLOUT_S = 2 * (GLM_START_S + GLM_END_S), 2 * (QWEN_START_S + QWEN_END_S)
 
-KEYS_CHANGE = (LIVE, "Secret inference-gateway/keys-globex", "values change in place")
-KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex", "all keys of tenant globex stop working")
+KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex-ed15f37d57", "all keys of tenant globex stop working")
 ENVOY_RESTARTS = (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)")
 LISTENER_REPLACED = (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener")
 
@@ -71,13 +70,16 @@ EXPECTED = {
     "tenant-key-removed": Expected(
         rows=[
             forgotten("batch"),
-            KEYS_CHANGE,
+            (LIVE, "Secret inference-gateway/keys-globex-1badb29062", "the set of keys changes"),
             (LIVE, "SecurityPolicy inference-gateway/tenants", "no tenant's models do"),
         ],
         tenants=["globex"],
     ),
     "tenant-key-rotated": Expected(
-        rows=[(GONE, "access-globex-batch", "replaces the key by another one"), KEYS_CHANGE],
+        rows=[
+            (GONE, "access-globex-batch", "replaces the key by another one"),
+            (LIVE, "Secret inference-gateway/keys-globex-81a0b90a6b", "the set of keys changes"),
+        ],
         tenants=["globex"],
     ),
     "tenant-removed": Expected(
@@ -91,7 +93,7 @@ EXPECTED = {
     ),
     "tenant-added": Expected(
         rows=[
-            (LIVE, "Secret inference-gateway/keys-initech", "made"),
+            (LIVE, "Secret inference-gateway/keys-initech-1badb29062", "made"),
             (LIVE, "SecurityPolicy inference-gateway/tenants", "tenant initech may call qwen3-32b"),
             (LIVE, "access-initech-laptop", "mints a key"),
         ],
