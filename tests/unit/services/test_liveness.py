@@ -21,7 +21,7 @@ from services.liveness.__main__ import SILENCE_S, Watch, fetched
 from stacks.facts import metrics
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("002.11")
+pytestmark = pytest.mark.row("002.11", "opening 22")
 
 ROOT = Path(__file__).parents[3]
 STALL_S = 30.0
