@@ -71,7 +71,7 @@ def test_the_list_has_what_machines_charts_and_pods_run(project: Path) -> None:
     images = images_of(project)
     assert PINS.images.vllm in images
     assert PINS.images.endpoint_picker in images
-    assert [image for image in images if image.startswith("factory.talos.dev/metal-installer/")]
+    assert [image for image in images if image.startswith("factory.talos.dev/metal-installer-secureboot/")]
     rows = run(project, "bundle", "list", "prod", "--json").data
     assert {row["image"]: row["used_by"] for row in rows["images"]}[PINS.images.endpoint_picker] == ["endpoint pickers"]
     assert f"longhorn-{PINS.charts.longhorn.version}.tgz" in [row["file"] for row in rows["charts"]]

@@ -101,8 +101,8 @@ def test_what_a_factory_was_not_asked_for_is_in_the_data_with_its_machines(
 
 
 def test_extensions_that_the_factory_lacks_lock_nothing(project: Path, factory: ImageFactoryServer) -> None:
-    factory.content.tags["siderolabs/nvidia-fabricmanager-production"] = "1.2.3"
+    factory.content.tags["siderolabs/nvidia-fabricmanager-lts"] = "1.2.3"
     refused = run(project, "bundle", "lock", "prod", *own_programs(project.parent))
     assert refused.status != Exit.OK
-    assert "siderolabs/nvidia-fabricmanager-production is for driver 1.2.3" in refused.err
+    assert "siderolabs/nvidia-fabricmanager-lts is for driver 1.2.3" in refused.err
     assert not (project / "images.lock").exists()

@@ -87,7 +87,7 @@ def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
         assert result.status == 0, result.err
     new = re.findall(r"^  added +(.+)$", result.out, re.MULTILINE)
     assert sorted(new) == [
-        "Secret inference-gateway/keys-archive",
+        "Secret inference-gateway/keys-archive-3fc149483a",
         "command:local:Command access-archive-laptop",
         "command:local:Command access-archive-nightly",
     ]
