@@ -47,8 +47,8 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
     if scenario.lose_node not in (WORST, *names):
         raise no_such("node with GPUs", [scenario.lose_node], [WORST, *names])
     node = _worst(placement) if scenario.lose_node == WORST else scenario.lose_node
-    gone = next(loss for loss in placement.losses if loss.node == node)
-    missing, moved = dict(gone.missing), dict(gone.moved)
+    node_loss = next(loss for loss in placement.losses if loss.node == node)
+    missing, moved = dict(node_loss.missing), dict(node_loss.moved)
     for name in plan.models:
         there = sum(node in replica.nodes for replica in placement.replicas if replica.model == name)
         # Those that make room for others end too.

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 import yaml
 
+from components.specs.etcd_backup import EtcdBackupSpec
 from floor.spec import Spec
 from sitectl.errors import Exit
 from sitectl.machine_changes import MachineChange, between, between_words, names
@@ -220,7 +221,7 @@ def test_every_key_of_a_machine_is_among_them() -> None:
     }
     tried = {path[-1] for path in ALL_KEYS} | {part for path in ALL_KEYS for part in path}
     # Snapshots of etcd are objects of the cluster, which a diff has with theirs.
-    objects = {"etcd_backup", *get_type_hints(machines.EtcdBackupSpec)}
+    objects = {"etcd_backup", *get_type_hints(EtcdBackupSpec)}
     # A role has the keys of a node, raw volumes those of volumes.
     assert {key for _, key in declared} - tried - objects == {"raw_volumes", "roles"}
 
