@@ -69,17 +69,17 @@ class Watch:
 
 def server(port: int, watch: Watch) -> HTTPServer:
     """Answers any GET. Requests come one after the other, so looks never overlap."""
-    told = ""
+    ending = ""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 5
 
         def do_GET(self) -> None:
-            nonlocal told
+            nonlocal ending
             wrong = watch.verdict()
-            if wrong and not told:
+            if wrong and not ending:
                 sys.stderr.write(f"the engine is to be restarted: {wrong}\n")
-            told = wrong
+            ending = wrong
             body = (wrong or "alive").encode()
             self.send_response(503 if wrong else 200)
             self.send_header("Content-Type", "text/plain")
