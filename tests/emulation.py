@@ -85,7 +85,7 @@ def digest_of(text: str) -> str:
 
 def rows(page: str) -> list[Row]:
     """Of the page, in its order. ValueError for a row with neither a source nor the word for none."""
-    found, part = [], ""
+    matching, part = [], ""
     for line in page.splitlines():
         if line.startswith("## "):
             part = line.removeprefix("## ")
@@ -97,8 +97,8 @@ def rows(page: str) -> list[Row]:
         if bool(citations) == (source == ASSUMED):
             raise ValueError(f"{behaviour}: neither a source nor {ASSUMED}: {source}")
         held = tuple((match["path"], match["name"]) for match in _TEST.finditer(tests))
-        found.append(Row(part=part, behaviour=behaviour, citations=citations, tests=held))
-    return found
+        matching.append(Row(part=part, behaviour=behaviour, citations=citations, tests=held))
+    return matching
 
 
 def _citation(match: re.Match[str]) -> Citation:

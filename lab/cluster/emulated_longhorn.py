@@ -106,7 +106,7 @@ def next_share(now: Share, *, required: bool, pod: Pod | None, node_is_up: bool)
 
 def restarts(pod: Pod, volume: Volume, server: Pod | None, settings: Settings, now: datetime) -> bool:
     """Whether the pod, which mounts the volume, is deleted: controller/kubernetes_pod_controller.go:618-725."""
-    owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+    owner = next((item for item in pod["metadata"].get("ownerReferences") or () if item.get("controller")), None)
     if not settings.restarts_pods or owner is None or pod["metadata"].get("deletionTimestamp"):
         return False
     # 338-364: of another group's version, such as v1, none is spared.
@@ -146,7 +146,7 @@ def holds_drain(node: str, volumes: Iterable[Volume], policy: str, protected: Se
 def is_ready(pod: Pod) -> bool:
     """Whether the pod, or a node, is."""
     conditions = pod["status"].get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 def runs(pod: Pod) -> bool:

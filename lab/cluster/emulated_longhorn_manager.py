@@ -70,9 +70,9 @@ class EmulatedLonghorn:
 
     def look(self) -> None:
         """Read the cluster, decide, act."""
-        nodes = {each["metadata"]["name"]: each for each in _items(self._core.list_node)}
+        nodes = {entry["metadata"]["name"]: entry for entry in _items(self._core.list_node)}
         pods = _items(self._core.list_pod_for_all_namespaces)
-        own = {each["metadata"]["name"]: each for each in pods if each["metadata"]["namespace"] == _SPACE}
+        own = {entry["metadata"]["name"]: entry for entry in pods if entry["metadata"]["namespace"] == _SPACE}
         ready = {name for name, node in nodes.items() if is_ready(node)}
         closed = {name for name, node in nodes.items() if node["spec"].get("unschedulable")}
         store = {name for name, node in nodes.items() if _stores(node)}
@@ -94,13 +94,13 @@ class EmulatedLonghorn:
         self._publish()
 
     def _find_volumes(self) -> None:
-        found = {}
+        matching = {}
         for claim in _items(self._core.list_persistent_volume_claim_for_all_namespaces):
             meta, spec = claim["metadata"], claim["spec"]
             if claim["status"].get("phase") != "Bound" or spec.get("storageClassName") not in self._classes:
                 continue
             parameters = self._classes[spec["storageClassName"]]
-            found[spec["volumeName"]] = Volume(
+            matching[spec["volumeName"]] = Volume(
                 name=spec["volumeName"],
                 namespace=meta["namespace"],
                 claim=meta["name"],
@@ -108,7 +108,7 @@ class EmulatedLonghorn:
                 wanted=int(parameters["numberOfReplicas"]),
                 local=parameters["dataLocality"] == "strict-local",
             )
-        self.volumes = {name: self.volumes.get(name, volume) for name, volume in found.items()}
+        self.volumes = {name: self.volumes.get(name, volume) for name, volume in matching.items()}
 
     def _place(self, volume: Volume, users: Sequence[Pod], nodes: set[str]) -> None:
         """Copies that were never placed, each on the node with the fewest; a local one on its pod's."""
@@ -153,7 +153,7 @@ class EmulatedLonghorn:
     def _manage(self, store: set[str], ready: set[str], closed: set[str], own: Mapping[str, Pod]) -> None:
         """Instance managers and their budgets: controller/instance_manager_controller.go:1303-1395 and 735-760."""
         listed = _items(self._policy.list_namespaced_pod_disruption_budget, _SPACE)
-        budgets = {each["metadata"]["name"] for each in listed}
+        budgets = {entry["metadata"]["name"] for entry in listed}
         protected = {node for node in store - closed if _MANAGER + node in budgets and _is_up(own.get(_MANAGER + node))}
         self.held = {node: why for node, why in self.held.items() if node in closed}
         for node in store:
@@ -244,7 +244,7 @@ def _is_up(pod: Pod | None) -> bool:
 
 
 def _mounts(pod: Pod, volume: Volume) -> bool:
-    claims = {(each.get("persistentVolumeClaim") or {}).get("claimName") for each in pod["spec"].get("volumes") or ()}
+    claims = {(entry.get("persistentVolumeClaim") or {}).get("claimName") for entry in pod["spec"].get("volumes") or ()}
     return pod["metadata"]["namespace"] == volume.namespace and volume.claim in claims
 
 

@@ -84,14 +84,17 @@ def new(facts: NodeFacts) -> Node:
 
 def gpu_labels(present: Mapping[str, str], facts: NodeFacts) -> dict[str, str | None]:
     """Changes of labels by NVIDIA's controllers, None for one that goes; what Talos sets stays."""
-    found = facts.gpu_labels
-    default = {hardware.MIG_LAYOUT: hardware.MIG_DISABLED} if found and hardware.MIG_LAYOUT not in present else {}
+    matching = facts.gpu_labels
+    default = {hardware.MIG_LAYOUT: hardware.MIG_DISABLED} if matching and hardware.MIG_LAYOUT not in present else {}
     stale = {
         key: None
         for key in present
-        if key.startswith(_GPU_DOMAINS) and key not in found and key not in facts.labels and key != hardware.MIG_LAYOUT
+        if key.startswith(_GPU_DOMAINS)
+        and key not in matching
+        and key not in facts.labels
+        and key != hardware.MIG_LAYOUT
     }
-    return {**stale, **{key: text for key, text in (default | found).items() if present.get(key) != text}}
+    return {**stale, **{key: text for key, text in (default | matching).items() if present.get(key) != text}}
 
 
 def with_settings(present: Node, facts: NodeFacts) -> Node:

@@ -125,7 +125,7 @@ def _opens(document: Mapping[str, Any], *, signed: bool) -> bool:
 
 def _unsealed(document: Mapping[str, Any], *, made: bool) -> str:
     what = "opening encrypted volume" if made else "formatting and encrypting volume"
-    each = "".join(f"\n\t* {_NO_KEY if made else _SEAL}" for _ in _keys(document))
+    entry = "".join(f"\n\t* {_NO_KEY if made else _SEAL}" for _ in _keys(document))
     count = len(_keys(document))
-    errors = f"{count} error{'s' if count > 1 else ''} occurred:{each}\n\n"
+    errors = f"{count} error{'s' if count > 1 else ''} occurred:{entry}\n\n"
     return f"error {what}: no handlers available to get encryption keys from: {errors}"

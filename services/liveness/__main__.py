@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from services.liveness.progress import Progress
+from services.liveness.progress import EngineProgress
 
 # Two of them are within the time that the kubelet waits for an answer.
 _LOOK_S = 2.0
@@ -34,7 +34,7 @@ def fetched(url: str) -> str:
         raise OSError(f"{type(error).__name__}: {error}") from error
 
 
-class Watch:
+class StallWatch:
     """Judges one engine by what it answers."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Watch:
     ) -> None:
         self._stall_s, self._health, self._metrics = stall_s, health, metrics
         self._fetch, self._clock = fetch, clock
-        self._progress = Progress()
+        self._progress = EngineProgress()
         self._answered = clock()
 
     def verdict(self) -> str:
@@ -67,7 +67,7 @@ class Watch:
         return f"no step for {still.seconds:.0f} s with {still.requests:.0f} requests{rank}"
 
 
-def server(port: int, watch: Watch) -> HTTPServer:
+def server(port: int, watch: StallWatch) -> HTTPServer:
     """Answers any GET. Requests come one after the other, so looks never overlap."""
     ending = ""
 
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--stall-s", type=float, required=True, help="longest time without a step")
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args(arguments)
-    watch = Watch(stall_s=given.stall_s, health=f"{given.engine}{given.health}", metrics=f"{given.engine}/metrics")
+    watch = StallWatch(stall_s=given.stall_s, health=f"{given.engine}{given.health}", metrics=f"{given.engine}/metrics")
     # The first process of a container has no default for it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server(given.port, watch).serve_forever()

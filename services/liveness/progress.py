@@ -41,7 +41,7 @@ class _Rank:
     since: float
 
 
-class Progress:
+class EngineProgress:
     """What was seen of an engine. Each data-parallel rank is looked at by itself: others may go on without it."""
 
     def __init__(self) -> None:

@@ -22,14 +22,14 @@ from talos.api.results import (
     ApplyMode,
     BootState,
     ClientConfig,
-    Disk,
     EtcdMember,
     ExtensionStatus,
+    MachineDisk,
     MachineStatus,
+    MachineVolume,
     NodeVersion,
     RebootMode,
     Service,
-    Volume,
     WipeMode,
 )
 from talos.api.tls import Trust, context
@@ -190,14 +190,14 @@ class MachineClient:
 
     def machine_status(self) -> MachineStatus:
         """The machine's stage and readiness."""
-        spec = self._one("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
+        spec = self._resource("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
         stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
         unmet = tuple(f"{condition.name}: {condition.reason}" for condition in spec.status.unmet_conditions)
         return MachineStatus(stage, spec.status.ready, unmet)
 
     def machine_config(self) -> str:
         """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
-        config = self._one("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
+        config = self._resource("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
         return str(config.yaml_marshalled.decode())
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
@@ -208,11 +208,11 @@ class MachineClient:
         """How it booted; None where its Talos does not report that."""
         return next(iter(self._all(resources.BOOT_STATE)), None)
 
-    def volumes(self) -> tuple[Volume, ...]:
+    def volumes(self) -> tuple[MachineVolume, ...]:
         """Volumes of its config and of Talos itself."""
         return self._all(resources.VOLUMES)
 
-    def disks(self) -> tuple[Disk, ...]:
+    def disks(self) -> tuple[MachineDisk, ...]:
         """Its disks, as selectors of volumes see them."""
         return self._all(resources.DISKS)
 
@@ -220,17 +220,17 @@ class MachineClient:
         """Settings that Talos has written into the kernel, such as `proc.sys.vm.swappiness`."""
         return frozenset(self._all(resources.KERNEL_PARAMETERS)) - {""}
 
-    def _one(self, namespace: str, kind: str, id_: str, message: str) -> Any:
+    def _resource(self, namespace: str, kind: str, id_: str, message: str) -> Any:
         request = new("cosi.resource.GetRequest", namespace=namespace, type=kind, id=id_)
         return decode(message, self._unary(calls.RESOURCE_GET, request).resource.spec.proto_spec)
 
-    def _all(self, wanted: resources.Resource[_Result]) -> tuple[_Result, ...]:
+    def _all(self, wanted: resources.ResourceType[_Result]) -> tuple[_Result, ...]:
         """Every resource of a type."""
 
         def attempt() -> tuple[_Result, ...]:
             request = new("cosi.resource.ListRequest", namespace="runtime", type=wanted.kind)
-            found = [reply.resource for reply in self._stream(calls.RESOURCE_LIST, request)]
-            return tuple(wanted.read(it.metadata.id, decode(wanted.message, it.spec.proto_spec)) for it in found)
+            matching = [reply.resource for reply in self._stream(calls.RESOURCE_LIST, request)]
+            return tuple(wanted.read(it.metadata.id, decode(wanted.message, it.spec.proto_spec)) for it in matching)
 
         return self._repeat(calls.RESOURCE_LIST, attempt)
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from talos.api.results import VOLUME_PHASES, BootState, Disk, ExtensionStatus, Volume
+from talos.api.results import VOLUME_PHASES, BootState, ExtensionStatus, MachineDisk, MachineVolume
 
 _T = TypeVar("_T")
 _SELECTED = ("model", "serial", "wwid", "bus_path", "dev_path")
 
 
 @dataclass(frozen=True)
-class Resource(Generic[_T]):
+class ResourceType(Generic[_T]):
     """One type; `read` takes an id and its content."""
 
     kind: str
@@ -21,27 +21,29 @@ class Resource(Generic[_T]):
     read: Callable[[str, Any], _T]
 
 
-EXTENSIONS = Resource(
+EXTENSIONS = ResourceType(
     "ExtensionStatuses.runtime.talos.dev",
     "runtime.ExtensionStatusSpec",
     lambda _, spec: ExtensionStatus(spec.metadata.name, spec.metadata.version),
 )
-BOOT_STATE = Resource(
+BOOT_STATE = ResourceType(
     "SecurityStates.talos.dev",
     "runtime.SecurityStateSpec",
     lambda _, spec: BootState(spec.secure_boot, spec.booted_with_uki, bool(spec.pcr_signing_key_fingerprint)),
 )
-VOLUMES = Resource(
+VOLUMES = ResourceType(
     "VolumeStatuses.block.talos.dev",
     "block.VolumeStatusSpec",
-    lambda name, spec: Volume(name, VOLUME_PHASES[spec.phase], spec.error_message, bool(spec.encryption_provider)),
+    lambda name, spec: MachineVolume(
+        name, VOLUME_PHASES[spec.phase], spec.error_message, bool(spec.encryption_provider)
+    ),
 )
-DISKS = Resource(
+DISKS = ResourceType(
     "Disks.block.talos.dev",
     "block.DiskSpec",
-    lambda name, spec: Disk(name, {field: getattr(spec, field) for field in _SELECTED}),
+    lambda name, spec: MachineDisk(name, {field: getattr(spec, field) for field in _SELECTED}),
 )
-KERNEL_PARAMETERS = Resource(
+KERNEL_PARAMETERS = ResourceType(
     "KernelParamStatuses.runtime.talos.dev",
     "runtime.KernelParamStatusSpec",
     lambda name, spec: "" if spec.unsupported else name,

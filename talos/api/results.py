@@ -122,7 +122,7 @@ VOLUME_PHASES = ("waiting", "failed", "missing", "located", "provisioned", "prep
 
 
 @dataclass(frozen=True)
-class Volume:
+class MachineVolume:
     """A volume of the machine: STATE, EPHEMERAL, `u-NAME` of a UserVolumeConfig, `r-NAME` of a RawVolumeConfig."""
 
     id: str
@@ -132,7 +132,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class Disk:
+class MachineDisk:
     """A disk of the machine, by its name for `talosctl`, and what selectors compare."""
 
     name: str

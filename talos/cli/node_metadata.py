@@ -140,4 +140,4 @@ def _entries(node: Node) -> list[Mapping[str, Any]]:
 
 
 def _taints(node: Node) -> list[Taint]:
-    return [Taint(key=each["key"], value=each.get("value", ""), effect=each["effect"]) for each in _entries(node)]
+    return [Taint(key=entry["key"], value=entry.get("value", ""), effect=entry["effect"]) for entry in _entries(node)]

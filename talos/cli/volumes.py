@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from talos.api.client import MachineClient
-from talos.api.results import Disk, Volume
+from talos.api.results import MachineDisk, MachineVolume
 
 _KINDS = {"VolumeConfig": "", "UserVolumeConfig": "u-", "RawVolumeConfig": "r-"}
 _SYSTEM = ("STATE", "EPHEMERAL")
@@ -42,7 +42,7 @@ def setting_problems(client: MachineClient, config: bytes) -> list[str]:
     ]
 
 
-def encryption_refusal(volumes: Iterable[Volume], config: bytes) -> tuple[str, str] | None:
+def encryption_refusal(volumes: Iterable[MachineVolume], config: bytes) -> tuple[str, str] | None:
     """Why a config does not fit volumes that exist, and the fix: Talos neither encrypts nor decrypts what is there.
 
     It looks at the disk and fails with `block dev type mismatch` (block/internal/volumes/encrypt.go), after the boot.
@@ -62,22 +62,22 @@ def encryption_refusal(volumes: Iterable[Volume], config: bytes) -> tuple[str, s
     return None
 
 
-def _in_words(volume: Volume, wanted: Mapping[str, Any], disks: Iterable[Disk]) -> str:
-    said = f"volume {volume.id} is {volume.phase}" + (f": {volume.error}" if volume.error else "")
+def _in_words(volume: MachineVolume, wanted: Mapping[str, Any], disks: Iterable[MachineDisk]) -> str:
+    stated = f"volume {volume.id} is {volume.phase}" + (f": {volume.error}" if volume.error else "")
     selector = str(((wanted.get("provisioning") or {}).get("diskSelector") or {}).get("match", ""))
     if not _NOT_BLANK.search(volume.error):
-        return said
+        return stated
     named = ", ".join(_matching(selector, disks)) or f"that of {selector or 'its selector'}"
     wipe = named if named.isalnum() else "NAME"
-    return f"{said}; its disk {named} is not blank: if nothing on it is needed, `talosctl wipe disk {wipe}`"
+    return f"{stated}; its disk {named} is not blank: if nothing on it is needed, `talosctl wipe disk {wipe}`"
 
 
-def _matching(selector: str, disks: Iterable[Disk]) -> Iterator[str]:
+def _matching(selector: str, disks: Iterable[MachineDisk]) -> Iterator[str]:
     """Names of disks that match, of a selector that compares texts and nothing else."""
     compared = _EQUALS.findall(selector)
     if compared and not _EQUALS.sub("", selector).replace("&&", "").strip(" ()"):
         for disk in disks:
-            if all(disk.fields.get(field) == (one or other) for field, one, other in compared):
+            if all(disk.fields.get(field) == (single or other) for field, single, other in compared):
                 yield disk.name
 
 

@@ -91,8 +91,8 @@ def test_hgx_machines_carry_driver_and_fabric_manager_of_one_version(
         # The proprietary modules' extension is called nonfree-kmod-nvidia.
         parts = {"modules": (("modules", "kmod"), pins.driver), "fabric": (("fabric",), pins.fabric_manager)}
         for part, (words, wanted) in parts.items():
-            found = [version for name, version in running.items() if any(word in name for word in words)]
-            if not any(wanted in version for version in found):
+            matching = [version for name, version in running.items() if any(word in name for word in words)]
+            if not any(wanted in version for version in matching):
                 yield f"has no NVIDIA extension for {part} {wanted}: {running or 'none at all'}"
 
     wrong = _wrong_of(site, hgx, look, seen)

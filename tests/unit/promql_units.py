@@ -100,6 +100,6 @@ def _number(node: Expr) -> float | None:
 
 def measure(expression: str, units: Mapping[str, str]) -> Measure:
     """Follow the units of an expression."""
-    found = Measure(units=units)
-    found.unit = found.of(promql_parser.parse(expression))
-    return found
+    matching = Measure(units=units)
+    matching.unit = matching.of(promql_parser.parse(expression))
+    return matching

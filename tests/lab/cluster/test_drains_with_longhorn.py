@@ -91,7 +91,7 @@ def ready(core: client.CoreV1Api) -> list[str]:
         name_of(pod)
         for pod in core.list_namespaced_pod(MODEL).items
         if metadata_of(pod).deletion_timestamp is None
-        and any(each.type == "Ready" and each.status == "True" for each in status_of(pod).conditions or ())
+        and any(entry.type == "Ready" and entry.status == "True" for entry in status_of(pod).conditions or ())
     ]
 
 

@@ -12,8 +12,8 @@ from tests.lab.cluster_program.rig import Rig
 
 def metadata(rig: Rig) -> dict[str, Any]:
     """Of the Node object `hgx-1`."""
-    found: dict[str, Any] = (rig.cluster.read("hgx-1") or {})["metadata"]
-    return found
+    matching: dict[str, Any] = (rig.cluster.read("hgx-1") or {})["metadata"]
+    return matching
 
 
 def taints(rig: Rig) -> set[str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from services.liveness.__main__ import Watch
+from services.liveness.__main__ import StallWatch
 from tests.lab.engines.running_engine import RunningEngine
 from tests.lab.waiting import eventually
 
@@ -27,7 +27,7 @@ class Watched:
     def __init__(self, engine: RunningEngine) -> None:
         self._now = 0.0
         health = "/health/ready" if engine.is_simulated else "/health"
-        self._watch = Watch(
+        self._watch = StallWatch(
             stall_s=STALL_S,
             health=f"{engine.url}{health}",
             metrics=f"{engine.url}/metrics",

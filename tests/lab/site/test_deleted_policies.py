@@ -40,8 +40,8 @@ WATCHED_S = 6
 @contextmanager
 def deleted(site: Site, names: Sequence[str], folder: Path) -> Iterator[None]:
     """Without these objects; afterwards they are again as the program applied them."""
-    found = json.loads(kubectl(site.lab, "get", *names, "-n", FRONT, "-o", "json"))
-    objects = found.get("items", [found])
+    matching = json.loads(kubectl(site.lab, "get", *names, "-n", FRONT, "-o", "json"))
+    objects = matching.get("items", [matching])
     for number, item in enumerate(objects):
         meta = item["metadata"]
         kept = {name: meta[name] for name in ("name", "namespace", "labels", "annotations") if name in meta}

@@ -51,8 +51,8 @@ def of(expression: str) -> Measure:
     ],
 )
 def test_units_are_followed_through_an_expression(expression: str, unit: str, mistakes: int) -> None:
-    found = of(expression)
-    assert (found.unit, len(found.mistakes)) == (unit, mistakes), found.mistakes
+    matching = of(expression)
+    assert (matching.unit, len(matching.mistakes)) == (unit, mistakes), matching.mistakes
 
 
 @pytest.mark.parametrize("rule", [rule for group in rules.groups(PROMISE) for rule in group["rules"]], ids=str)
@@ -74,6 +74,10 @@ def test_an_alert_shows_its_figure_in_its_own_unit(alert: Alert) -> None:
 )
 def test_a_panel_draws_its_figures_in_their_own_unit(board: Board, panel: Panel) -> None:
     for query in panel.queries:
-        found = of(query.expression)
-        assert found.mistakes == [], (board.name, panel.title)
-        assert found.unit is None or found.unit in DRAWN.get(panel.unit, set()), (panel.title, panel.unit, found.unit)
+        matching = of(query.expression)
+        assert matching.mistakes == [], (board.name, panel.title)
+        assert matching.unit is None or matching.unit in DRAWN.get(panel.unit, set()), (
+            panel.title,
+            panel.unit,
+            matching.unit,
+        )

@@ -29,8 +29,8 @@ OWN = Taint(key="site.example/own", value="a", effect="NoSchedule")
 
 
 def taints(node: Node) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = node["spec"].get("taints", [])
-    return found
+    matching: list[dict[str, str]] = node["spec"].get("taints", [])
+    return matching
 
 
 def test_a_taint_that_the_kubelet_registered_lets_labels_and_annotations_through() -> None:
@@ -96,8 +96,8 @@ def test_labels_in_domains_of_kubernetes_are_refused_but_for_a_few(label: str, *
 
 
 def test_the_operator_sets_a_layout_only_where_there_is_none_and_its_labels_go_with_the_gpus() -> None:
-    found = replace(FACTS, gpu_labels={"nvidia.com/gpu.count": "8"})
-    assert gpu_labels({}, found) == {"nvidia.com/gpu.count": "8", "nvidia.com/mig.config": "all-disabled"}
+    matching = replace(FACTS, gpu_labels={"nvidia.com/gpu.count": "8"})
+    assert gpu_labels({}, matching) == {"nvidia.com/gpu.count": "8", "nvidia.com/mig.config": "all-disabled"}
     cut = {"nvidia.com/mig.config": "all-1g.18gb", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.mode": "x", "a": "b"}
-    assert gpu_labels(cut, found) == {"nvidia.com/gpu.mode": None}
+    assert gpu_labels(cut, matching) == {"nvidia.com/gpu.mode": None}
     assert gpu_labels(cut, FACTS) == {"nvidia.com/gpu.mode": None, "nvidia.com/gpu.count": None}

@@ -63,9 +63,9 @@ def test_a_volume_that_exists_is_neither_encrypted_nor_decrypted() -> None:
 
 def test_a_disk_that_is_not_blank_takes_no_volume_and_the_extra_mount_is_there_all_the_same() -> None:
     plain = config(disk("longhorn-0"), disk("longhorn-1"))
-    found = states(plain, used=("longhorn-0",))
-    assert (found["u-longhorn-0"].partition(":")[0], found["u-longhorn-1"]) == ("failed", "ready")
-    assert "1 have wrong format" in found["u-longhorn-0"]
+    matching = states(plain, used=("longhorn-0",))
+    assert (matching["u-longhorn-0"].partition(":")[0], matching["u-longhorn-1"]) == ("failed", "ready")
+    assert "1 have wrong format" in matching["u-longhorn-0"]
     assert states(plain, used=("longhorn-0",), u_longhorn_0="plain")["u-longhorn-0"] == "ready"
 
     def folders(of: Config) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ def test_a_disk_that_is_not_blank_takes_no_volume_and_the_extra_mount_is_there_a
 
 
 def test_user_volumes_wait_for_the_system_disk() -> None:
-    found = states(config(sealed("EPHEMERAL", TPM), disk("longhorn-0")))
-    assert found["u-longhorn-0"] == "waiting"
+    matching = states(config(sealed("EPHEMERAL", TPM), disk("longhorn-0")))
+    assert matching["u-longhorn-0"] == "waiting"
 
 
 def test_a_setting_that_the_kernel_lacks_fails_its_controller_and_no_other_setting() -> None:
@@ -173,5 +173,5 @@ def test_a_used_disk_is_seen_by_the_api_with_its_name(running: Bench) -> None:
     with running.client("m2") as client:
         phases = {volume.id: volume.phase for volume in client.volumes()}
         assert (phases["u-longhorn-0"], phases["u-longhorn-1"]) == ("ready", "failed")
-        assert {found.name: found.fields["serial"] for found in client.disks()}["nvme2n1"] == "S-1"
+        assert {matching.name: matching.fields["serial"] for matching in client.disks()}["nvme2n1"] == "S-1"
     assert running.cluster.nodes["gpu"].mounts == ("/var/mnt/longhorn-0",)

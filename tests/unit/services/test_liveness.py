@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from services.liveness import progress
-from services.liveness.__main__ import SILENCE_S, Watch, fetched
+from services.liveness.__main__ import SILENCE_S, StallWatch, fetched
 from stacks.facts import metrics
 from tests.lab.waiting import eventually
 
@@ -47,7 +47,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.now, self.well, self.text = 0.0, True, scrape(0)
-        self.watch = Watch(
+        self.watch = StallWatch(
             stall_s=STALL_S, health="health", metrics="metrics", fetch=self.fetch, clock=lambda: self.now
         )
 

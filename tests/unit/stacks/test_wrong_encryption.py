@@ -59,20 +59,20 @@ def test_a_disk_that_one_mainboard_alone_opens_is_warned_of() -> None:
 
 
 def test_a_single_way_to_the_api_is_warned_of() -> None:
-    def said(change: dict[str, Any]) -> list[str]:
-        found = warnings(changed(prod(), change))
-        return [".".join(problem.path) for problem in found if "VIP" in problem.what]
+    def stated(change: dict[str, Any]) -> list[str]:
+        matching = warnings(changed(prod(), change))
+        return [".".join(problem.path) for problem in matching if "VIP" in problem.what]
 
-    assert said({}) == []
-    assert said({f"{M}.discovery": "off"}) == [f"{M}.discovery"]
-    assert said({f"{M}.discovery": "off", f"{M}.networks.vip": None, f"{M}.networks.vip_link": None}) == []
+    assert stated({}) == []
+    assert stated({f"{M}.discovery": "off"}) == [f"{M}.discovery"]
+    assert stated({f"{M}.discovery": "off", f"{M}.networks.vip": None, f"{M}.networks.vip_link": None}) == []
 
 
 def test_open_modules_on_hgx_boards_are_warned_of_in_production() -> None:
-    def said(change: dict[str, Any]) -> list[str]:
+    def stated(change: dict[str, Any]) -> list[str]:
         return [".".join(problem.path) for problem in warnings(changed(prod(), change)) if "HGX" in problem.what]
 
-    assert said({}) == []
-    assert said({f"{M}.hgx.modules": "open"}) == [f"{M}.hgx.modules"]
-    assert said({f"{M}.hgx.modules": None}) == [f"{M}.hgx.modules"]
-    assert said({f"{M}.hgx.modules": "open", "purpose": "trial"}) == []
+    assert stated({}) == []
+    assert stated({f"{M}.hgx.modules": "open"}) == [f"{M}.hgx.modules"]
+    assert stated({f"{M}.hgx.modules": None}) == [f"{M}.hgx.modules"]
+    assert stated({f"{M}.hgx.modules": "open", "purpose": "trial"}) == []

@@ -72,9 +72,9 @@ def test_nothing_is_done_to_a_node_that_is_as_stated() -> None:
 def test_a_workers_taint_is_set_as_stated_and_those_of_others_stay(
     held: tuple[dict[str, str], ...], lines: list[str]
 ) -> None:
-    patch, said = correction(node(NOT_READY, *held), stated(GPU_TAINT))
+    patch, message = correction(node(NOT_READY, *held), stated(GPU_TAINT))
     assert patch == {"metadata": {"resourceVersion": "7"}, "spec": {"taints": [NOT_READY, GPU_TAINT.wire()]}}
-    assert said == lines
+    assert message == lines
 
 
 def test_a_taint_that_talos_set_and_the_config_no_longer_states_goes_and_is_no_longer_talos_own() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from lab.machines.faults import Fault
-from talos.api.results import BootState, Volume
+from talos.api.results import BootState, MachineVolume
 from talos.cli.boot_chain import refusal
 from talos.cluster import MachineSettings
 from talos.factory.schematic import Schematic
@@ -97,14 +97,14 @@ def test_a_site_that_turns_to_signed_images_upgrades_each_machine_and_seals_none
 class Seen:
     """A machine that booted like this."""
 
-    def __init__(self, boot: BootState | None, *volumes: Volume, state: str = "configured") -> None:
+    def __init__(self, boot: BootState | None, *volumes: MachineVolume, state: str = "configured") -> None:
         self.client, self.state = self, state
         self._boot, self._volumes = boot, volumes
 
     def boot_state(self) -> BootState | None:
         return self._boot
 
-    def volumes(self) -> tuple[Volume, ...]:
+    def volumes(self) -> tuple[MachineVolume, ...]:
         return self._volumes
 
 
@@ -118,15 +118,22 @@ class Seen:
         ),
         (Seen(BootState(secure_boot=False, is_uki=True, is_signed=False)), ""),
         (Seen(None), ""),
-        (Seen(None, Volume("EPHEMERAL", "ready", encrypted=True)), "its volume EPHEMERAL is encrypted"),
-        (Seen(None, Volume("META", "ready", encrypted=True), Volume("EPHEMERAL", "failed", encrypted=True)), ""),
+        (Seen(None, MachineVolume("EPHEMERAL", "ready", encrypted=True)), "its volume EPHEMERAL is encrypted"),
+        (
+            Seen(
+                None,
+                MachineVolume("META", "ready", encrypted=True),
+                MachineVolume("EPHEMERAL", "failed", encrypted=True),
+            ),
+            "",
+        ),
     ],
 )
 def test_what_cannot_become_a_signed_system_is_refused(seen: Any, says: str) -> None:
     config = b"machine: {install: {image: factory.example/metal-installer-secureboot/a:v1.13.9}}\n"
-    found = refusal(seen, config)
-    assert (found is None) == (not says)
-    assert found is None or says in found[0]
+    matching = refusal(seen, config)
+    assert (matching is None) == (not says)
+    assert matching is None or says in matching[0]
 
 
 def test_a_roll_waits_for_each_volume_and_names_the_disk_that_is_not_blank(run: Any) -> None:
@@ -136,9 +143,9 @@ def test_a_roll_waits_for_each_volume_and_names_the_disk_that_is_not_blank(run: 
     machine.faults.set((Fault(kind="disk-used", names=("longhorn-1",)),))
     image = bench.installer(Schematic(extensions=HGXProfile().extensions))
     config = with_documents(bench.hgx("gpu"), disk("longhorn-0", "S-0"), disk("longhorn-1", "S-1"))
-    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
-    assert "volume u-longhorn-1 is failed: no disks matched for volume" in said
-    assert "its disk nvme2n1 is not blank: if nothing on it is needed, `talosctl wipe disk nvme2n1`" in said
+    stated = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
+    assert "volume u-longhorn-1 is failed: no disks matched for volume" in stated
+    assert "its disk nvme2n1 is not blank: if nothing on it is needed, `talosctl wipe disk nvme2n1`" in stated
     machine.faults.set(())
     assert site("roll", "m2", "--image", image, config=config)["done"] == ["nothing"]
 
@@ -160,6 +167,6 @@ def test_a_roll_names_a_setting_that_the_kernel_did_not_take(run: Any) -> None:
     image = bench.installer(Schematic(extensions=HGXProfile().extensions))
     own = HGXProfile().settings().joined(MachineSettings(sysctls={"kernel.numa_balancing": "0"}))
     config = bench.worker("gpu", settings=own, image=image)
-    said = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
-    assert "its kernel did not take the setting kernel.numa_balancing" in said
+    stated = site("roll", "m2", "--image", image, "--health-timeout", "1s", config=config, code=4)
+    assert "its kernel did not take the setting kernel.numa_balancing" in stated
     eventually(lambda: "KernelParamSpecController" in bench.rack.machines["m2"].store.console.read_text())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from talos.api.results import ExtensionStatus, MachineStatus, Service, Volume
+from talos.api.results import ExtensionStatus, MachineStatus, MachineVolume, Service
 from talos.cli.health import service_problems, what_is_missing
 from talos.hgx import FABRIC_MANAGER_SERVICE, HGXProfile, required_services
 
@@ -67,8 +67,8 @@ class Answers:
     def services(self) -> tuple[Service, ...]:
         return self.running
 
-    def volumes(self) -> tuple[Volume, ...]:
-        return (Volume("EPHEMERAL", "ready"),)
+    def volumes(self) -> tuple[MachineVolume, ...]:
+        return (MachineVolume("EPHEMERAL", "ready"),)
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         return (ExtensionStatus(self.extension, "1"),)
