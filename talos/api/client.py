@@ -192,8 +192,7 @@ class MachineClient:
         """The machine's stage and readiness."""
         spec = self._resource("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
         stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
-        unmet = tuple(f"{condition.name}: {condition.reason}" for condition in spec.status.unmet_conditions)
-        return MachineStatus(stage, spec.status.ready, unmet)
+        return MachineStatus(stage, spec.status.ready, tuple(f"{c.name}: {c.reason}" for c in spec.status.unmet_conditions))
 
     def machine_config(self) -> str:
         """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
