@@ -192,12 +192,13 @@ class MachineClient:
         """The machine's stage and readiness."""
         spec = self._resource("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
         stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
-        return MachineStatus(stage, spec.status.ready, tuple(f"{c.name}: {c.reason}" for c in spec.status.unmet_conditions))
+        status = spec.status
+        return MachineStatus(stage, status.ready, tuple(f"{c.name}: {c.reason}" for c in status.unmet_conditions))
 
     def machine_config(self) -> str:
         """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
-        config = self._resource("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
-        return str(config.yaml_marshalled.decode())
+        spec = self._resource("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
+        return str(spec.yaml_marshalled.decode())
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
