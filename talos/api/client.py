@@ -192,13 +192,13 @@ class MachineClient:
         """The machine's stage and readiness."""
         spec = self._resource("runtime", "MachineStatuses.runtime.talos.dev", "machine", "runtime.MachineStatusSpec")
         stage = STAGES[spec.stage] if 0 <= spec.stage < len(STAGES) else f"stage {spec.stage}"
-        status = spec.status
-        return MachineStatus(stage, status.ready, tuple(f"{c.name}: {c.reason}" for c in status.unmet_conditions))
+        unmet = tuple(f"{it.name}: {it.reason}" for it in spec.status.unmet_conditions)
+        return MachineStatus(stage, spec.status.ready, unmet)
 
     def machine_config(self) -> str:
         """The config that the machine runs by; a secret. DeniedError for roles other than os:admin."""
-        spec = self._resource("config", "MachineConfigs.config.talos.dev", "v1alpha1", "config.MachineConfigSpec")
-        return str(spec.yaml_marshalled.decode())
+        kind, message = "MachineConfigs.config.talos.dev", "config.MachineConfigSpec"
+        return str(self._resource("config", kind, "v1alpha1", message).yaml_marshalled.decode())
 
     def extensions(self) -> tuple[ExtensionStatus, ...]:
         """What is built into the running image; the one called `schematic` has the schematic's id as its version."""
@@ -229,8 +229,7 @@ class MachineClient:
 
         def attempt() -> tuple[_Result, ...]:
             request = new("cosi.resource.ListRequest", namespace="runtime", type=wanted.kind)
-            matching = [reply.resource for reply in self._stream(calls.RESOURCE_LIST, request)]
-            return tuple(wanted.read(it.metadata.id, decode(wanted.message, it.spec.proto_spec)) for it in matching)
+            return tuple(wanted.of(reply.resource) for reply in self._stream(calls.RESOURCE_LIST, request))
 
         return self._repeat(calls.RESOURCE_LIST, attempt)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from talos.api.messages import decode
 from talos.api.results import VOLUME_PHASES, BootState, ExtensionStatus, MachineDisk, MachineVolume
 
 _T = TypeVar("_T")
@@ -19,6 +20,10 @@ class ResourceType(Generic[_T]):
     kind: str
     message: str
     read: Callable[[str, Any], _T]
+
+    def of(self, resource: Any) -> _T:
+        """What is taken of one resource, a `cosi.resource.Resource`."""
+        return self.read(resource.metadata.id, decode(self.message, resource.spec.proto_spec))
 
 
 EXTENSIONS = ResourceType(
