@@ -265,8 +265,11 @@ class Case:
             return ""
         if not self.keeps_cache:
             return f"long_prefill_token_threshold is {most:,}, and an encoder reads each prompt in one step"
-        if most >= self.batched_tokens:
+        if self.order.max_num_batched_tokens and most >= self.order.max_num_batched_tokens:
             return f"long_prefill_token_threshold is {most:,}, and a step has {self.batched_tokens:,} tokens for all"
+        # vLLM 0.32 does not start with it (vllm/config/scheduler.py).
+        if most > self.context:
+            return f"long_prefill_token_threshold is {most:,}, and a request has at most {self.context:,} tokens"
         return ""
 
     def _too_large(self) -> str:

@@ -256,7 +256,8 @@ def test_without_a_load_nothing_is_recommended(free_folder: Path) -> None:
 
 def test_what_is_taken_is_compared_with_kinds_that_hold_as_it_does(checkout_folder: Path) -> None:
     """At this target an H100 PCIe has half as many GPUs, and holds at the fast end of its band alone."""
-    asked = ("advise", "--site", "prod", "qwen3-32b", "--slo", "itl_p95_ms=20", "--slo", "ttft_p95_ms=20000")
+    load = ("--requests-per-s", "2")
+    asked = ("advise", "--site", "prod", "qwen3-32b", *load, "--slo", "itl_p95_ms=20", "--slo", "ttft_p95_ms=20000")
     alone = run(checkout_folder, *asked).out
     assert "take 8 x h200-sxm: the only kind with a price that holds by the computed figures; the others" in alone
     dear = run(checkout_folder, *asked, "--offer", "h100-pcie=0.1", "--offer", "b200=9").out

@@ -97,15 +97,18 @@ def test_a_long_prompt_takes_a_part_of_each_step_where_the_site_says_so() -> Non
 
 @pytest.mark.row("000.17")
 @pytest.mark.parametrize(
-    ("model", "tokens", "what"),
+    ("model", "tokens", "step", "what"),
     [
-        ("qwen3-8b", 8192, "a step has 8,192 tokens for all"),
-        ("bge-m3", 1024, "an encoder reads each prompt in one step"),
+        ("qwen3-8b", 4096, {"max_num_batched_tokens": 4096}, "a step has 4,096 tokens for all"),
+        ("qwen3-8b", 50_000, {}, "a request has at most 40,960 tokens"),
+        ("bge-m3", 1024, {}, "an encoder reads each prompt in one step"),
     ],
 )
-def test_a_cap_that_does_nothing_is_refused_with_a_fix_that_works(model: str, tokens: int, what: str) -> None:
+def test_a_cap_that_does_nothing_is_refused_with_a_fix_that_works(
+    model: str, tokens: int, step: dict[str, int], what: str
+) -> None:
     with pytest.raises(SiteError) as refused:
-        arguments(model, long_prefill_token_threshold=tokens)
+        arguments(model, long_prefill_token_threshold=tokens, **step)
     (problem,) = refused.value.problems
     assert what in problem.what
     assert problem.fix == "take server.long_prefill_token_threshold out"

@@ -69,7 +69,7 @@ if words[0] == "get" and node:
     made_file = os.path.join(folder, f"made-{name}.json")
     if os.path.exists(made_file):
         made = json.load(open(made_file))
-        meta = node["metadata"] | {"labels": made["metadata"].get("labels", {})}
+        meta = node["metadata"] | {"labels": made["metadata"].get("labels", {}) | node["metadata"].get("labels", {})}
         meta["annotations"] = made["metadata"].get("annotations", {}) | meta.get("annotations", {})
         node = node | {"metadata": meta, "spec": node["spec"] | {"taints": made["spec"].get("taints", [])}}
     print(json.dumps(node))
