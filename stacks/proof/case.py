@@ -267,8 +267,10 @@ class Case:
             return f"long_prefill_token_threshold is {most:,}, and an encoder reads each prompt in one step"
         if self.order.max_num_batched_tokens and most >= self.order.max_num_batched_tokens:
             return f"long_prefill_token_threshold is {most:,}, and a step has {self.batched_tokens:,} tokens for all"
-        # vLLM 0.32 does not start with it (vllm/config/scheduler.py).
-        if most > self.context:
+        # vLLM 0.32 does not start with it (vllm/config/scheduler.py). A context that the load does not fit into is
+        # reported where it is set.
+        longest = self.order.load.longest_tokens if self.order.load else 0
+        if most > self.context >= longest:
             return f"long_prefill_token_threshold is {most:,}, and a request has at most {self.context:,} tokens"
         return ""
 

@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         racks.append(bench)
         credentials = talosconfig.issue(bench.bundle, context="bench", endpoints=())
         monkeypatch.setenv("TALOSCONFIG_TEXT", credentials.render())
-        kubectl = Kubectl(tmp_path / "bin", "cp", "gpu")
+        kubectl = Kubectl(tmp_path / "bin", "cp", "gpu").follow(bench.cluster)
         monkeypatch.setenv("PATH", f"{kubectl.folder}:/usr/bin:/bin")
         monkeypatch.setenv("KUBECONFIG_TEXT", "canary-kubeconfig")
         bench.rack.start()
