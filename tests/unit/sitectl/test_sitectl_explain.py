@@ -52,7 +52,7 @@ def test_a_key_below_names_of_the_site_s_own_has_its_meaning(checkout_folder: Pa
         ("gateway.max_body_mib", 4),
         ("models.qwen3-32b.pool.cpu", "2"),
         ("models.qwen3-32b.server.gpus", None),
-        ("storage.read_bytes_per_s", 1.5e9),
+        ("storage.read_bytes_per_s", 6.0e8),
         ("cluster.machines.registries.mirrors.*.skip_fallback", True),
         ("cluster.machines.networks.nodes", ["10.5.0.0/24"]),
         ("catalogue.glm-5.1-fp8.max_context_tokens", 202_752),
