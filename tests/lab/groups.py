@@ -67,9 +67,10 @@ SITE_GROUPS = {
         "test_live_monitoring",
         "test_lab_certificate",
         "test_documented_commands",
-        "test_monitoring",
-        # Last, since its alert goes on for a while.
+        # Its alert goes on for a while.
         "test_stalled_replica",
+        # Last, since it stops to measure.
+        "test_monitoring",
     ),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
     "site-walk": ("test_version_walk",),
