@@ -16,13 +16,8 @@ def http_manager(*, tls: bool) -> str:
     return f"{'filter_chains/0' if tls else 'default_filter_chain'}/filters/0/typed_config"
 
 
-def picker_cluster(pool: str, namespace: str) -> str:
-    """Cluster of a pool's endpoint picker."""
-    return f"envoy.clusters.endpointpicker_{pool}_{namespace}_ext_proc"
-
-
 def picker_filter(pool: str, namespace: str) -> str:
-    """Filter that asks it."""
+    """Filter that asks a pool's endpoint picker."""
     return f"envoy.filters.http.ext_proc/endpointpicker/{pool}_{namespace}_ext_proc"
 
 

@@ -21,10 +21,10 @@ from components.gateway.envoy_names import (
     ROUTER_FILTER,
     http_manager,
     model_route,
-    picker_cluster,
     picker_filter,
 )
 from components.gateway.gateway_errors import ERROR_STATUSES
+from components.gateway.pickers import Picker, asking, connection
 from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
 from floor.headers import (
@@ -46,6 +46,7 @@ _REQUEST_METADATA = "inference-platform.request"
 _TYPE = "type.googleapis.com/envoy."
 _LISTENER = f"{_TYPE}config.listener.v3.Listener"
 _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
+_CLUSTER = f"{_TYPE}config.cluster.v3.Cluster"
 # The endpoint picker takes no larger message.
 _MOST_BYTES = 4 * 2**20
 # Envoy's default of 100 is below what proxies and tracing add to one another.
@@ -67,16 +68,6 @@ MODEL_PATHS = (
     "/v1/images/generations",
     "/v1/responses",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Picker:
-    """The endpoint picker of a pool."""
-
-    pool: str
-    namespace: str
-    authority: str
-    """Host and port of its Service."""
 
 
 def model_list(owners: Mapping[str, str]) -> str:
@@ -127,55 +118,6 @@ def first_filters() -> list[dict[str, Any]]:
     ]
 
 
-def asking(picker: Picker) -> dict[str, Any]:
-    """The filter through which Envoy asks a picker, as the AI gateway v1.0.0 makes it, but off without a route.
-
-    The AI gateway (internal/extensionserver/inferencepool.go) leaves a filter of this name alone. Its own is on for
-    requests that found no route, such as those that break HTTP: their refusal waits for the picker until the connection
-    is closed. It also draws a new order of its filters each time, which replaces the listener. It sends answers, too,
-    which the picker's plugins do not read, and which would be cut when the picker dies.
-    """
-    settings = {
-        "grpc_service": {
-            "envoy_grpc": {
-                "cluster_name": picker_cluster(picker.pool, picker.namespace),
-                "authority": picker.authority,
-            },
-            "retry_policy": _ask_another_picker(),
-        },
-        "processing_mode": {
-            "request_header_mode": "SEND",
-            "request_body_mode": "FULL_DUPLEX_STREAMED",
-            "request_trailer_mode": "SEND",
-            "response_header_mode": "SKIP",
-            "response_body_mode": "NONE",
-            "response_trailer_mode": "SKIP",
-        },
-        "message_timeout": "300s",
-    }
-    return {
-        **_filter(picker_filter(picker.pool, picker.namespace), "ext_proc.v3.ExternalProcessor", settings),
-        "disabled": True,
-    }
-
-
-def _ask_another_picker() -> dict[str, Any]:
-    """A request that no picker has answered goes to another one.
-
-    Envoy learns of a death from DNS up to 5 s later, and prefers the dead picker until then, as it has no requests.
-    """
-    others = f"{_TYPE}extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
-    return {
-        "retry_on": "reset",
-        "num_retries": 5,
-        "retry_back_off": {"base_interval": "0.025s", "max_interval": "1s"},
-        "retry_host_predicate": [
-            {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": others}}
-        ],
-        "host_selection_retry_max_attempts": 50,
-    }
-
-
 def front_door(
     namespace: str, gateway: Mapping[str, str], *, listener: str, port: int, tls: bool, pickers: Sequence[Picker]
 ) -> dict[str, Any]:
@@ -193,6 +135,7 @@ def front_door(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
             for place, body in enumerate(first_filters())
         ),
+        *(_patch(_CLUSTER, picker.cluster, op="add", path="", value=connection(picker)) for picker in pickers),
         *(
             _patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=asking(picker))
             for picker in pickers

@@ -10,7 +10,7 @@ import pulumi
 
 from components.component import Component
 from components.gateway.certificate import acme_issuer, certificate, private_issuer
-from components.gateway.envoy_names import door_port, picker_cluster
+from components.gateway.envoy_names import door_port
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
@@ -34,6 +34,8 @@ ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
 # What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
 _BUFFER = "64Mi"
 _MEASURED = "inference-platform/measured"
+# The cluster that the AI gateway adds for its processor takes no such settings from any policy.
+_PROCESSOR_LIMITS = "circuit_breakers.ai-gateway-extproc-uds.default"
 # For the Secret of a CA, or an issuer, which the site makes meanwhile.
 _PATIENCE_S = 900
 _HIDDEN_IN_TRACES = ("INPUTS", "OUTPUTS", "PROMPTS", "CHOICES", "EMBEDDINGS_TEXT", "EMBEDDINGS_VECTORS")
@@ -54,23 +56,15 @@ def envoy_proxy(
     spec: GatewaySpec,
     *,
     drain_s: int,
-    pools: Sequence[tuple[str, str]],
     measured: bool = False,
     image: str | None = None,
 ) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
     drain_s: a terminating pod lets streams run for this long.
-    pools: (namespace, name) of every inference pool. The clusters that the AI gateway adds for them and for its own
-    processor take no circuit-breaker settings from any policy, so they are raised through Envoy's runtime.
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
     image: of Envoy; None for Envoy Gateway's own.
     """
-    limits = [
-        f"circuit_breakers.{cluster}.default.{limit}"
-        for cluster in ("ai-gateway-extproc-uds", *(picker_cluster(pool, space) for space, pool in pools))
-        for limit in ("max_requests", "max_connections", "max_pending_requests")
-    ]
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -125,10 +119,10 @@ def envoy_proxy(
                     *(
                         {
                             "op": "add",
-                            "path": f"/layered_runtime/layers/0/static_layer/{limit}",
+                            "path": f"/layered_runtime/layers/0/static_layer/{_PROCESSOR_LIMITS}.{limit}",
                             "value": spec.max_parallel_streams,
                         }
-                        for limit in limits
+                        for limit in ("max_requests", "max_connections", "max_pending_requests")
                     ),
                     *overload_patches(),
                 ],
@@ -304,7 +298,6 @@ class GatewayArgs:
     drain_s: int
     body_kib: int
     """Largest request body."""
-    pools: list[tuple[str, str]]
     proxy_namespace: str | None
     """Where Envoy Gateway puts the Envoy pods: its own namespace. None where that is the cluster's, and not known."""
     scrapers: Sequence[Peer] = ()
@@ -379,7 +372,6 @@ class Gateway(Component):
             args.namespace.name,
             args.spec,
             drain_s=args.drain_s,
-            pools=args.pools,
             measured=bool(args.scrapers),
             image=args.proxy_image,
         )

@@ -10,10 +10,11 @@ import pulumi
 from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, read_bundle
 from components.gateway.envoy_names import door_port
-from components.gateway.front_door import FrontDoor, FrontDoorArgs, Picker, model_list
+from components.gateway.front_door import FrontDoor, FrontDoorArgs, model_list
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
+from components.gateway.pickers import Picker
 from components.machines.machine_commands import LIMITS, Limits
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
@@ -116,7 +117,12 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             },
             aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
             pickers=[
-                Picker(pool=name, namespace=models_namespace, authority=picker_authority(name, models_namespace))
+                Picker(
+                    pool=name,
+                    namespace=models_namespace,
+                    authority=picker_authority(name, models_namespace),
+                    parallel=site.gateway.max_parallel_streams,
+                )
                 for name in sorted(site.models)
             ],
             namespace=front,
@@ -160,7 +166,6 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ],
             drain_s=plan.longest_stream_s,
             body_kib=plan.body_kib,
-            pools=[(models_namespace, name) for name in sorted(site.models)],
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
             proxy_image=plan.proxy_image,
             scrapers=measured_by,

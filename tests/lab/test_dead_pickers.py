@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from components.gateway.envoy_names import picker_cluster
-from components.gateway.front_door import Picker, asking, script
+from components.gateway.front_door import script
 from components.gateway.gateway import target_gateway
 from components.gateway.gateway_errors import openai_errors
+from components.gateway.pickers import Picker, asking, connection
 from floor.headers import CLIENT_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
 
 pytestmark = pytest.mark.row("001.29", "003.20")
 
 _TYPE = "type.googleapis.com/envoy.extensions"
-_HTTP2 = f"{_TYPE}.upstreams.http.v3.HttpProtocolOptions"
 
 
 @contextmanager
@@ -34,11 +33,11 @@ def picker(behaviour: str) -> Iterator[int]:
         def serve() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    connection, _ = server.accept()
-                    connection.recv(1)
+                    taken, _ = server.accept()
+                    taken.recv(1)
                     if behaviour == "closes":
-                        connection.close()
-                    held.append(connection)
+                        taken.close()
+                    held.append(taken)
 
         if behaviour == "gone":
             server.close()
@@ -47,8 +46,8 @@ def picker(behaviour: str) -> Iterator[int]:
         yield port
         if behaviour != "gone":
             server.shutdown(socket.SHUT_RDWR)
-    for connection in held:
-        connection.close()
+    for taken in held:
+        taken.close()
 
 
 @pytest.mark.parametrize("behaviour", ["gone", "closes", "silent"])
@@ -63,28 +62,17 @@ def test_a_picker_that_does_not_answer_means_try_again(behaviour: str, tmp_path:
 
 def _configuration(port: int, *, silent: bool) -> dict[str, object]:
     """The front door's script, the filter that asks a picker, and the gateway's errors, as the program makes them."""
-    made = asking(Picker(pool="qwen", namespace="m", authority="picker"))
+    qwen = Picker(pool="qwen", namespace="m", authority=f"127.0.0.1:{port}", parallel=1024)
+    made = asking(qwen)
     # Envoy waits without end for a picker that takes a streamed body. The AI gateway's processor has it as a whole.
     mode = made["typed_config"]["processing_mode"] | {"request_body_mode": "BUFFERED", "request_trailer_mode": "SKIP"}
     whole = {"processing_mode": mode, "message_timeout": "0.5s"} if silent else {}
     asked = {**made["typed_config"], **whole}
     errors = openai_errors("g", target_gateway(), listener="g/i/i", tls=False)["spec"]["jsonPatches"][0]
     lua = {"@type": f"{_TYPE}.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": script()}}
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
-    name = picker_cluster("qwen", "m")
-    assignment = {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]}
-    cluster = {
-        "name": name,
-        "type": "STATIC",
-        "load_assignment": assignment,
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": _HTTP2,
-                "explicit_http_config": {"http2_protocol_options": {}},
-            }
-        },
-    }
-    route = {"match": {"prefix": "/"}, "route": {"cluster": name}}
+    # This picker has no certificate.
+    cluster = {key: value for key, value in connection(qwen).items() if key != "transport_socket"}
+    route = {"match": {"prefix": "/"}, "route": {"cluster": qwen.cluster}}
     return listening(
         {
             "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},

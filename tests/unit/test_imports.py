@@ -129,7 +129,7 @@ PARTS = {
     "load_balancer_addresses": {"bgp"},
     "metallb": {"addon", "charts"},
     "rdma_devices": {"addon", "charts"},
-    "front_door": {"gateway_errors", "request_log"},
+    "front_door": {"gateway_errors", "pickers", "request_log"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},
     "traces": {"request_log"},
     "model_route": {"ranking"},

@@ -48,13 +48,13 @@ def test_more_streams_than_envoys_default(site: Site, cluster: Cluster) -> None:
 
 
 def test_limits_of_every_cluster_are_raised(site: Site, cluster: Cluster) -> None:
-    """No policy reaches the clusters that the AI gateway adds; Envoy itself must say that they are raised."""
+    """No policy reaches the clusters of AI gateway and pickers; Envoy itself must say that they are raised."""
     wanted: dict[str, dict[str, int]] = {"ai-gateway-extproc-uds": {}}
     declared = plan_file(CHECKOUT / "Pulumi.lab.yaml")
     for model in site.front.models:
         # The engines' own clusters take no more than the engines hold.
         bound = declared.models[model].stable.parallel_requests
-        wanted[f"envoy.clusters.endpointpicker_{model}_{MODELS}_ext_proc"] = {}
+        wanted[f"inference-platform/picker/{MODELS}/{model}"] = {}
         wanted[f"httproute/{MODELS}/{model}/rule/0"] = {"max_requests": bound, "max_pending_requests": bound}
     for envoy in cluster.envoys():
         limits: dict[str, dict[str, int]] = {}

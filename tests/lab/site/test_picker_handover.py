@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +14,7 @@ import httpx
 import pytest
 from kubernetes import client
 
-from components.gateway.envoy_names import picker_cluster
+from components.gateway.pickers import Picker
 from lab.paths import CHECKOUT
 from stacks.plan.site_plan import plan_file
 from tests import documented
@@ -140,7 +143,7 @@ def two(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
 def asked_again(cluster: Cluster) -> int:
     """How often an Envoy has asked another picker of the model, as one did not answer."""
     shown = "".join(cluster.envoy_admin(envoy, "/stats?filter=upstream_rq_retry$") for envoy in cluster.envoys())
-    name = picker_cluster(MODEL, MODELS)
+    name = Picker(pool=MODEL, namespace=MODELS, authority="", parallel=0).cluster
     return sum(int(line.rpartition(" ")[2]) for line in shown.splitlines() if f".{name}." in line)
 
 
@@ -182,4 +185,29 @@ def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Repli
 
     with cluster.pace(MODEL, inter_token_latency=f"{TOKEN_MS // 5}ms", time_factor_under_load=1.0):
         seen = asyncio.run(_load(site, kill_until_missed, go_on_s=NOTICE_S, streams=5))
+    assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
+
+
+def test_a_picker_that_hangs_holds_no_request(site: Site, cluster: Cluster, two: list[Replica]) -> None:
+    """Its connection stays open and answers no ping, so what it was asked goes to the other one."""
+    assert len(two) == 2
+    # Envoy knows both.
+    time.sleep(NOTICE_S)
+    before = asked_again(cluster)
+    hung = two[0]
+    stopped = cluster.processes(hung, PICKER)
+    assert stopped
+
+    def hang() -> None:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        until(lambda: asked_again(cluster) > before, what="a request that the hanging picker did not answer")
+
+    try:
+        with cluster.pace(MODEL, inter_token_latency=f"{TOKEN_MS // 5}ms", time_factor_under_load=1.0):
+            seen = asyncio.run(_load(site, hang, go_on_s=NOTICE_S, streams=5))
+    finally:
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
     assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))

@@ -149,7 +149,7 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
             below = [child for child in collector.spans() if child.trace_id == span.trace_id and child != span]
             return " ".join(attributes(child).get("upstream_cluster", "") for child in below)
 
-        parts = ("ai-gateway-extproc", f"endpointpicker_{MODEL}", f"httproute/inference-models/{MODEL}")
+        parts = ("ai-gateway-extproc", f"picker/inference-models/{MODEL}", f"httproute/inference-models/{MODEL}")
         until(lambda: all(part in asked() for part in parts), what="spans of AI gateway, picker and replica")
         assert shown["http.url"] == "/v1/chat/completions"
         assert shown["inference.replica"].partition(":")[0] in {replica.ip for replica in cluster.replicas(MODEL)}

@@ -11,7 +11,6 @@ import pytest
 
 from components.gateway.envoy_names import KEY_FILTER, door_port
 from components.gateway.front_door import (
-    Picker,
     first_filters,
     front_door,
     listed_models,
@@ -21,6 +20,7 @@ from components.gateway.front_door import (
 from components.gateway.gateway import client_traffic_policy, envoy_proxy, target_gateway
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
+from components.gateway.pickers import Picker
 from components.tenants.access import security_policy
 from floor.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
 from floor.metadata import PROTECTED
@@ -33,7 +33,7 @@ SITE = PLAN.site
 
 
 def door(*models: str, tls: bool = False) -> dict[str, Any]:
-    pickers = [Picker(pool=name, namespace="m", authority=f"{name}-epp.m.svc:9002") for name in models]
+    pickers = [Picker(pool=name, namespace="m", authority=f"{name}-epp.m.svc:9002", parallel=9000) for name in models]
     return front_door("g", target_gateway(), listener="g/i/i", port=8443, tls=tls, pickers=pickers)
 
 
@@ -95,6 +95,24 @@ def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> No
     ]
 
 
+def test_a_silent_connection_to_a_picker_is_tried_and_carries_what_the_gateway_does() -> None:
+    (cluster,) = [operation["value"] for operation in patches(door("chat"), ".Cluster")]
+    (asking,) = [
+        operation["value"]["typed_config"]
+        for operation in patches(door("chat"), ".Listener")
+        if "endpointpicker" in str(operation.get("value"))
+    ]
+    assert asking["grpc_service"]["envoy_grpc"]["cluster_name"] == cluster["name"]
+    assert cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"] == {
+        "address": "chat-epp.m.svc",
+        "port_value": 9002,
+    }
+    assert set(cluster["circuit_breakers"]["thresholds"][0].values()) == {9000}
+    (options,) = cluster["typed_extension_protocol_options"].values()
+    alive = options["explicit_http_config"]["http2_protocol_options"]["connection_keepalive"]
+    assert alive.keys() == {"connection_idle_interval", "timeout"}, "gRPC's server refuses pings by the clock"
+
+
 def test_the_place_of_the_filters_follows_tls() -> None:
     for tls, chain in ((False, "/default_filter_chain/"), (True, "/filter_chains/0/")):
         placed = [
@@ -111,7 +129,7 @@ def test_nothing_leads_to_a_listener_without_the_front_door() -> None:
     for port in (80, 443, 1024, 8443, 8444, 65_535):
         assert door_port(port) not in {port, port + 10_000}
     spec = SITE.gateway
-    service = envoy_proxy("g", spec, drain_s=60, pools=[])["spec"]["provider"]["kubernetes"]["envoyService"]
+    service = envoy_proxy("g", spec, drain_s=60)["spec"]["provider"]["kubernetes"]["envoyService"]
     moved = next(
         patch["operation"]["value"]
         for patch in door("chat")["spec"]["jsonPatches"]

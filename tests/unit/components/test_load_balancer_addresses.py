@@ -165,14 +165,14 @@ def test_the_pool_is_ready_when_cilium_has_taken_it_without_a_conflict() -> None
 
 @pytest.mark.parametrize("address", ["10.5.0.100", None])
 def test_the_gateway_asks_for_the_address_that_the_site_gives_it(address: str | None) -> None:
-    proxy = envoy_proxy("g", GatewaySpec(port=80, address=address), drain_s=1, pools=[])
+    proxy = envoy_proxy("g", GatewaySpec(port=80, address=address), drain_s=1)
     service = proxy["spec"]["provider"]["kubernetes"]["envoyService"]
     assert service.get("loadBalancerIP") == address
 
 
 def test_proxies_are_spread_over_the_machines() -> None:
     """Else a drained machine could take all of them at once, whose budget lets one go after the other."""
-    proxy = envoy_proxy("g", GatewaySpec(port=80), drain_s=1, pools=[])
+    proxy = envoy_proxy("g", GatewaySpec(port=80), drain_s=1)
     pod = proxy["spec"]["provider"]["kubernetes"]["envoyDeployment"]["pod"]
     (spread,) = pod["topologySpreadConstraints"]
     assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)

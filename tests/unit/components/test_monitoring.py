@@ -186,7 +186,7 @@ def test_a_pod_of_envoy_starts_again_for_what_is_measured_of_requests() -> None:
     """The AI gateway gives its processor the headers to count by when the pod is made."""
     spec = GatewaySpec(port=80)
     deployments = [
-        gateway.envoy_proxy("g", spec, drain_s=1, pools=[], measured=measured)["spec"]["provider"]["kubernetes"][
+        gateway.envoy_proxy("g", spec, drain_s=1, measured=measured)["spec"]["provider"]["kubernetes"][
             "envoyDeployment"
         ]
         for measured in (False, True)

@@ -22,7 +22,7 @@ COLLECTOR = "otel-collector.observability.svc.cluster.local:4317"
 
 
 def telemetry(spec: GatewaySpec) -> dict[str, Any]:
-    shape: dict[str, Any] = envoy_proxy("g", spec, drain_s=60, pools=[])["spec"]["telemetry"]
+    shape: dict[str, Any] = envoy_proxy("g", spec, drain_s=60)["spec"]["telemetry"]
     return shape
 
 

@@ -17,6 +17,7 @@ from components.addons import gpu_stack, longhorn
 from components.gateway import envoy_names, front_door, gateway, gateway_protection
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
+from components.gateway.pickers import Picker
 from components.models import inference_pool, model_route, model_server, node_weights, weights
 from components.models.engines import PORT
 from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
@@ -98,13 +99,12 @@ def node_weights_objects() -> list[dict[str, Any]]:
 def gateway_objects(site_file: str) -> list[dict[str, Any]]:
     plan = plan_file(ROOT / site_file)
     site = plan.site
-    pools = [("m", name) for name in sorted(site.models)]
     tenant = min(site.tenants)
     return [
         namespace.namespace("g", "restricted"),
         deny_ingress("g"),
         gateway.gateway_class(),
-        gateway.envoy_proxy("g", site.gateway, drain_s=60, pools=pools),
+        gateway.envoy_proxy("g", site.gateway, drain_s=60),
         gateway.gateway_config("g"),
         gateway.gateway("g", site.gateway),
         gateway.client_traffic_policy("g", site.gateway),
@@ -119,7 +119,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             port=envoy_names.door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
             pickers=[
-                front_door.Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"))
+                Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"), parallel=2000)
                 for name in sorted(site.models)
             ],
         ),
