@@ -10,14 +10,6 @@ from kubernetes.client.exceptions import ApiException
 
 from lab.plugins.kubernetes.properties import Tree
 
-_IMMUTABLE = (
-    "field is immutable",
-    "is immutable after creation",
-    "updates to statefulset spec for fields other than",
-    "pod updates may not change fields other than",
-    "may not change once set",
-)
-
 
 class ProviderError(Exception):
     """An operation that failed with a message for the user; nothing was created or the state is unchanged."""
@@ -81,8 +73,12 @@ class ApiError(Exception):
 
     @property
     def immutable_field(self) -> bool:
-        """Whether the object can only be replaced; each kind has its own message for that."""
-        return self.status == 422 and any(text in self.message for text in _IMMUTABLE)
+        """Whether the provider takes it for a field that only a replacement changes.
+
+        By these words alone, as the official one: for claims, volumes, StatefulSets, the addresses of Services and the
+        roles of bindings the API server has others.
+        """
+        return self.status == 422 and "field is immutable" in self.message
 
     @property
     def policy_unready(self) -> bool:

@@ -10,7 +10,7 @@ from pulumi.runtime.proto import provider_pb2
 
 from lab.plugins import values
 from tests.lab.plugin_kubernetes.conftest import Plane
-from tests.lab.plugin_kubernetes.declared import config_map, declare, deployment, named
+from tests.lab.plugin_kubernetes.declared import config_map, declare, deployment, named, workload
 from tests.lab.provider_driver import Declared, Driver, FailedError
 
 FORCE = {"pulumi.com/patchForce": "true"}
@@ -39,6 +39,65 @@ def test_a_changed_selector_replaces_delete_first(driver: Driver, plane: Plane) 
     del driver.settings["upsertExistingObjects"]
     driver.up(changed)
     assert plane.get("deployment", "sel")["metadata"]["uid"] != before
+
+
+def claim(name: str, storage_class: str = "slow", mode: str = "ReadWriteMany") -> Declared:
+    asked = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": storage_class}
+    content = {**named(name, annotations={"pulumi.com/skipAwait": "true"}), "spec": asked}
+    return declare("core/v1:PersistentVolumeClaim", "fixed", content)
+
+
+def stateful_set(service: str) -> Declared:
+    spec = {**workload("fixed"), "serviceName": service, "replicas": 0}
+    return declare("apps/v1:StatefulSet", "fixed", {**named("fixed"), "spec": spec})
+
+
+def service(**address: str) -> Declared:
+    spec = {"ports": [{"port": 80}], **address}
+    return declare("core/v1:Service", "fixed", {**named("fixed"), "spec": spec})
+
+
+def storage_class(copies: str) -> Declared:
+    content = {"metadata": {"name": "fixed"}, "provisioner": "x.example.com", "parameters": {"copies": copies}}
+    return declare("storage.k8s.io/v1:StorageClass", "fixed", content)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refusal"),
+    [
+        (claim("fixed"), claim("fixed", "fast"), "spec is immutable after creation except resources.requests"),
+        (claim("fixed"), claim("fixed", mode="ReadWriteOnce"), "spec is immutable after creation"),
+        (stateful_set("a"), stateful_set("b"), "updates to statefulset spec for fields other than"),
+        (service(), service(clusterIP="None"), "may not change once set"),
+    ],
+    ids=["class", "modes", "serviceName", "clusterIP"],
+)
+def test_a_preview_refuses_a_replacement_whose_refusal_has_other_words(
+    driver: Driver, plane: Plane, before: Declared, after: Declared, refusal: str
+) -> None:
+    """Where creates are applies. Without a preview, the old object is deleted first."""
+    driver.settings["upsertExistingObjects"] = "true"
+    driver.up(before)
+    with pytest.raises(FailedError, match=refusal):
+        driver.preview(after)
+    step = driver.up(after)["fixed"]
+    assert (step.op, step.deletes_first) == ("replace", True)
+    kind = str(after.inputs["kind"])
+    driver.destroy()
+    assert f"{kind.lower()}/fixed" not in plane.names(kind)
+
+
+def test_a_preview_passes_a_claim_under_another_name_and_a_refusal_in_the_words_it_knows(driver: Driver) -> None:
+    driver.settings["upsertExistingObjects"] = "true"
+    for before, after, first in (
+        (claim("fixed-slow"), claim("fixed-fast", "fast"), False),
+        (storage_class("2"), storage_class("3"), True),
+    ):
+        driver.up(before)
+        step = driver.preview(after)["fixed"]
+        assert (step.op, step.deletes_first) == ("replace", first)
+        assert driver.up(after)["fixed"].op == "replace"
+        driver.destroy()
 
 
 def test_names_are_made_up_and_kept_and_a_replacement_gets_another(driver: Driver, plane: Plane) -> None:

@@ -77,11 +77,13 @@ def test_a_conflict_names_managers_fields_and_the_way_out() -> None:
     ("message", "immutable"),
     [
         ("spec.selector: Invalid value: {}: field is immutable", True),
-        ("spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden", True),
+        ("spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden", False),
+        ("spec: Forbidden: spec is immutable after creation except resources.requests for bound claims", False),
+        ('spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set', False),
         ("spec.replicas: Invalid value: -1: must be greater than or equal to 0", False),
     ],
 )
-def test_which_refusals_mean_a_replacement(message: str, immutable: bool) -> None:
+def test_which_refusals_the_provider_takes_for_a_replacement(message: str, immutable: bool) -> None:
     assert ApiError(422, "Invalid", message).immutable_field is immutable
     assert not ApiError(409, "Conflict", message).immutable_field
 
