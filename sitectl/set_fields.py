@@ -61,7 +61,7 @@ ROWS = (
     ),
     KeyOfField(
         kind="PersistentVolumeClaim",
-        name="{model}-weights",
+        name="{model}-weights-{storage_class}",
         path=r"spec\.storageClassName",
         key="storage.storage_class",
     ),
@@ -169,10 +169,11 @@ def keys_of(
 def _names(resource: Resource, plan: SitePlan) -> dict[str, str]:
     """What a row may name of an object."""
     own = str((resource.body.get("metadata") or {}).get("name", ""))
+    known = {"own": own, "storage_class": plan.site.storage.storage_class}
     tier, _, rest = own.partition(".")
     if tier in plan.site.tiers and rest in plan.models:
-        return {"own": own, "tier": tier, "model": rest}
-    return {"own": own, "tier": "", "model": planned_model(resource, plan)}
+        return {**known, "tier": tier, "model": rest}
+    return {**known, "tier": "", "model": planned_model(resource, plan)}
 
 
 def _is_of(row: KeyOfField, names: Mapping[str, str]) -> bool:

@@ -161,7 +161,8 @@ def deployment(name: str, available: int, wanted: int = 2) -> dict[str, Values]:
 
 def weights_volume(model: str) -> dict[str, Values]:
     """As large as the program makes it for its weights, all of which it has."""
-    where = f'job="storage", volume="pvc-of-{model}", pvc="{claim_name(model)}", pvc_namespace="inference-models"'
+    claim = claim_name(model, "longhorn")
+    where = f'job="storage", volume="pvc-of-{model}", pvc="{claim}", pvc_namespace="inference-models"'
     return {
         f'longhorn_volume_actual_size_bytes{{{where}, node="hgx-1"}}': constant(_WEIGHT_BYTES),
         f'longhorn_volume_capacity_bytes{{{where}, node="hgx-1"}}': constant(volume_gib(_WEIGHT_BYTES) * 2**30),

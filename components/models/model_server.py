@@ -39,17 +39,18 @@ def deployment(
     engine: Engine,
     store: WeightsPlan | None = None,
     *,
-    place: Place = "shared",
+    unfilled: str = "",
 ) -> dict[str, Any]:
-    """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge."""
+    """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge.
+
+    unfilled: the claim of a volume into which nothing is brought; without it and without a store they have none.
+    """
     gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
     requests = dict(gpus)
     if spec.engine == "vllm":
         # Without limits: one of memory would also count the pages of mapped weights, and drop them while they load.
         requests |= {"cpu": f"{plan.cpu_request_cores}", "memory": f"{plan.memory_request_gib}Gi"}
-    volumes, mounts = weights.server_volumes(name, store), weights.server_mounts(store)
-    if store is None and place == "nodes":
-        volumes, mounts = [], []
+    volumes, mounts = weights.server_volumes(name, store, unfilled), weights.server_mounts(store, unfilled)
     if plan.gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
@@ -213,9 +214,10 @@ class ModelServer(Component):
         priority = args.plan.priority
         ranked = [self.child("priority", priority_class(name, space.name, priority))] if priority.value else []
         needs = [*ranked, *self._filled(args), *self._watched(args)]
+        shared = weights.claim_name(name, args.storage_class) if args.place == "shared" else ""
         replicas = self.child(
             "server",
-            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, place=args.place),
+            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, unfilled=shared),
             depends_on=needs,
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),

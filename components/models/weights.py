@@ -24,8 +24,8 @@ MOUNT = "/models"
 FOLDER, DRAFT_FOLDER = "/models/weights", "/models/draft"
 _CACHE, _USED = "/models/vllm-cache", "/models/used"
 HEADROOM = 1.1
-CLAIM_SUFFIX = "-weights"
-"""What the name of a model's claim ends with."""
+CLAIM_MARK = "-weights-"
+"""What the name of a model's claim has between model and class."""
 CA_KEY = "ca.crt"
 _CA_FOLDER = "/etc/weights-ca"
 # A node that is lost, or a server that was away for long, costs one of these.
@@ -47,6 +47,8 @@ class WeightsPlan:
     order: WeightsOrder
     image: str
     """Whose Python runs the program: the engine's own, which its nodes have."""
+    storage_class: str
+    """Of the volume that the replicas share."""
     volume_bytes: float
     """Of all revisions that have room."""
     budget_s: int
@@ -63,7 +65,9 @@ class WeightsPlan:
     @property
     def claim(self) -> str:
         """Name of the claim that pods mount."""
-        return node_claim_name(self.order.model, self.node_path) if self.node_path else claim_name(self.order.model)
+        if self.node_path:
+            return node_claim_name(self.order.model, self.node_path)
+        return claim_name(self.order.model, self.storage_class)
 
     @property
     def daemon_set(self) -> str:
@@ -106,9 +110,13 @@ def egress(spec: WeightsSpec) -> Sequence[Rule] | None:
     return [{"ports": [*_NAMES, {"protocol": "TCP", "port": 443}]}]
 
 
-def claim_name(model: str) -> str:
-    """Of a model's volume."""
-    return f"{model}{CLAIM_SUFFIX}"
+def claim_name(model: str, storage_class: str) -> str:
+    """Of a model's volume: another class is another volume, as that field of a claim never changes.
+
+    The new one is made and filled, then servers move to it, then the old one is deleted. Under one name, the claim
+    could not be deleted while servers mount it, and the provider's preview would fail.
+    """
+    return f"{model}{CLAIM_MARK}{storage_class}"
 
 
 def node_claim_name(model: str, path: str) -> str:
@@ -135,7 +143,7 @@ def claim(
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claim_name(name), "namespace": namespace, "labels": dict(labels), **marks},
+        "metadata": {"name": claim_name(name, storage_class), "namespace": namespace, "labels": dict(labels), **marks},
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": storage_class,
@@ -284,10 +292,10 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
     ]
 
 
-def server_mounts(plan: WeightsPlan | None) -> list[dict[str, Any]]:
+def server_mounts(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
     """What an engine mounts: its revisions for reading, and a place for what it compiles."""
     if plan is None:
-        return [{"name": "weights", "mountPath": MOUNT}]
+        return [{"name": "weights", "mountPath": MOUNT}] if unfilled else []
     read = [
         _revision(plan, folder, wanted.revision)
         for folder, wanted in zip((FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False)
@@ -295,10 +303,10 @@ def server_mounts(plan: WeightsPlan | None) -> list[dict[str, Any]]:
     return [*read, {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")}]
 
 
-def server_volumes(name: str, plan: WeightsPlan | None) -> list[dict[str, Any]]:
-    """The volumes behind these mounts."""
+def server_volumes(name: str, plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
+    """The volumes behind these mounts; `unfilled` is the claim of one into which nothing is brought."""
     if plan is None:
-        return [_weights_volume(claim_name(name))]
+        return [_weights_volume(unfilled)] if unfilled else []
     return [_weights_volume(plan.claim), _program_volume(name)]
 
 

@@ -145,6 +145,7 @@ def plan_revision(
             locks,
             image=images.vllm,
             namespace=MODELS_NAMESPACE,
+            storage_class=site.storage.storage_class,
             file_bytes=server.weight_bytes,
             budget_s=settings["download_budget_s"].whole,
         ),

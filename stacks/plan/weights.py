@@ -62,6 +62,7 @@ def plan_weights(
     *,
     image: str,
     namespace: str,
+    storage_class: str,
     file_bytes: float,
     budget_s: int,
 ) -> WeightsPlan | None:
@@ -91,6 +92,7 @@ def plan_weights(
             region=source.bucket.region if source.bucket else "",
         ),
         image=image,
+        storage_class=storage_class,
         volume_bytes=(file_bytes if fits else locked) * source.revisions,
         budget_s=budget_s,
         token_secret=secret or "",

@@ -79,7 +79,8 @@ class StorageSpec(Spec):
     """How Longhorn stores; with `system: longhorn`."""
     storage_class: str = Field(default="longhorn")
     """Class of the volumes; it must offer ReadWriteMany. With `system: longhorn` the program makes it, and classes for
-    databases and scratch volumes beside it."""
+    databases and scratch volumes beside it. Another class is another volume of each model, filled before servers move
+    to it."""
     read_bytes_per_s: float = Field(default=1.0e9, ge=1.0e6, le=1.0e11)
     """What one replica reads from a shared volume; decides how long a start may take. Longhorn's own report has 669
     MiB/s of one volume without the NFS server before it: measure yours. With `weights.place: nodes`,

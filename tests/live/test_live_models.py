@@ -97,11 +97,12 @@ def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> 
 @pytest.mark.row("000.19", "000.22")
 def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: Seen) -> None:
     wrong = []
-    on_nodes = site.plan.site.storage.weights.place == "nodes"
+    storage = site.plan.site.storage
+    on_nodes = storage.weights.place == "nodes"
     for revision in site.plan.revisions:
         if on_nodes and revision.weights is None:
             continue
-        name = revision.weights.claim if revision.weights else claim_name(revision.model)
+        name = revision.weights.claim if revision.weights else claim_name(revision.model, storage.storage_class)
         claim = site.read(f"{_CORE}/persistentvolumeclaims/{name}")
         phase, modes = claim["status"].get("phase"), claim["spec"]["accessModes"]
         seen(f"{claim['metadata']['name']}: {phase}, {', '.join(modes)}, class {claim['spec'].get('storageClassName')}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.models.weights import CLAIM_SUFFIX
+from components.models.weights import CLAIM_MARK
 from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT
@@ -16,7 +16,7 @@ _DISK_SHARE = 1 - MINIMAL_AVAILABLE_PERCENT / 100 - 0.05
 
 def volumes() -> list[Alert]:
     """Volumes of weights and of what else the site keeps."""
-    growing = f'{queries.STORAGE}, pvc!~".+{CLAIM_SUFFIX}", pvc_namespace!="{MONITORING}"'
+    growing = f'{queries.STORAGE}, pvc!~".+{CLAIM_MARK}.+", pvc_namespace!="{MONITORING}"'
     return [
         Alert(
             name="VolumeFaulted",

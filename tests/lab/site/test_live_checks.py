@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from components.gateway.gateway_controllers import AI_NAMESPACE, ENVOY_NAMESPACE
+from components.models.weights import claim_name
 from lab import session
 from lab.cluster.parts import spec_of
 from lab.paths import CHECKOUT
@@ -217,7 +218,7 @@ PLANTED = {
 PSA = "pod-security.kubernetes.io/enforce"
 NOW = "2026-01-01T00:00:00Z"
 CONTROLLERS = ((ENVOY_NAMESPACE, "envoy-gateway"), (AI_NAMESPACE, "ai-gateway-controller"))
-OTHERS = "glm-5-1-weights"
+OTHERS = claim_name("glm-5-1", "longhorn")
 # The container without its liveness probe, and a volume that is not the model's and nothing that looks at it.
 STRIPPED = [
     {"op": "remove", "path": "/spec/template/spec/containers/0/livenessProbe"},

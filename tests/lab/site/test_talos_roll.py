@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.models.weights import claim_name
 from lab import session
 from lab.cluster.emulated_longhorn_manager import EmulatedLonghorn
 from lab.machines import lab_rack
@@ -121,7 +122,7 @@ def test_a_talos_version_rolls_under_load_without_a_failed_request(
     assert [name for _, name in seen.boots] == ORDER
     assert max(map(len, seen.away)) == 1, seen.away
     assert {name: machine["talos"] for name, machine in machines(site.lab).items()} == dict.fromkeys(ORDER, VERSION)
-    assert f"{MODEL}-weights" in longhorn.moved
+    assert claim_name(MODEL, "longhorn") in longhorn.moved
     assert longhorn.restarted == []
     assert longhorn.cordoned == {node: [] for node in STORING}
     session.run_pulumi(site.lab, *up, "--expect-no-changes", project=bumped)

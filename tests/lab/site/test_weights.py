@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from components.models.weights import claim_name
 from lab.cluster.parts import status_of
 from lab.hub import made_up
 from lab.hub.server import EmulatedHubServer
@@ -44,7 +45,7 @@ def core(site: Site) -> Iterator[client.CoreV1Api]:
 
 
 def volume(site: Site, core: client.CoreV1Api) -> Path:
-    claim: Any = core.read_namespaced_persistent_volume_claim(f"{MODEL}-weights", NAMESPACE)
+    claim: Any = core.read_namespaced_persistent_volume_claim(claim_name(MODEL, "longhorn"), NAMESPACE)
     return site.lab.volumes / str(claim.spec.volume_name)
 
 

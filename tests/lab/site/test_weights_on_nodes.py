@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from components.models.weights import claim_name
 from lab import session
 from lab.cluster.parts import name_of
 from lab.hub import made_up
@@ -126,7 +127,8 @@ def test_each_node_is_filled_once_however_many_replicas_it_runs(
     }
     claims = {name_of(existing) for existing in core.list_namespaced_persistent_volume_claim(NAMESPACE).items}
     assert claim in claims
-    assert f"{MODEL}-weights" not in claims, "the shared volume was disposable, and went after its last reader"
+    shared = claim_name(MODEL, "longhorn")
+    assert shared not in claims, "the shared volume was disposable, and went after its last reader"
     pulumi("preview", "--expect-no-changes", *pulumi.edited(on_nodes))
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from components.models import node_weights, weights
 from components.models.model_server import deployment
-from components.specs.weights import Place
 from sitectl.changes import Change, Op
 from sitectl.verdicts.classify import classify
 from sitectl.verdicts.model import Severity
-from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import ON_NODES, prod
 from tests.unit.stacks.wrong_sites import changed
@@ -73,10 +71,9 @@ def test_jobs_of_weights_take_nothing_away_from_who_uses_a_model() -> None:
 def test_a_change_of_place_restarts_all_replicas_from_cold_and_deletes_what_was_shared() -> None:
     """And a shared volume that is protected is not deleted: the engine refuses that, in preview."""
     shared = plan_values(prod(), "site.yaml").models["qwen3-32b"].stable
-    places: list[tuple[RevisionPlan, Place]] = [(shared, "shared"), (MODEL, "nodes")]
     bodies = [
-        deployment("qwen3-32b", "m", model.spec.server, model.server, model.engine, model.weights, place=place)
-        for model, place in places
+        deployment("qwen3-32b", "m", model.spec.server, model.server, model.engine, model.weights)
+        for model in (shared, MODEL)
     ]
     change = Change(op="update", type="kubernetes:apps/v1:Deployment", name="s", before=bodies[0], after=bodies[1])
     (verdict,) = classify(change)

@@ -50,7 +50,9 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         weights.claim(
             name, "m", labels=model_server.labels(name), weight_bytes=plan.weight_bytes, storage_class="longhorn"
         ),
-        model_server.deployment(name, "m", spec.server, plan, engine, model.weights),
+        model_server.deployment(
+            name, "m", spec.server, plan, engine, model.weights, unfilled=weights.claim_name(name, "longhorn")
+        ),
         *weights_objects(model),
         model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))], engine.egress),

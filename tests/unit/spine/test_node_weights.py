@@ -35,7 +35,7 @@ def store(change: dict[str, Any] | None = None, file: Path | str = "site.yaml") 
 
 def server(model: RevisionPlan) -> dict[str, Any]:
     spec, plan = model.spec.server, model.server
-    body = deployment("qwen3-32b", "m", spec, plan, model.engine, model.weights, place="nodes")
+    body = deployment("qwen3-32b", "m", spec, plan, model.engine, model.weights)
     return dict(body["spec"]["template"]["spec"])
 
 
@@ -59,7 +59,8 @@ def test_a_claim_takes_its_own_volume_and_no_other_claim_does() -> None:
     # Deleted, both leave the files where they are.
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     assert claim["metadata"]["annotations"][DISPOSABLE] == "true"
-    assert weights.claim_name("qwen3-32b") != plan.claim, "both exist while a site changes its place"
+    shared = weights.claim_name("qwen3-32b", plan.storage_class)
+    assert shared != plan.claim, "both exist while a site changes its place"
 
 
 @pytest.mark.parametrize("change", [{"storage.weights.revisions": 3}, {"cluster.gpu": "h100-sxm"}])
