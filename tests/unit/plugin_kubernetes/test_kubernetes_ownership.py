@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from lab.plugins.kubernetes import charts, deleting, ordering, rendering, yaml_components
+from lab.plugins.kubernetes import charts, deleting, ordering, rendering, resources, yaml_components
+from lab.plugins.kubernetes.cluster import Cluster
+from lab.plugins.kubernetes.config import ProviderConfig
 from lab.plugins.kubernetes.errors import ApiError, ProviderError, conflict_text
 from lab.plugins.kubernetes.ownership import absorb, leave_ignored, written_by_provider
+from lab.plugins.kubernetes.session import Log, Operation, ProviderSession
 
 
 def entry(manager: str, operation: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
@@ -73,6 +79,21 @@ def test_a_conflict_names_managers_fields_and_the_way_out() -> None:
         assert part in text
 
 
+@dataclass
+class Refusing:
+    """A cluster that has all kinds and refuses each apply."""
+
+    error: ApiError
+
+    def knows(self, _: object) -> bool:
+        return True
+
+    namespaced = knows
+
+    def apply(self, *_: object, **_options: object) -> Any:
+        raise self.error
+
+
 @pytest.mark.parametrize(
     ("message", "immutable"),
     [
@@ -84,8 +105,15 @@ def test_a_conflict_names_managers_fields_and_the_way_out() -> None:
     ],
 )
 def test_which_refusals_the_provider_takes_for_a_replacement(message: str, immutable: bool) -> None:
-    assert ApiError(422, "Invalid", message).immutable_field is immutable
-    assert not ApiError(409, "Conflict", message).immutable_field
+    """Of an object that is applied over the one that it replaces; the inputs are shown for it, or preview fails."""
+    claim = named("v1", "PersistentVolumeClaim", "chat", "m", spec={"storageClassName": "fast"})
+    urn = "urn:pulumi:dev::plugin::kubernetes:core/v1:PersistentVolumeClaim::chat"
+    cluster = cast("Cluster", Refusing(ApiError(422, "Invalid", message)))
+    session = ProviderSession(ProviderConfig(upsert=True), cast("Log", None), threading.Event(), reachable=cluster)
+    with nullcontext() if immutable else pytest.raises(ProviderError, match="PersistentVolumeClaim m/chat: spec"):
+        assert resources.create(Operation(session, urn, preview=True), claim) is None
+    with pytest.raises(ProviderError, match="PersistentVolumeClaim m/chat: spec"):
+        resources.create(Operation(session, urn), claim)
 
 
 @pytest.mark.parametrize(
