@@ -33,7 +33,7 @@ class Rollout:
     image_factory: str | None
     """None where every installer was built before: then no factory is asked."""
     credentials_rotation: int
-    """Counted up, kubeconfig and talosconfig are issued again."""
+    """1 or more; counted up, kubeconfig and talosconfig are issued again."""
     at_once: int
     """Machines that are installed side by side."""
     drain_timeout_s: int
@@ -151,12 +151,15 @@ class ClusterNodes(Component):
         )
 
     def _kubeconfig(self, planes: Sequence[Machine], founded: pulumi.Resource) -> pulumi.Output[str]:
+        rotation = self._args.rollout.credentials_rotation
         command = local.Command(
-            f"{self.name}-kubeconfig",
+            # Another resource for each rotation: a replacement would run the command that the state has, which names a
+            # control plane that may be gone.
+            f"{self.name}-kubeconfig{f'-{rotation}' if rotation > 1 else ''}",
             create=machine_commands.kubeconfig(planes, self._args.rollout.limits),
             update=KEEP,
             environment={variables.SECRETS: self._args.bundle},
-            triggers=[self._args.rollout.credentials_rotation],
+            triggers=[rotation],
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[founded], additional_secret_outputs=["stdout"], ignore_changes=["create"]

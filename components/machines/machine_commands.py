@@ -113,15 +113,15 @@ def erase(machine: Machine) -> str:
 
 
 def bootstrap(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> str:
-    """Founds the cluster on the first control plane, unless it exists."""
-    first, *others = control_planes
+    """Founds the cluster on the first control plane that is not dead, unless it exists."""
+    first, *others = _living(control_planes)
     peers = [word for peer in others for word in ("--peer", f"{peer.name}={peer.address}")]
     return talos("bootstrap", *_of(first), *peers, *_within(limits, limits.bootstrap_s))
 
 
 def kubeconfig(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> str:
     """Prints an administrator's kubeconfig."""
-    return talos("kubeconfig", *_of(control_planes[0]), *_within(limits, limits.kubeconfig_s))
+    return talos("kubeconfig", *_of(_living(control_planes)[0]), *_within(limits, limits.kubeconfig_s))
 
 
 def post_schematic(factory: str) -> str:
@@ -134,6 +134,11 @@ def check_schematic(machine: Machine, factory: str, talos_version: str) -> str:
     switch = ["--nvswitch"] if machine.nvswitch else []
     check = talos("factory", "check", "--factory", factory, "--talos-version", talos_version, *switch)
     return f"{check} 2>&1 || true"
+
+
+def _living(control_planes: Sequence[Machine]) -> list[Machine]:
+    """Those that answer; a site whose control planes are all dead is refused before."""
+    return [machine for machine in control_planes if not machine.dead]
 
 
 def _of(machine: Machine) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from tests.unit.talos.talos_examples import entropy
 
 def members(rig: Rig) -> list[str]:
     """etcd's members as the rack counts them."""
-    config = rig.machine("cp-1").config
+    config = rig.machine("cp-3").config
     assert config is not None
     return sorted(member.hostname for member in rig.rack.etcd_members(config.cluster_id))
 
@@ -28,34 +28,38 @@ def key_of(machine: Machine) -> str:
         return client.shown_key
 
 
-def test_a_dead_control_plane_is_forgotten_and_another_takes_its_name(make_rig: NewRig) -> None:
-    """`dead`, then `replacement` on other hardware: etcd has three members again, and no fourth one meanwhile."""
+def test_the_first_control_plane_dies_and_another_machine_takes_its_name(make_rig: NewRig) -> None:
+    """`dead`, then `replacement` on other hardware. `up` bootstrapped on the first one and asked it for the kubeconfig;
+    without it others do both. etcd has three members again, and no fourth one meanwhile."""
     rig = make_rig("infra", "infra", "infra", "infra")
     spare = rig.nodes.pop("worker-3")
+    rig.site["cluster"]["machines"]["endpoint"] = "https://api.site.example:6443"
     rig.make_control_planes(3)
     rig.up()
     assert members(rig) == ["cp-1", "cp-2", "cp-3"]
     boots = rig.boots()
 
-    broken = rig.machine("cp-3")
+    broken = rig.machine("cp-1")
     broken.power_off()
-    rig.nodes["cp-3"]["dead"] = True
+    rig.nodes["cp-1"]["dead"] = True
     rig.write_site()
-    assert "cp-3: is marked dead and is not asked" in rig.preview()
+    assert "cp-1: is marked dead and is not asked" in rig.preview()
     assert members(rig) == ["cp-1", "cp-2", "cp-3"]
     rig.calls()
     rig.up()
-    assert members(rig) == ["cp-1", "cp-2"]
-    assert rig.calls() == ["delete cp-3"]
+    assert members(rig) == ["cp-2", "cp-3"]
+    assert rig.calls() == ["delete cp-1"]
     rig.pulumi("preview", "--expect-no-changes")
 
-    rig.nodes["cp-3"] = {"role": "controlplane", "address": spare["address"], "replacement": 1}
+    rig.site["cluster"]["machines"]["credentials_rotation"] = 2
+    del rig.nodes["cp-1"]["dead"]
+    rig.nodes["cp-1"] |= {"address": spare["address"], "replacement": 1}
     rig.write_site()
-    rig.up()
+    assert "machines-nodes-kubeconfig-2 created" in rig.up()
     assert members(rig) == ["cp-1", "cp-2", "cp-3"]
-    assert rig.machine("cp-3") is not broken
-    assert rig.machine("cp-3").node_is_ready
-    assert {name: rig.boots()[name] for name in ("cp-1", "cp-2")} == {name: boots[name] for name in ("cp-1", "cp-2")}
+    assert rig.machine("cp-1") is not broken
+    assert rig.machine("cp-1").node_is_ready
+    assert {name: rig.boots()[name] for name in ("cp-2", "cp-3")} == {name: boots[name] for name in ("cp-2", "cp-3")}
     rig.pulumi("preview", "--expect-no-changes")
 
     # The old one finds its way back to nothing: its member is gone, and its place taken.
@@ -114,12 +118,15 @@ def test_a_replaced_machine_is_installed_anew_and_no_other(make_rig: NewRig) -> 
 
 
 def test_a_cluster_that_exists_is_taken_over_by_its_secrets(make_rig: NewRig, tmp_path: Path) -> None:
-    """`secrets_import`: machines that are this cluster's already are only looked at."""
-    rig = make_rig("infra", "infra")
+    """`secrets_import`: machines that are this cluster's already are only looked at, and a dead one is left out."""
+    rig = make_rig("infra", "infra", "infra", "infra")
     bundle = secrets.generate(entropy(11), secrets.utc_now)
     (tmp_path / "bundle.yaml").write_text(bundle.export())
-    rig.site["cluster"]["machines"]["secrets_import"] = str(tmp_path / "bundle.yaml")
-    rig.write_site()
+    rig.site["cluster"]["machines"] |= {
+        "secrets_import": str(tmp_path / "bundle.yaml"),
+        "endpoint": "https://api.site.example:6443",
+    }
+    rig.make_control_planes(3)
     rig.up()
     config = rig.machine("cp-1").config
     assert config is not None
@@ -131,9 +138,13 @@ def test_a_cluster_that_exists_is_taken_over_by_its_secrets(make_rig: NewRig, tm
     for state in (rig.lab.pulumi / ".pulumi" / "stacks").rglob("*.json*"):
         state.unlink()
     rig.pulumi("config", "set", "--secret", "registry-password", "canary-0d5c7e")
+    rig.machine("cp-1").power_off()
+    rig.nodes["cp-1"]["dead"] = True
+    rig.write_site()
     shown = rig.preview()
     assert "what it takes is not known before its config is" in shown
     rig.up()
     assert rig.boots() == boots
-    assert rig.calls() == []
+    assert members(rig) == ["cp-2", "cp-3"]
+    assert rig.calls() == ["delete cp-1"]
     rig.pulumi("preview", "--expect-no-changes")

@@ -6,6 +6,7 @@ The canary is in the place of every secret of the cluster and the site.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -270,6 +271,23 @@ def test_the_words_of_a_node_follow_what_the_site_says() -> None:
     assert "--insecure" in machine_commands.install(machine("hgx-1"))
     assert machine_commands.bootstrap(SIX[:3]).endswith("--peer cp-2=10.5.0.42 --peer cp-3=10.5.0.43")
     assert "--nvswitch" in machine_commands.check_schematic(known, "https://f", "v1.13.9")
+
+
+def test_a_rotation_asks_a_control_plane_of_now_for_the_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine keeps an ignored input through a replacement too, so only another resource asks another machine."""
+    first = options_of(monkeypatch)["machines-nodes-kubeconfig"]
+    assert first.ignore_changes == ["create"]
+    rotated = commands(declare(*SIX, rollout=dataclasses.replace(rollout(), credentials_rotation=2)))
+    assert "machines-nodes-kubeconfig" not in rotated
+    assert "--name cp-1" in rotated["machines-nodes-kubeconfig-2"]["create"]
+
+
+def test_a_dead_control_plane_is_asked_for_nothing_and_not_waited_for() -> None:
+    """`bootstrap` waits for each peer, so a state that is lost with the first control plane would never come back."""
+    planes = (machine("cp-1", dead=True), *SIX[1:3])
+    assert " --address 10.5.0.42 --name cp-2 --peer cp-3=10.5.0.43" in machine_commands.bootstrap(planes)
+    assert " --address 10.5.0.42 --name cp-2" in machine_commands.kubeconfig(planes)
+    assert "10.5.0.41" not in machine_commands.bootstrap(planes) + machine_commands.kubeconfig(planes)
 
 
 def test_commands_keep_their_own_limits_unless_a_program_sets_others() -> None:
