@@ -192,6 +192,7 @@ def _recover(machine: Machine, *, skip_hash_check: bool) -> None:
         raise refusal(Code.UNKNOWN, "error recovering etcd from snapshot: expected sha256 does not match")
     machine.site.cluster.recover_etcd(snapshot)
     machine.store.save_recovery(None)
+    machine.forget_members()
 
 
 def _bootstrap(machine: Machine, request: Any, _roles: frozenset[str]) -> Any:

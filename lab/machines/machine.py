@@ -352,6 +352,11 @@ class Machine(MachineWithDisks):
         self.store.save()
         self.etcd_up = False
 
+    def forget_members(self) -> None:
+        """What etcd is recovered from has no other members: theirs were of the cluster that is lost."""
+        for member in self.site.etcd_members(self._configured().cluster_id):
+            member.remove_from_etcd()
+
     def wipe(self, *, state: bool, ephemeral: bool, system: bool) -> None:
         """Erase what a reset names: the config, etcd's data and pulled images, the installed system."""
         disks = self.store.disks

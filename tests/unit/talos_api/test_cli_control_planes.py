@@ -97,6 +97,34 @@ def test_without_a_majority_nobody_is_forgotten(bench: Bench, site: Site, kubect
     assert kubectl.calls() == []
 
 
+def test_etcd_is_recovered_on_the_control_plane_that_is_left(
+    bench: Bench, site: Site, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """The first one and another never come back: the runbook's steps on the third, and other hardware for the first."""
+    snapshot, machines = tmp_path / "etcd.snapshot", bench.rack.machines
+    site("etcd-snapshot", "m1", "--output", str(snapshot))
+    for lost in ("m1", "m2"):
+        machines[lost].power_off()
+    assert site("reset", "m3", "--wipe", "system-disk", "--partition", "EPHEMERAL", "--no-graceful")["reset"] == "done"
+    assert site("bootstrap", "m3", "--recover", str(snapshot))["bootstrap"] == "done"
+    assert bench.cluster.recovered == snapshot.read_bytes()
+    assert members(bench, by="m3") == ["cp-3"]
+    assert site("health", "m3", "--etcd-members", "1")["healthy"]
+
+    assert site("leave", "m1", "--dead")["etcd_member_removed"] is False
+    assert kubectl.calls() == ["delete"]
+    machines["m1"].wipe(state=True, ephemeral=True, system=True)
+    machines["m1"].power_on()
+    bench.wait_stage("m1", "maintenance")
+    site("apply", "m1", "--mode", "auto", "--insecure", config=bench.control_plane("cp-1"))
+    site("health", "m3", "--etcd-members", "2")
+    assert members(bench) == ["cp-1", "cp-3"]
+    # The other one holds a part of the cluster that was lost.
+    machines["m2"].power_on()
+    eventually(lambda: machines["m2"].cri_up)
+    assert not machines["m2"].etcd_up
+
+
 def test_what_etcd_says_of_members_that_cannot_go(bench: Bench) -> None:
     with bench.client("m1") as client:
         ids = {member.hostname: member.id for member in client.etcd_members()}
