@@ -308,6 +308,15 @@ GO_FAMILIES = (
         version_variables=(("main.Version", "{version}"),),
     ),
     GoFamily(
+        name="age",
+        module="filippo.io/age",
+        programs=(
+            BuiltProgram(name="age", package="filippo.io/age/cmd/age"),
+            BuiltProgram(name="age-keygen", package="filippo.io/age/cmd/age-keygen"),
+        ),
+        version_variables=(("main.Version", "{version}"),),
+    ),
+    GoFamily(
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(BuiltProgram(name="talos-checker", package="inference-platform/tools/talos-checker"),),
