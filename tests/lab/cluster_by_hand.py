@@ -27,7 +27,7 @@ from talos.factory.site import FactorySite
 from talos.hgx import HGXProfile
 from talos.machines import ClusterDescription, NodeDescription, machine_configs
 from talos.secrets import bundle as secrets
-from talos.secrets.talosconfig import issue
+from talos.secrets.talosconfig import Role, issue
 from tests.lab.waiting import PATIENCE_S, eventually
 
 TALOS_VERSION = "v1.13.9"
@@ -65,8 +65,8 @@ class ByHand:
         """From machines in maintenance mode to an API server that answers, with new secrets."""
         bundle = secrets.generate()
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        login = issue(bundle, context="lab", endpoints=(self.addresses[lab_rack.CONTROL_PLANE],))
-        self.talosconfig.write_text(login.render())
+        (self.folder / "secrets.yaml").write_text(bundle.export())
+        self.talosconfig.write_text(self.login("os:admin"))
         for name, config in self.configs(bundle).items():
             (self.folder / f"{name}.yaml").write_bytes(config)
         with ThreadPoolExecutor() as together:
@@ -75,6 +75,12 @@ class ByHand:
         (self.folder / "kubeconfig").write_text(self.talos("kubeconfig", lab_rack.CONTROL_PLANE))
         # Bootstrap does not wait for the API server, whose kubeconfig for people comes with it.
         controlplane.wait_ready(self.lab, PATIENCE_S)
+
+    def login(self, role: Role) -> str:
+        """A talosconfig with this role, once there are secrets."""
+        bundle = secrets.load((self.folder / "secrets.yaml").read_text())
+        endpoints = (self.addresses[lab_rack.CONTROL_PLANE],)
+        return issue(bundle, context="lab", endpoints=endpoints, role=role).render()
 
     def apply(self, name: str) -> None:
         """Give a machine its config, from maintenance mode or not."""

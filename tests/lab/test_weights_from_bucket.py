@@ -1,15 +1,11 @@
-"""Weights out of a real S3 server, Versity's gateway in front of a folder: it checks each signature itself."""
+"""Weights out of a real S3 server, which checks each signature itself."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from lab.paths import Lab
@@ -17,14 +13,13 @@ from services.weights.__main__ import main
 from services.weights.failure import Exit
 from services.weights.manifest import Entry, Manifest
 from services.weights.order import Wanted, WeightsOrder
-from tests.lab.waiting import eventually
+from tests.lab.s3_server import KEY_ID, REGION, SECRET, serving
 from tests.unit.services.emulated_registry import digest
 from tests.unit.services.weights_rig import FILES, LARGE, REPOSITORY, REVISION, write_order
 
 pytestmark = pytest.mark.row("003.08")
 
-REGION = "eu-1"
-KEYS = {"AWS_ACCESS_KEY_ID": "site", "AWS_SECRET_ACCESS_KEY": "bucket-secret"}
+KEYS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
 # A name that a signature has in another form than a URL may.
 OBJECTS = dict(FILES) | {"extra/a+b (1) ü~.json": b"{}"}
 LOCK = Manifest(REPOSITORY, REVISION, {path: Entry(len(data), digest(data)[7:]) for path, data in OBJECTS.items()})
@@ -37,30 +32,8 @@ def bucket(lab: Lab, folder: Path) -> Iterator[str]:
         file = folder / "models" / "prod" / REPOSITORY / REVISION / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    command = [str(lab.bin / "versitygw"), "--port", address, "--region", REGION, "--quiet", "posix", "--nometa"]
-    # The names that it has for them.
-    keys = {"ROOT_ACCESS_KEY_ID": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_ACCESS_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
-    with (
-        (folder.parent / "s3.log").open("w") as log,
-        subprocess.Popen(
-            [*command, str(folder)], env={**os.environ, **keys}, stdout=log, stderr=subprocess.STDOUT
-        ) as process,
-    ):
-        try:
-            eventually(lambda: _answers(f"http://{address}"))
-            yield f"http://{address}/models/prod"
-        finally:
-            process.terminate()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, trust_env=False).status_code == httpx.codes.FORBIDDEN
-    except httpx.TransportError:
-        return False
+    with serving(lab, folder) as address:
+        yield f"{address}/models/prod"
 
 
 def bring(volume: Path, address: str, keys: Mapping[str, str], *, region: str = REGION) -> int:
