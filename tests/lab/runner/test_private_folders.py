@@ -38,7 +38,7 @@ def test_another_user_reads_no_token_key_or_log(bare_lab: Lab, core: client.Core
     assert readable_by_nobody(bare_lab.pods) == []
     assert readable_by_nobody(bare_lab.logs) == []
     # The pod's own user, another than root, reads what is mounted into it.
-    assert get(pod.status.pod_ip)["uid"] == 1234
+    assert get(pod.status.pod_ip)["uid"] == 2_000_001_234
 
 
 def test_no_key_of_the_lab_is_open_even_where_its_folder_is(bare_lab: Lab) -> None:

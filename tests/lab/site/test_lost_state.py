@@ -98,8 +98,9 @@ def test_a_lost_state_comes_back_with_the_same_keys_machines_and_objects(site: S
     after = inventory(site.lab)
     assert deploy.front(site.lab).keys == keys
     assert boots(site.lab) == booted, "no machine was installed or restarted"
-    changed = {name for name, what in identities(before).items() if identities(after).get(name) != what}
-    assert changed == set(), "no object was replaced, deleted or written otherwise"
+    earlier, now = identities(before), identities(after)
+    changed = {name: (before[name], after.get(name)) for name in earlier if now.get(name) != earlier[name]}
+    assert changed == {}, "an object was replaced, deleted or written otherwise"
     assert declared(after) == declared(before)
     assert _values(after) == _values(before), "no key and no seed is another one"
     deploy.ask(deploy.front(site.lab), model="qwen3-32b")
