@@ -67,11 +67,7 @@ class Series:
     def catalogued(self) -> CatalogueModel:
         """The catalogue's model, with the weights that were measured."""
         model = catalogue.load(self.model)
-        if not self.weights:
-            return model
-        parts = ("mixers", "dense", "experts", "shared") if self.weights != "none" else ()
-        stored = Quantisation(format=self.weights, parts=parts)
-        return model.model_copy(update={"quantisation": stored})
+        return stored_as(model, self.weights) if self.weights else model
 
     @property
     def format(self) -> str:
@@ -103,6 +99,12 @@ class Series:
             return sequences * cache.request_bytes(tokens) <= offered - reserve.total
 
         return max(1, bisect_left(range(1, self.seqs + 1), 1, key=lambda sequences: int(not fits(sequences))))
+
+
+def stored_as(model: CatalogueModel, weights: str) -> CatalogueModel:
+    """The model with its layers stored in another format; `none` is bf16."""
+    parts = ("mixers", "dense", "experts", "shared") if weights != "none" else ()
+    return model.model_copy(update={"quantisation": Quantisation(format=weights, parts=parts)})
 
 
 def _without_windows(model: CatalogueModel) -> CatalogueModel:

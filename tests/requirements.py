@@ -26,7 +26,7 @@ _HEAD = """\
 <!-- Written by `make docs` from requirements.yaml and the tests' marks `row`. Edit those. -->
 
 What the platform should do, row by row: how far it is, and the tests for it. "Works" means that tests show it on
-the emulated site: nothing here has run on a GPU yet. {count}
+the emulated site: the platform has not run on a GPU yet. {count}
 """
 
 
