@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from stacks.proof.front_end import FrontEnd
+from stacks.proof.front_end import CHUNK_STREAMS, FrontEnd
 from stacks.proof.roofline import Roofline
 
 # Fraction by which each next request's place in a distribution is moved (golden ratio): even at any number of them.
@@ -45,14 +45,15 @@ class Stretch:
 class Door:
     """An API server in front of one scheduler: its requests all come at once, and it passes them one after the other.
 
-    What steps give holds up the requests that are not passed yet. Meanwhile the tokens of a stream come in few pieces,
-    so that is what it takes to detokenise them, and at most half of the server's time.
+    What steps give holds up the requests that are not passed yet, for at most half of the server's time. While it is
+    behind, the tokens of a stream come in few pieces, but not where a step has more streams than a chunk.
     """
 
-    def __init__(self, front_end: FrontEnd, lengths: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, front_end: FrontEnd, lengths: Sequence[tuple[int, int]], slots: int) -> None:
+        streams = min(slots, len(lengths))
         self._front_end = front_end
         self._passed_s = list(accumulate(front_end.streamed_s(prompt, 1, 1) for prompt, _ in lengths))
-        self._least_s = sum(front_end.least_s(prompt, answer) for prompt, answer in lengths)
+        self._least_s = sum(front_end.least_s(prompt, answer, streams) for prompt, answer in lengths)
         self._written_s = self._last_s = 0.0
         self.now_s = 0.0
 
@@ -69,11 +70,12 @@ class Door:
         """Alike steps, which take so long together; tokens: that each of them gives, but for first ones."""
         self.now_s += seconds
         self._last_s = self._front_end.outputs_s(tokens, tokens)
-        self._written_s += min(steps * self._front_end.outputs_s(tokens, 0), _MOST_WRITING * seconds)
+        pieces = tokens if tokens > CHUNK_STREAMS else 0
+        self._written_s += min(steps * self._front_end.outputs_s(tokens, pieces), _MOST_WRITING * seconds)
 
     @property
     def end_s(self) -> float:
-        """When the last answer is written; a server that is behind puts tokens of a stream together."""
+        """When the last answer is written."""
         return max(self.now_s + self._last_s, self._least_s)
 
 
@@ -170,7 +172,7 @@ def run_s(
     front_end: FrontEnd | None = None,
 ) -> float:
     """Seconds from the start until the last request has its answer; front_end: where the requests come by HTTP."""
-    door = Door(front_end, lengths) if front_end else None
+    door = Door(front_end, lengths, slots) if front_end else None
     total = 0.0
     for stretch in stretches(lengths, slots=slots, batched_tokens=batched_tokens, door=door):
         seconds = stretch.seconds(roofline)

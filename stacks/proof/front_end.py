@@ -2,8 +2,10 @@
 
 It parses and tokenises requests, detokenises what each step gives, and writes an event for each piece of a stream. One
 process has one core's time (Python's lock), so what a request takes of it is also the limit of requests per second. A
-stream whose client gets several tokens in one piece while the server is behind costs less: the engine puts them
-together (vLLM 0.32, v1/engine/output_processor.py, RequestOutputCollector).
+stream that gets several tokens in one piece while the server is behind costs less (vLLM 0.32,
+v1/engine/output_processor.py, RequestOutputCollector). That needs steps whose streams all fit in one chunk: the server
+lets every stream write between two chunks (v1/engine/async_llm.py, output_handler), so that with more streams each
+token is a piece of its own however far it is behind. One H200 shows both (benchmarks/gpu).
 
 The times are CPU time of that process of a real vLLM 0.32 on a core of an AMD EPYC (Zen 4), fitted to thirteen shapes
 of requests (benchmarks/front_end.py, benchmarks/results/front_end.json). No published speed had a part in them.
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 
 # API servers of a replica, whatever its data-parallel ranks: components/models/engines.py starts one.
 SERVERS = 1
+# Streams of a step that it gives their tokens before any of them writes (VLLM_V1_OUTPUT_PROC_CHUNK_SIZE).
+CHUNK_STREAMS = 128
 # Share of its time that it may be busy: beyond it a small surge becomes a long queue; estimated, as of full steps.
 MOST_BUSY_SERVER = 0.9
 
@@ -46,9 +50,13 @@ class FrontEnd:
         """A request whose answer is streamed in so many pieces; steps are not counted."""
         return self.arriving_s(prompt) + answer * self.token_s + pieces * self.piece_s
 
-    def least_s(self, prompt: float, answer: float) -> float:
-        """The same in two pieces, the first token and the rest: what a server that is behind comes down to."""
-        return self.streamed_s(prompt, answer, min(answer, 2.0))
+    def least_s(self, prompt: float, answer: float, streams: float) -> float:
+        """The same of a server that is behind, where so many streams get a token in a step.
+
+        In two pieces, the first token and the rest, or in one for each token where they are more than a chunk.
+        """
+        together = streams <= CHUNK_STREAMS
+        return self.streamed_s(prompt, answer, min(answer, 2.0) if together else answer)
 
 
 FRONT_END = FrontEnd()

@@ -45,8 +45,10 @@ def full_requests_per_s(case: Case) -> float:
 
 
 def _passed_requests_per_s(case: Case, mix: Mix) -> float:
-    """The most that the API servers of all replicas pass, their streams in as few pieces as may be."""
-    return case.replicas * SERVERS / FRONT_END.least_s(mix.prompt + mix.cached, mix.answer)
+    """The most that the API servers of all replicas pass, their streams in as few pieces as full steps allow."""
+    steps = mix.answer / case.order.tokens_per_step
+    least_s = FRONT_END.least_s(mix.prompt + mix.cached, steps, case.slots)
+    return case.replicas * SERVERS / (least_s + (mix.answer - steps) * FRONT_END.token_s)
 
 
 def gains(case: Case) -> dict[str, Figure]:

@@ -19,12 +19,10 @@ pytestmark = pytest.mark.row("opening 1", "001.03", "001.04", "001.18")
 ROOT = Path(__file__).parents[3]
 PADDED = "the kernel for MXFP4 that ran pads less than the one that pads most"
 SHORT = "a first token takes 9 ms above its step there, not 5; 5 % beyond the slow end"
-STREAMS = "the API server writes a piece for each token when more than 128 streams get one in a step"
 ARRIVALS = "steps of 1,000 prompt tokens take 24 ms beside streams, not 16"
 OUTSIDE = {
     ("gpt-oss-20b", "start", "weights_gib"): PADDED,
     ("llama-3.1-8b-fp8", "ttft-128", "ttft_ms p50"): SHORT,
-    ("llama-3.1-8b-fp8", "full-128-128", "requests_per_s"): STREAMS,
     ("llama-3.1-8b-fp8", "poisson-50", "ttft_ms p50"): ARRIVALS,
     ("llama-3.1-8b-fp8", "poisson-50", "ttft_ms p95"): ARRIVALS,
     ("llama-3.1-8b-fp8", "poisson-50", "ttft_ms p99"): ARRIVALS,
