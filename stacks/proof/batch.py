@@ -57,6 +57,8 @@ class Scheduler:
     """Of these, from step to step."""
     width: int = 1
     """What a running request takes of `batched_tokens`."""
+    asynchronous: bool = False
+    """Whether a step is scheduled while the one before runs, so that a prompt waits for one step more."""
     servers: float = 0.0
     """API servers in front of it; a part of one that it shares with other schedulers. 0 has none that counts."""
 

@@ -155,23 +155,42 @@ class Packing(Batch):
         return sum(share * seconds for share, seconds in self._under_way) / 2
 
     @cached_property
+    def _scheduled(self) -> Points:
+        """(probability, seconds) of the step behind the one under way, which was scheduled when that one began.
+
+        vLLM 0.32 v1/engine/core.py (step_with_batch_queue): two batches are queued, and a prompt joins the third.
+        """
+        if not self.engine.asynchronous or self.engine.stages > 1:
+            return [(1.0, 0.0)]
+        total = sum(share for share, _ in self._packed_parts)
+        return condensed([(share / total, self._base_s + extra) for share, extra in self._packed_parts], _FEW)
+
+    @property
+    def _scheduled_s(self) -> float:
+        """Mean time of it; none where no step is under way."""
+        return sum(share for share, _ in self._under_way) * sum(share * seconds for share, seconds in self._scheduled)
+
+    @cached_property
     def _packed(self) -> Points:
-        """(probability, seconds) until the end of the step under way, and of what came during it into the next one."""
+        """(probability, seconds) until the end of the steps that are under way and scheduled, and of what came during
+        the former into the same step."""
         points: list[tuple[float, float]] = []
         for share, length in self._under_way:
             others = -math.expm1(-length * self._rate)
             more = min(self._chunk_s, length * self._rate * self.work_s / others)
-            for part in _HALVES:
-                points += [
-                    (share * (1 - others) / 2, part * length),
-                    (share * others / 2, part * length + more),
-                ]
+            for weight, scheduled_s in self._scheduled:
+                for part in _HALVES:
+                    rest_s = part * length + scheduled_s
+                    points += [
+                        (share * weight * (1 - others) / 2, rest_s),
+                        (share * weight * others / 2, rest_s + more),
+                    ]
         return [*condensed(points, _PARTS), (max(0.0, 1 - sum(share for share, _ in points)), 0.0)]
 
     @property
     def _packed_s(self) -> float:
         """What other prompts add to the step in which a prompt ends."""
-        return sum(share * seconds for share, seconds in self._packed) - self._under_way_s
+        return sum(share * seconds for share, seconds in self._packed) - self._under_way_s - self._scheduled_s
 
     def _met_in(self, gaps: float) -> float:
         """What prompts ahead and beside add to the first tokens of an answer, beyond those of usual steps.

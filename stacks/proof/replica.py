@@ -241,9 +241,17 @@ class OneReplica:
                 tokens_per_step=self.order.tokens_per_step,
                 tokens_variance=self.order.speculation.variance if self.order.speculation else 0.0,
                 width=self.width,
+                asynchronous=self.asynchronous,
                 servers=SERVERS / self.layout.data,
             )
         return self._schedulers[batched_tokens]
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether vLLM schedules a step during the one before: its default, but not for models without answers, nor
+        with these drafts (0.32, config/vllm.py)."""
+        drafts = self.order.speculation
+        return self.order.model.task == "generate" and (drafts is None or drafts.method not in ("ngram", "draft"))
 
     @cached_property
     def _schedulers(self) -> dict[int, Scheduler]:

@@ -42,7 +42,7 @@ class Parts:
     front_end: float
     """Of the API server, above what an unloaded one takes of a short prompt, which is in `overhead`."""
     queue: float
-    """The rest of a step under way, prompts ahead, and room among the running ones."""
+    """The rest of a step under way, the one that is scheduled, prompts ahead, and room among the running ones."""
     prefill: float
     """The prompt's own tokens."""
     decode: float
@@ -268,6 +268,7 @@ class Steady(Packing):
             overhead=REQUEST_OVERHEAD_S,
             front_end=self.front_end_s,
             queue=self._under_way_s
+            + self._scheduled_s
             + sum(share * seconds for share, seconds in self._ahead)
             + (self.slot_wait.probability * self.slot_wait.mean_s if self.slot_wait.probability else 0.0),
             prefill=prefill,

@@ -27,6 +27,7 @@ def served_of(
         batched_tokens=settings["max_num_batched_tokens"].whole,
         prompt_step_tokens=case.order.prompt_step_tokens,
         cache_tokens=picker.kv_blocks * picker.block_tokens // ranks,
+        asynchronous=case.replica.asynchronous,
         generates=case.order.model.task == "generate",
         speculation=case.order.speculation,
     )

@@ -20,6 +20,7 @@ class Job:
         "arrival",
         "began_at",
         "cached",
+        "came_s",
         "end",
         "ended_s",
         "envoy",
@@ -41,6 +42,8 @@ class Job:
         """Prompt tokens that are to be computed."""
         self.cached = -1
         """Prompt tokens that were in the cache when it started; -1 before."""
+        self.came_s = 0.0
+        """When its scheduler got it."""
         self.written = 0
         """Answer tokens before the scheduler threw it out for want of room."""
         self.per_step = 0.0

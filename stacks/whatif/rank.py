@@ -27,6 +27,8 @@ from stacks.whatif.steps import StepTime
 from stacks.whatif.tally import Tally
 
 NEVER = math.inf
+# Sums of times that are equal differ by less.
+_SAME_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class RankPlan:
     """Of these, those of one prompt while others run (long-prefill-token-threshold)."""
     cache_tokens: int
     """Tokens that its KV cache holds."""
+    asynchronous: bool = False
+    """Whether a step is scheduled when the one before begins, so that a prompt joins none that is scheduled."""
     generates: bool = True
     """Whether answers are written; else a request ends with its prompt."""
     speculation: Speculation | None = None
@@ -78,6 +82,10 @@ class Rank:
         self._started = 0
         self._planned: tuple[float, int, float] = (0.0, 0, 0.0)
         self._chunks: list[tuple[Job, int]] = []
+        # When the last step began.
+        self._scheduled_s = 0.0
+        # Whether a request waits for the next step only because it came after that was scheduled.
+        self._late = False
 
     @property
     def running(self) -> int:
@@ -103,11 +111,13 @@ class Rank:
     def submit(self, job: Job, now: float) -> None:
         """Take a request. It starts with the next step that has a place for it."""
         self.waiting.append(job)
+        job.came_s = now
         if self.wake_s == NEVER:
             self._plan_step(now)
         elif not self._chunks and len(self.waiting) == 1 and self.running < self._plan.slots:
             began, count, step_s = self._planned
-            done = max(1, math.ceil((now - began) / step_s - 1e-9))
+            # The step under way, and where the next one is scheduled, that one.
+            done = max(1, math.ceil((now - began) / step_s - 1e-9)) + self._plan.asynchronous
             if done < count:
                 self._planned = (began, done, step_s)
                 self._set(began + done * step_s)
@@ -126,7 +136,8 @@ class Rank:
 
     def wake(self, now: float) -> None:
         """The planned steps are over."""
-        _, count, step_s = self._planned
+        began, count, step_s = self._planned
+        self._scheduled_s = began + (count - 1) * step_s
         running = len(self._writing)
         if running:
             for tier, writing in enumerate(self._by_tier):
@@ -151,7 +162,7 @@ class Rank:
         self.version += 1
 
     def _plan_step(self, now: float) -> None:
-        full = False
+        full = self._late = False
         while self._writing and self.cache.room < sum(self._growth) and self._throw_out(now):
             full = True
         running = len(self._writing)
@@ -164,8 +175,13 @@ class Rank:
             chunk = min(job.left, budget, most)
             self._chunks.append((job, chunk))
             budget -= chunk
+        # Where nothing else runs, no step is scheduled ahead.
+        last_s = self._scheduled_s + _SAME_S if self._plan.asynchronous and self.running else NEVER
         while not full and budget > 0 and self.waiting and self.running < self._plan.slots:
             job = self.waiting[0]
+            if job.came_s > last_s:
+                self._late = True
+                break
             # A prompt that is larger than the whole cache would block the queue for ever.
             if not self.cache.fits(job.arrival.parts, self._unshared(job) + job.written) and self.running:
                 break
@@ -196,6 +212,8 @@ class Rank:
         """Steps up to the next one that ends a request, or that finds the cache full."""
         growth = sum(self._growth)
         count = max(1, min(self._writing[0][0] - self._steps, int(self.cache.room // growth)))
+        if self._late:
+            count = 1
         context = (self._context + growth * count / 2) / running
         step_s = self._plan.step_s(0, 0.0, running, context)
         self._planned = (now, count, step_s)

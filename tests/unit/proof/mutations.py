@@ -171,6 +171,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("max(figure, self.mean_gap_s(target.metric))", "max(figure, 0.0)"),
         ("free, rate = 1 - self.prompt_share, self._rate", "free, rate = 1.0, self._rate"),
     ),
+    *_of("packing", _LATENCY, ("rest_s = part * length + scheduled_s", "rest_s = part * length")),
+    *_of("replica", _LATENCY, ('drafts.method not in ("ngram", "draft")', "bool(drafts.method)")),
     *_of(
         "front_end",
         _FRONT_END,
@@ -180,6 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("piece_s: float = 65.1e-6", "piece_s: float = 30e-6"),
         ("step_s: float = 0.63e-3", "step_s: float = 0.0"),
         ("min(answer, 2.0)", "answer"),
+        ("together = streams <= CHUNK_STREAMS", "together = True"),
         ("return second / 2 / (1 - min(self.busy, MOST_BUSY_SERVER))", "return second / 2"),
         (" + self.steps_per_s * self.outputs_s\n", "\n"),
     ),

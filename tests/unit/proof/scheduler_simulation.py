@@ -66,6 +66,10 @@ class _Engine:
     batched_tokens: int
     speculation: Speculation | None = None
     prompt_step_tokens: float = math.inf
+    asynchronous: bool = False
+    """Whether a step is scheduled when the one before begins (vLLM 0.32 v1/engine/core.py, step_with_batch_queue)."""
+    began_s: float = 0.0
+    """Of the last step."""
     chances: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     clock_s: float = 0.0
     steps: int = 0
@@ -93,9 +97,16 @@ class _Engine:
         width, per_step = (self.speculation.width, self.speculation.per_step) if self.speculation else (1, 1.0)
         left, prefill, reached = float(self.batched_tokens - self.decodes * width), 0.0, 0.0
         ready: list[_Request] = []
+        ahead = self.asynchronous and (self.decodes or self.begun)
+        scheduled_s, self.began_s = self.began_s if ahead else self.clock_s, self.clock_s
         capped: list[_Request] = []
         while left >= 1 and (
-            self.begun or (self.waiting and self.decodes + len(self.begun) + len(capped) + len(ready) < self.slots)
+            self.begun
+            or (
+                self.waiting
+                and self.waiting[0].arrived_s <= scheduled_s
+                and self.decodes + len(self.begun) + len(capped) + len(ready) < self.slots
+            )
         ):
             request = self.begun.popleft() if self.begun else self.waiting.popleft()
             chunk = min(left, request.left, self.prompt_step_tokens if self.held else math.inf)
@@ -182,10 +193,13 @@ def simulate(
     warm: float = 0.1,
     speculation: Speculation | None = None,
     prompt_step_tokens: float = math.inf,
+    asynchronous: bool = False,
 ) -> Simulated:
     """Random arrivals at `load`, each to the engine with the fewest requests."""
     generator = random.Random(seed)  # noqa: S311
-    fleet = [_Engine(roofline, slots, batched_tokens, speculation, prompt_step_tokens) for _ in range(engines)]
+    fleet = [
+        _Engine(roofline, slots, batched_tokens, speculation, prompt_step_tokens, asynchronous) for _ in range(engines)
+    ]
     now_s = 0.0
     for count in range(requests):
         now_s += generator.expovariate(load.requests_per_s)

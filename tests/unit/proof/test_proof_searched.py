@@ -239,4 +239,4 @@ def test_of_as_many_gpus_the_layout_with_the_shortest_answers_is_taken(name: str
     times = sorted(steady.itl_mean_s + steady.ttft_quantile_s(0.95) / 4 for steady in working)
     chosen = best(wanted).steady
     assert chosen.itl_mean_s + chosen.ttft_quantile_s(0.95) / 4 == pytest.approx(times[0])
-    assert times[0] < 0.6 * times[-1]
+    assert times[0] < 0.75 * times[-1]

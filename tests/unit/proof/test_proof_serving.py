@@ -14,7 +14,7 @@ from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.proof import prove
 from stacks.proof.search import best
-from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, fixed, order
+from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, drafting, fixed, order
 
 pytestmark = pytest.mark.row("001.03", "001.23", "003.15", "003.16")
 
@@ -70,6 +70,22 @@ def test_prefix_hits_save_prompt_time() -> None:
 
 
 @pytest.mark.row("001.28", "000.17")
+def test_a_prompt_waits_for_one_step_more_where_steps_are_scheduled_ahead() -> None:
+    """Whether it does follows from the task and from what drafts (vLLM 0.32 config/vllm.py)."""
+    steady = Case(order("qwen3-32b-fp8", load=CHAT), Layout(), 1).steady
+    plain = replace(steady, engine=replace(steady.engine, asynchronous=False))
+    more_s = steady.ttft.total - plain.ttft.total
+    assert plain._base_s < more_s < steady.balance.step_s
+    assert steady.ttft.queue - plain.ttft.queue == pytest.approx(more_s)
+    assert steady.ttft_quantile_s(0.5) > plain.ttft_quantile_s(0.5) + plain._base_s
+    for metric in ("itl", "tpot"):
+        assert steady.quantile_s(metric, 0.95) == plain.quantile_s(metric, 0.95)
+    drafted = {method: order("deepseek-v3", load=CHAT, speculation=drafting(method, 1)) for method in ("mtp", "ngram")}
+    ahead = {method: Case(asked, Layout(tensor=8), 1).steady.engine.asynchronous for method, asked in drafted.items()}
+    assert ahead == {"mtp": True, "ngram": False}
+    assert not Case(order("bge-m3", load=CHAT), Layout(), 1).steady.engine.asynchronous
+
+
 def test_small_chunks_keep_streams_smooth_and_prompts_waiting() -> None:
     """The chunk trades ITL for TTFT."""
     busy = replace(CHAT, requests_per_s=3.0)

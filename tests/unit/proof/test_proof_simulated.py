@@ -186,6 +186,32 @@ def test_answers_of_a_few_tokens_after_long_prompts(name: str) -> None:
     assert 1 / FEW_GAPS_BAND < between < FEW_GAPS_BAND
 
 
+@pytest.mark.parametrize("name", ["chat", "busy chat", "writers", "documents", "short prompts", "even chat"])
+def test_a_prompt_waits_for_the_step_that_is_scheduled_before_it_comes(name: str) -> None:
+    scene = SCENES[name]
+    runs = [
+        simulate(
+            scene.roofline,
+            scene.load,
+            slots=scene.slots,
+            batched_tokens=scene.chunk,
+            requests=scene.requests,
+            most_tokens=LONGEST,
+            seed=seed,
+            asynchronous=True,
+        ).ttft
+        for seed in SEEDS
+    ]
+    sample, plain = averaged(runs), scene.steady()
+    steady = replace(plain, engine=replace(plain.engine, asynchronous=True))
+    assert sample.mean > measured(name)["ttft"].mean
+    assert 1 / MEAN_BAND < (steady.mean_s("ttft") - on_the_way("ttft")) / sample.mean < MEAN_BAND
+    for percent in PERCENTS:
+        expected = steady.quantile_s("ttft", percent / 100) - on_the_way("ttft")
+        ratio, late = expected / sample.quantile(percent / 100), sample.share_beyond(expected)
+        assert 1 / BAND < ratio < BAND or abs(late - (1 - percent / 100)) < SHARE_BAND[percent], (percent, ratio, late)
+
+
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("percent", PERCENTS)
