@@ -52,7 +52,8 @@ def allow_ingress(
         "spec": {
             "podSelector": {"matchLabels": dict(pods)},
             "policyTypes": ["Ingress"] if egress is None else ["Ingress", "Egress"],
-            "ingress": ingress,
+            # The API server keeps no empty list, and takes one for a change.
+            **({"ingress": ingress} if ingress else {}),
             **({"egress": [dict(rule) for rule in egress]} if egress else {}),
         },
     }
