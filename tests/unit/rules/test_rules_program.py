@@ -142,9 +142,9 @@ def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: d
         for site in ("prod", "lab", "keeping")
     }
     assert claims == {
-        "prod": {"glm-5-1-weights": True, "qwen3-32b-weights": True},
-        "lab": {"glm-5-1-weights": False, "qwen3-32b-weights": False},
-        "keeping": {"glm-5-1-weights": True, "qwen3-32b-weights": False},
+        "prod": {"glm-5-1-weights-longhorn": True, "qwen3-32b-weights-longhorn": True},
+        "lab": {"glm-5-1-weights-longhorn": False, "qwen3-32b-weights-longhorn": False},
+        "keeping": {"glm-5-1-weights-longhorn": True, "qwen3-32b-weights-longhorn": False},
     }
 
 
