@@ -33,7 +33,7 @@ pytestmark = pytest.mark.row("C.04", "C.05")
 
 # Earlier programs register no taints, and this lab refuses a kubelet that changes taints, as a cluster does: their
 # sites do not come up in it.
-LANDED = "eed41b38d4ea4044c7fa7590f30ca9c80e6e8ac9"
+LANDED = "4ccd4a65bf6b1e083531ebe0513c5511de5bd8e4"
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
 MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {}
 # What the engine notes of a resource beside what the program wants of it.
