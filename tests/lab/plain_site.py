@@ -8,6 +8,7 @@ Tests hold its engines still for minutes, with prompts that take so long; no rep
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -28,9 +29,9 @@ def make_plain(document: dict[str, Any]) -> None:
         model.setdefault("overrides", {})["stall_s"] = {"value": _HELD_S, "reason": "tests hold its engine still"}
 
 
-def plain_text() -> str:
+def plain_text(site_file: Path = SITE_FILE) -> str:
     """The stack file."""
-    document = yaml.safe_load(SITE_FILE.read_text())
+    document = yaml.safe_load(site_file.read_text())
     make_plain(document)
     return yaml.safe_dump(document, sort_keys=False)
 

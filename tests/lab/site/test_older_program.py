@@ -1,8 +1,8 @@
 """A site that is there must not notice a program that is put together in another way.
 
-The program of the tree LANDED brings the site up, with its own stack file. The checkout's program then has nothing to
-do on it, and leaves its state as it is. On this platform the next modules of the group go on: they destroy it, replace
-its keys, and roll its machines.
+The program of the tree LANDED brings its own site up, as plain as that of the tests. The checkout's program then has
+nothing to do on it, and leaves its state as it is. On this platform the next modules of the group go on: they destroy
+it, replace its keys, and roll its machines.
 
 A change that sites are meant to get is written into MEANT, and what their users have to write for it into `_edit`. At a
 release, set LANDED to its tree (`git rev-parse v1.2.3^{tree}`) and empty both again. A raised pin of the bundle (a
@@ -23,6 +23,7 @@ import yaml
 from lab import session
 from lab.paths import Lab
 from tests.lab.groups import group_of
+from tests.lab.plain_site import plain_text
 from tests.lab.site.cluster_objects import declared, inventory
 from tests.lab.site.conftest import Platforms
 from tests.lab.site.project_copies import NoRevisionError, commit_of, project_at
@@ -51,7 +52,7 @@ def earlier() -> Iterator[Path]:
     try:
         with project_at(commit_of(LANDED)) as project:
             file = _stack_file(project)
-            file.write_text(session.moved(file.read_text(), Lab.from_environment().network))
+            file.write_text(session.moved(plain_text(file), Lab.from_environment().network))
             yield project
     except NoRevisionError as error:
         raise pytest.fail.Exception(f"{Path(__file__).name}: LANDED: {error}", pytrace=False) from None
