@@ -30,9 +30,13 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
 
 
 def _declared(state: Any) -> list[dict[str, Any]]:
+    """Objects that are the site's own. A patch is of somebody else's object, whose other fields are theirs to set."""
     resources = (state.get("deployment") or {}).get("resources") or []
+    types = ((str(resource.get("type")), resource) for resource in resources)
     inputs = (
-        resource.get("inputs") or {} for resource in resources if str(resource.get("type")).startswith("kubernetes:")
+        resource.get("inputs") or {}
+        for type_, resource in types
+        if type_.startswith("kubernetes:") and not type_.endswith("Patch")
     )
     return [body for body in inputs if FIELD_MANAGER in ((body.get("metadata") or {}).get("annotations") or {})]
 

@@ -61,7 +61,8 @@ SITE_GROUPS = {
         "test_long_streams",
     ),
     "site-measured": (
-        # First, while no test has spent any of the error budget.
+        # First, while no test has touched it or spent any of the error budget.
+        "test_no_drift",
         "test_dashboards",
         "test_alerts_in_force",
         "test_live_monitoring",

@@ -258,6 +258,13 @@ def test_without_foreign_fields_there_is_no_drift(drifted: Path) -> None:
     assert (shown.status, shown.out) == (Exit.OK, "lab: no drift\n")
 
 
+def test_what_others_set_of_an_object_that_the_site_only_patches_is_theirs(drifted: Path) -> None:
+    state = drifted.parent / "state.json"
+    state.write_text(state.read_text().replace('"kubernetes:x:Y"', '"kubernetes:x:YPatch"'))
+    shown = run(drifted, "drift", "--site", "lab", "--quiet")
+    assert (shown.status, shown.out) == (Exit.OK, "lab: no drift\n")
+
+
 def test_the_nightly_job_keeps_them_for_its_issue(drifted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert previews.main(["--project", str(drifted), "--out", str(folder), "--refresh"], {}) == Exit.OK
