@@ -11,7 +11,7 @@ import pytest
 
 from lab.paths import CHECKOUT
 from stacks.plan.site_plan import plan_file
-from tests.lab.site.replicas import MODELS, Cluster, Replica
+from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import HOLD_S, Streamed, all_arrived, chat, stream
 
@@ -40,6 +40,8 @@ async def _send(site: Site, replicas: list[Replica]) -> tuple[list[Streamed], in
 
 def test_more_streams_than_envoys_default(site: Site, cluster: Cluster) -> None:
     """Beyond 1,024 streams the defaults answer 500 `ext_proc ... overflow`; here every one reaches an engine."""
+    # The AI gateway starts a pod again that was there before it.
+    until(lambda: len(cluster.envoys()) == 1, what="one Envoy")
     with cluster.pace(MODEL, prefill_overhead=f"{HOLD_S}s", time_factor_under_load=1.0):
         answers, held = asyncio.run(_send(site, cluster.ready_replicas(MODEL)))
     assert len(cluster.envoys()) == 1
