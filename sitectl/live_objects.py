@@ -30,7 +30,7 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
 
 
 def _declared(state: Any) -> list[dict[str, Any]]:
-    """Objects that are the site's own. A patch is of somebody else's object, whose other fields are theirs to set."""
+    """Objects that are the site's own. A patch adds to an object of others, who set its other fields."""
     resources = (state.get("deployment") or {}).get("resources") or []
     types = ((str(resource.get("type")), resource) for resource in resources)
     inputs = (
