@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from floor.metadata import FIELD_MANAGER
 from sitectl import site_cluster
 from sitectl.field_owners import ForeignFields, foreign_fields
+
+# A patch adds to an object of others, who set its other fields.
+_OWN = re.compile(r"kubernetes:.+(?<!Patch)")
 
 
 def records(project: Path, site: str, file: Path, preview: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -30,14 +34,9 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
 
 
 def _declared(state: Any) -> list[dict[str, Any]]:
-    """Objects that are the site's own. A patch adds to an object of others, who set its other fields."""
+    """Objects that are the site's own."""
     resources = (state.get("deployment") or {}).get("resources") or []
-    types = ((str(resource.get("type")), resource) for resource in resources)
-    inputs = (
-        resource.get("inputs") or {}
-        for type_, resource in types
-        if type_.startswith("kubernetes:") and not type_.endswith("Patch")
-    )
+    inputs = (resource.get("inputs") or {} for resource in resources if _OWN.fullmatch(str(resource.get("type"))))
     return [body for body in inputs if FIELD_MANAGER in ((body.get("metadata") or {}).get("annotations") or {})]
 
 

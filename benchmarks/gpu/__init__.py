@@ -53,7 +53,7 @@ def _line(row: GpuRow) -> dict[str, Cell]:
         "from": _finite(row.low),
         "to": _finite(row.high),
         "proof / measured": round(row.ratio, 2) if math.isfinite(row.ratio) else "overload",
-        "inside": "yes" if row.inside else "no",
+        "inside": {True: "yes", False: "no", None: "no upper end"}[row.inside],
     }
 
 
@@ -86,8 +86,9 @@ def _probe(measured: MeasuredRun) -> Iterator[dict[str, Cell]]:
 
 def _finding(what: str, rows: Sequence[GpuRow]) -> str:
     ratios = [row.ratio for row in rows if math.isfinite(row.ratio)]
-    inside = sum(row.inside for row in rows)
+    judged = [row.inside for row in rows if row.inside is not None]
+    open_ = f", {len(rows) - len(judged)} more have no upper end" if len(judged) < len(rows) else ""
     return (
-        f"{what}: {inside} of {len(rows)} inside of the band; proof / measured {median(ratios):.2f} (median), "
-        f"{min(ratios):.2f} to {max(ratios):.2f}."
+        f"{what}: {sum(judged)} of {len(judged)} inside of the band{open_}; proof / measured {median(ratios):.2f} "
+        f"(median), {min(ratios):.2f} to {max(ratios):.2f}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -38,15 +39,16 @@ class GpuRow:
     derived: float
     low: float
     high: float
-    """Between which the proof promises the measured one to lie."""
+    """Between which the proof promises the measured one to lie; infinite where an end does not carry the load."""
 
     @property
     def ratio(self) -> float:
         return self.derived / self.measured
 
     @property
-    def inside(self) -> bool:
-        return self.low <= self.measured <= self.high
+    def inside(self) -> bool | None:
+        """None where the promise has no upper end: that is not judged."""
+        return self.low <= self.measured <= self.high if math.isfinite(self.high) else None
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,8 @@ class Derived:
     def _percentiles(self, step: MeasuredStep, pace: float) -> dict[str, float]:
         """Infinite where the rate is not carried."""
         engine = self.case.replica.scheduler(self.case.batched_tokens)
-        load = replace(
-            self.case.order.load or Load(requests_per_s=step.rate),
-            requests_per_s=step.rate,
-            prompt_tokens=Spread(step.prompt, step.prompt),
-            answer_tokens=Spread(step.answer, step.answer),
-        )
+        prompt, answer = Spread(step.prompt, step.prompt), Spread(step.answer, step.answer)
+        load = Load(requests_per_s=step.rate, prompt_tokens=prompt, answer_tokens=answer)
         steady = Steady(replace(engine, roofline=engine.roofline.at(pace)), load, self.case.schedulers)
         metrics: tuple[tuple[Metric, float], ...] = (("ttft", PATH_S), ("itl", 0.0))
         return {

@@ -43,7 +43,7 @@ def deployment(
 ) -> dict[str, Any]:
     """The replicas. Rolling updates stop one replica before they start its successor: GPUs have no spare to surge.
 
-    unfilled: the claim of a volume into which nothing is brought; without it and without a store they have none.
+    unfilled: the claim of a volume that no Job fills. Without it and without a store, the replicas mount no volume.
     """
     gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
     requests = dict(gpus)

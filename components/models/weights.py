@@ -304,7 +304,7 @@ def server_mounts(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any
 
 
 def server_volumes(name: str, plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
-    """The volumes behind these mounts; `unfilled` is the claim of one into which nothing is brought."""
+    """The volumes behind these mounts; `unfilled` is the claim of one that no Job fills."""
     if plan is None:
         return [_weights_volume(unfilled)] if unfilled else []
     return [_weights_volume(plan.claim), _program_volume(name)]

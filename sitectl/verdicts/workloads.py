@@ -216,11 +216,14 @@ def claim(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, f"makes a volume of {claim_size(change.after)}", "new")]
     if change.op in ("delete", "replace") and not change.retained:
         cause = f" because {', '.join(change.replaced_by)} changes" if change.op == "replace" else ""
+        earlier, later = (str((body.get("metadata") or {}).get("name", "")) for body in (change.before, change.after))
+        # The verdict's row has the later name.
+        volume = f"the volume {earlier}," if cause and earlier != later else "the volume"
         return [
             verdict(
                 change,
                 Severity.IRREVERSIBLE,
-                f"deletes the volume of {claim_size(change.before)} and what is on it{cause}",
+                f"deletes {volume} of {claim_size(change.before)} and what is on it{cause}",
                 "weights have to be fetched again, and whatever else was written to it is lost",
             )
         ]

@@ -344,11 +344,11 @@ def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
     fewer = {name: _verdict(proofs[name], count - 1) for name, count in counts.items() if count > 1}
     late = [name for name, verdict in fewer.items() if verdict == "fails"]
     maybe = [name for name, verdict in fewer.items() if verdict == "uncertain"]
-    text = "takes no GPU more, as a replica stops before its successor starts"
+    text = "needs no extra GPU, as a replica stops before its successor starts"
     text += f"; without a replica meanwhile: {_some(single)}" if single else ""
     text += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
     text += f"; uncertain meanwhile: {_some(maybe)}" if maybe else ""
-    return f"{text}; room for one replica more of {_some(room)}" if room else f"{text}; no room for one more of any"
+    return f"{text}; room for one more replica of {_some(room)}" if room else f"{text}; no room for one more of any"
 
 
 def _order(site: SiteConfig, placement: Placement) -> str:

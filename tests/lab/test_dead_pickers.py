@@ -64,7 +64,8 @@ def _configuration(port: int, *, silent: bool) -> dict[str, object]:
     """The front door's script, the filter that asks a picker, and the gateway's errors, as the program makes them."""
     qwen = Picker(pool="qwen", namespace="m", authority=f"127.0.0.1:{port}", parallel=1024)
     made = asking(qwen)
-    # Envoy waits without end for a picker that takes a streamed body. The AI gateway's processor has it as a whole.
+    # The time limit of a message holds for a body that is sent whole, as to the AI gateway's processor. A picker gets
+    # its body streamed: test_a_picker_that_hangs_holds_no_request has a real one.
     mode = made["typed_config"]["processing_mode"] | {"request_body_mode": "BUFFERED", "request_trailer_mode": "SKIP"}
     whole = {"processing_mode": mode, "message_timeout": "0.5s"} if silent else {}
     asked = {**made["typed_config"], **whole}

@@ -35,8 +35,11 @@ def rows() -> tuple[GpuRow, ...]:
 
 def test_what_was_measured_is_within_the_promised_bands() -> None:
     """All of it but what is named with its reason; what is no longer outside is not named."""
-    assert {(row.model, row.step, row.metric) for row in rows() if not row.inside} == set(OUTSIDE)
+    assert {(row.model, row.step, row.metric) for row in rows() if row.inside is False} == set(OUTSIDE)
     assert len(rows()) == 38
+    unjudged = [row for row in rows() if row.inside is None]
+    assert {row.step for row in unjudged} == {"poisson-80"}, "its slow end does not carry the load"
+    assert [row for row in unjudged if row.measured < row.low] == []
 
 
 def test_no_room_was_promised_that_the_engine_did_not_find() -> None:
@@ -51,8 +54,9 @@ def test_the_gpu_has_the_memory_that_the_table_states() -> None:
 
 
 def test_the_page_states_what_the_rows_give() -> None:
-    memory = [row.inside for row in rows() if row.metric in MEMORY_BANDS]
-    speed = [row.inside for row in rows() if row.metric not in MEMORY_BANDS]
+    judged = [row for row in rows() if row.inside is not None]
+    memory = [row.inside is True for row in judged if row.metric in MEMORY_BANDS]
+    speed = [row.inside is True for row in judged if row.metric not in MEMORY_BANDS]
     page = (ROOT / "benchmarks" / "README.md").read_text()
     assert f"{sum(memory)} of {len(memory)} figures are inside" in page
     assert f"{sum(speed)} of {len(speed)};" in page

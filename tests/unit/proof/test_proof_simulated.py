@@ -141,7 +141,7 @@ SCENES |= OF_A_FEW_TOKENS
 
 
 @cache
-def measured(name: str) -> dict[Metric, Sample]:
+def measured(name: str, *, asynchronous: bool = False) -> dict[Metric, Sample]:
     scene = SCENES[name]
     runs = [
         simulate(
@@ -154,6 +154,7 @@ def measured(name: str) -> dict[Metric, Sample]:
             most_tokens=LONGEST,
             seed=seed,
             speculation=scene.speculation,
+            asynchronous=asynchronous,
         )
         for seed in SEEDS
     ]
@@ -188,21 +189,7 @@ def test_answers_of_a_few_tokens_after_long_prompts(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chat", "busy chat", "writers", "documents", "short prompts", "even chat"])
 def test_a_prompt_waits_for_the_step_that_is_scheduled_before_it_comes(name: str) -> None:
-    scene = SCENES[name]
-    runs = [
-        simulate(
-            scene.roofline,
-            scene.load,
-            slots=scene.slots,
-            batched_tokens=scene.chunk,
-            requests=scene.requests,
-            most_tokens=LONGEST,
-            seed=seed,
-            asynchronous=True,
-        ).ttft
-        for seed in SEEDS
-    ]
-    sample, plain = averaged(runs), scene.steady()
+    sample, plain = measured(name, asynchronous=True)["ttft"], SCENES[name].steady()
     steady = replace(plain, engine=replace(plain.engine, asynchronous=True))
     assert sample.mean > measured(name)["ttft"].mean
     assert 1 / MEAN_BAND < (steady.mean_s("ttft") - on_the_way("ttft")) / sample.mean < MEAN_BAND

@@ -35,6 +35,11 @@ ENVOY_RESTARTS = (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Env
 LISTENER_REPLACED = (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener")
 
 
+def volume_replaced(model: str, size: str) -> Row:
+    claim, earlier = f"PersistentVolumeClaim {MODELS}/{model}-weights-ceph-filesystem", f"{model}-weights-longhorn"
+    return GONE, claim, f"deletes the volume {earlier}, of {size} and what is on it"
+
+
 def restarted(model: str) -> Row:
     return (AGAIN, f"Deployment {MODELS}/{model}", "restarts 2 replicas, one after the other")
 
@@ -169,8 +174,16 @@ EXPECTED = {
     "storage-class-changed": Expected(
         rows=[
             # Another class is another volume, under another name: it is filled before the earlier one goes.
-            (GONE, f"PersistentVolumeClaim {MODELS}/glm-5-1-weights-ceph-filesystem", "deletes the volume of 775Gi"),
-            (GONE, f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights-ceph-filesystem", "deletes the volume of 36Gi"),
+            (
+                GONE,
+                f"PersistentVolumeClaim {MODELS}/glm-5-1-weights-ceph-filesystem",
+                "the volume glm-5-1-weights-longhorn, of 775Gi",
+            ),
+            (
+                GONE,
+                f"PersistentVolumeClaim {MODELS}/qwen3-32b-weights-ceph-filesystem",
+                "the volume qwen3-32b-weights-longhorn, of 36Gi",
+            ),
             restarted("glm-5-1"),
             restarted("qwen3-32b"),
         ],
