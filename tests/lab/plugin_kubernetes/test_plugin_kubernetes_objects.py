@@ -48,8 +48,9 @@ def claim(name: str, storage_class: str = "slow", mode: str = "ReadWriteMany") -
 
 
 def stateful_set(service: str) -> Declared:
+    """Awaited: nothing waits for the removal of a StatefulSet that says skipAwait."""
     spec = {**workload("fixed"), "serviceName": service, "replicas": 0}
-    return declare("apps/v1:StatefulSet", "fixed", {**named("fixed", annotations=AT_ONCE), "spec": spec})
+    return declare("apps/v1:StatefulSet", "fixed", {**named("fixed"), "spec": spec})
 
 
 def service(**address: str) -> Declared:
