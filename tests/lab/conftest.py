@@ -53,8 +53,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and keep modules that share a lab in their order."""
-    items.sort(key=lambda item: rank_of(item.path))
+    """Begin with what takes longest, and keep modules that share a lab in their order; others come before."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (1, *rank_of(item.path)) if here in item.path.parents else (0,))
 
 
 class _ByGroup(LoadScopeScheduling):

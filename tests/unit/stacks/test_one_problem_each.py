@@ -52,7 +52,7 @@ def name(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
 
 
-@pytest.mark.parametrize("path", misspelt(), ids=name)
+@pytest.mark.parametrize("path", list(misspelt()), ids=name)
 def test_a_misspelt_key_is_one_problem(path: tuple[Any, ...]) -> None:
     site = prod()
     above = section(site, path[:-1])
@@ -64,7 +64,7 @@ def test_a_misspelt_key_is_one_problem(path: tuple[Any, ...]) -> None:
         assert problem.path == tuple(map(str, (*path[:-1], typo)))
 
 
-@pytest.mark.parametrize("path", with_addresses(), ids=name)
+@pytest.mark.parametrize("path", list(with_addresses()), ids=name)
 def test_a_wrong_address_is_one_problem(path: tuple[Any, ...]) -> None:
     site = prod()
     above = section(site, path[:-1])
