@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 FIELD_MANAGER = "pulumi.com/patchFieldManager"
+DEFINITIONS = "inference-platform/definitions"
+"""Label of a custom resource definition: the file of the bundle that it came with."""
 # The API server keeps what carries this label from others than the program.
 PROTECTED = {"inference-platform/front-door": "protected"}
 # Annotation of a volume that may be deleted with its data; a rule asks for it.

@@ -3,44 +3,71 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pulumi
+from pulumi_command import local
 
 from components.component import Component
+from components.objects import field_manager
+from floor.kubectl import VARIABLE
+
+_PROGRAM = (".venv/bin/python", "-m", "bundle")
+# More than the command's own limits together.
+_LIMIT_S = 900
 
 
 class CrdBundleError(pulumi.RunError):
     """The bundle on disk is missing or is not the pinned one."""
 
 
-def read_bundle(folder: Path, digests: Mapping[str, str], fix: str) -> list[dict[str, Any]]:
-    """All definitions of the bundle, sorted by name.
+@dataclass(frozen=True, kw_only=True)
+class CrdFile:
+    """Definitions of one source, in a file that is the pinned one."""
+
+    path: Path
+    sha256: str
+    release: str
+
+    @property
+    def source(self) -> str:
+        """Such as `gateway-api`."""
+        return self.path.stem
+
+
+def read_bundle(folder: Path, digests: Mapping[str, str], releases: Mapping[str, str], fix: str) -> list[CrdFile]:
+    """The files of the bundle, by name.
 
     digests: file name -> sha256 in hex of each file that the platform was tested with, from `Versions.crds_with`, which
     leaves out what the site's parts do not need. A file that is missing or differs is an error, because a CRD of
-    another version changes what the gateways accept. fix: what brings the pinned files, for that error.
+    another version changes what the gateways accept. releases: file name -> its release. fix: what brings the pinned
+    files, for that error.
     """
-    definitions: list[dict[str, Any]] = []
     problems: list[str] = []
     for file, digest in sorted(digests.items()):
         path = folder / file
         if not path.is_file():
             problems.append(f"{path}: missing")
-            continue
-        content = path.read_bytes()
-        got = hashlib.sha256(content).hexdigest()
-        if got != digest:
+        elif (got := hashlib.sha256(path.read_bytes()).hexdigest()) != digest:
             problems.append(f"{path}: sha256 is {got}, pinned is {digest}")
-            continue
-        definitions += json.loads(content)["items"]
     if problems:
         raise CrdBundleError("the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + f"\n  fix: {fix}")
-    return sorted(definitions, key=lambda definition: str(definition["metadata"]["name"]))
+    return [CrdFile(path=folder / file, sha256=digests[file], release=releases[file]) for file in sorted(digests)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrdBundleArgs:
+    """What is installed, and where."""
+
+    files: Sequence[CrdFile]
+    kubeconfig: pulumi.Output[str] | None
+    """Secret, of the cluster that the program makes; None where `kubeconfig_file` names an existing one's."""
+    kubeconfig_file: str = ""
+    needs: Sequence[pulumi.Resource] = ()
+    """What must be there before the cluster answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +78,35 @@ class CrdBundleHandle:
 
 
 class CrdBundle(Component):
-    """One resource per definition, so preview names the one that changes."""
+    """One command per source: the state holds each file's digest, and preview names the source that changes (ADR 7).
 
-    def __init__(
-        self, name: str, *, definitions: list[dict[str, Any]], opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    What a newer release no longer defines stays in the cluster, and the command names it.
+    """
+
+    def __init__(self, name: str, args: CrdBundleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
-        made: list[pulumi.Resource] = [
-            self.child(str(definition["metadata"]["name"]), definition) for definition in definitions
-        ]
+        self._args = args
+        made: list[pulumi.Resource] = [self._applied(file) for file in args.files]
         self.handle = CrdBundleHandle(ready=made)
-        self.finish(definitions=len(made))
+        self.finish(sources=[file.source for file in args.files])
+
+    def _applied(self, file: CrdFile) -> local.Command:
+        args = self._args
+        cluster = ("--kubeconfig", args.kubeconfig_file) if args.kubeconfig is None else ()
+        pinned = ("--release", file.release, "--sha256", file.sha256, "--manager", field_manager())
+        apply = shlex.join([*_PROGRAM, "apply", str(file.path), *pinned, *cluster])
+        return local.Command(
+            f"{self.name}-{file.source}",
+            create=apply,
+            update=apply,
+            delete=shlex.join([*_PROGRAM, "remove", file.source, *cluster]),
+            environment={VARIABLE: args.kubeconfig} if args.kubeconfig is not None else None,
+            logging=local.Logging.STDERR,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=list(args.needs),
+                custom_timeouts=pulumi.CustomTimeouts(
+                    create=f"{_LIMIT_S}s", update=f"{_LIMIT_S}s", delete=f"{_LIMIT_S}s"
+                ),
+            ),
+        )

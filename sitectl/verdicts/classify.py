@@ -42,10 +42,16 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "PodMonitor": measuring.read_by_it,
     "PrometheusRule": measuring.read_by_it,
 }
+
+
+def _command(change: Change) -> list[Verdict]:
+    if machines.is_machine_call(change):
+        return machines.machine_call(change)
+    return ground.definitions(change) if ground.is_of_definitions(change) else front.command(change)
+
+
 _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
-    "command:local:Command": lambda change: (
-        machines.machine_call(change) if machines.is_machine_call(change) else front.command(change)
-    ),
+    "command:local:Command": _command,
     "kubernetes:helm.sh/v3:Release": ground.release,
     "pulumi:providers:kubernetes": ground.provider,
 }

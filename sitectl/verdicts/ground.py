@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bundle import applying
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
@@ -31,6 +37,34 @@ def definition(change: Change) -> list[Verdict]:
         reason = "objects stay; a version that is no longer served is lost to its clients"
         return [verdict(change, Severity.LIVE, f"another definition of {name}", reason)]
     return [verdict(change, Severity.LIVE, "made" if change.op == "create" else "left to others", "no object changes")]
+
+
+def is_of_definitions(change: Change) -> bool:
+    """Whether the command is one of `python -m bundle`."""
+    return any(applying.PROGRAM in str(body.get("create", "")) for body in (change.before, change.after))
+
+
+def definitions(change: Change) -> list[Verdict]:
+    """A command that brings the definitions of one source. It is one that `is_of_definitions` names."""
+    (before, old), (after, new) = _release_of(change.before), _release_of(change.after)
+    source = after or before
+    if change.op in ("delete", "replace"):
+        reason = "the API server deletes the objects with their definition, those of other programs too"
+        return [verdict(change, Severity.IRREVERSIBLE, f"deletes every object of the kinds of {source}", reason)]
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"brings the definitions of {source} {new}", "no object changes")]
+    if old != new:
+        reason = "objects stay; a version that is no longer served is lost to its clients"
+        return [verdict(change, Severity.LIVE, f"definitions of {source} {old} -> {new}", reason)]
+    return [verdict(change, Severity.LIVE, f"the definitions of {source} are applied again", "no object changes")]
+
+
+def _release_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Source and release of a command's definitions; empty where there is no command."""
+    words = shlex.split(str(body.get("create", "")))
+    if not words:
+        return "", ""
+    return Path(words[words.index("apply") + 1]).stem, words[words.index("--release") + 1]
 
 
 def provider(change: Change) -> list[Verdict]:

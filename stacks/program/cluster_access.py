@@ -23,6 +23,8 @@ class ClusterAccess:
     """The one provider of a site, and credentials where this program made the cluster; both secret."""
 
     provider: kubernetes.Provider
+    ready: list[pulumi.Resource]
+    """The machines that this program made a cluster of; empty for an existing one."""
     kubeconfig: pulumi.Output[str] | None = None
     talosconfig: pulumi.Output[str] | None = None
 
@@ -34,12 +36,13 @@ def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
     """
     site = plan.site
     if plan.machines is None:
-        return ClusterAccess(provider=_provider(site.name, str(site.cluster.kubeconfig), []))
+        return ClusterAccess(provider=_provider(site.name, str(site.cluster.kubeconfig), []), ready=[])
     cilium = _cilium(site, plan.versions)
     args = cluster_args(plan.machines, image_factory=plan.asked_factory, cilium=cilium, limits=limits)
     cluster = Cluster("machines", args).handle
     return ClusterAccess(
         provider=_provider(site.name, cluster.kubeconfig, cluster.ready),
+        ready=cluster.ready,
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )

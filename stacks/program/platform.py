@@ -8,7 +8,7 @@ from pathlib import Path
 import pulumi
 
 from components.addons.chart_lock import check_lock
-from components.addons.crd_bundle import CrdBundle, read_bundle
+from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.gateway.envoy_names import door_port
 from components.gateway.front_door import FrontDoor, FrontDoorArgs, model_list
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
@@ -59,7 +59,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     # Files are read before anything is declared, so that a missing one leaves everything as it was.
     fetch = bundle_command(site.name)
     pinned = versions.crds_with(optional_parts(site))
-    bundle = read_bundle(site.crds.folder, pinned, fetch) if site.crds.owner == "program" else None
+    by_program = site.crds.owner == "program"
+    bundle = read_bundle(site.crds.folder, pinned, versions.crd_versions, fetch) if by_program else None
     charts = charts_of(plan)
     check_values(plan, charts)
     check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")
@@ -69,7 +70,16 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
 
     definitions: list[pulumi.Resource] = []
     if bundle is not None:
-        definitions = CrdBundle("crds", definitions=bundle, opts=top).handle.ready
+        definitions = CrdBundle(
+            "crds",
+            CrdBundleArgs(
+                files=bundle,
+                kubeconfig=cluster.kubeconfig,
+                kubeconfig_file=str(site.cluster.kubeconfig or ""),
+                needs=cluster.ready,
+            ),
+            top,
+        ).handle.ready
     controllers: list[pulumi.Resource] = []
     if site.gateway.controllers == "chart":
         args = GatewayControllersArgs(

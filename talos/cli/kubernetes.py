@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floor import namespaces, storage_nodes
+from floor.kubectl import is_away, kubectl, last_lines
 from talos.cli import node_metadata
 from talos.cli.failures import CommandError, InputError
 from talos.cli.waiting import PendingError, Watch
@@ -28,9 +29,6 @@ _SUCCESSOR_S = 120
 _API_PORT = 6443
 _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
 _VOLUMES = "volumes.longhorn.io"
-# What kubectl prints when it could not ask, as opposed to having been refused.
-_AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
-
 # What it prints where an object is no longer of the version that a patch is for.
 _CHANGED = "the object has been modified"
 
@@ -139,7 +137,7 @@ class Kubernetes:
         done = self._kubectl("drain", name, *options, timeout_s=timeout_s + _CALL_S)
         if done.returncode != 0:
             raise DrainError(
-                f"{name}: its pods did not leave in {timeout_s} s: {_last(done.stderr)}",
+                f"{name}: its pods did not leave in {timeout_s} s: {last_lines(done.stderr)}",
                 fix="see which PodDisruptionBudget allows no eviction (kubectl get pdb -A); run it again, or raise "
                 "drain_timeout_s",
             )
@@ -178,34 +176,21 @@ class Kubernetes:
         done = self._kubectl(*arguments, f"--request-timeout={_CALL_S}s", timeout_s=_CALL_S * 2)
         if done.returncode == 0:
             return done.stdout
-        last_line = _last(done.stderr)
+        last_line = last_lines(done.stderr)
         if _CHANGED in last_line:
             raise PendingError(f"its node changed meanwhile: {last_line}")
-        if any(sign in last_line.lower() for sign in _AWAY):
+        if is_away(last_line):
             raise PendingError(f"Kubernetes does not answer: {last_line}")
         raise KubernetesError(f"kubectl {_verb(arguments)}: {last_line}", fix="fix that, then run it again")
 
     def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        file = os.memfd_create("kubeconfig")
+        hidden = (variables.SECRETS, variables.CONFIG, variables.TALOSCONFIG)
         try:
-            with open(file, "w", encoding="utf-8", closefd=False) as target:
-                target.write(self.kubeconfig)
-            hidden = {variables.KUBECONFIG, variables.SECRETS, variables.CONFIG, variables.TALOSCONFIG}
-            return subprocess.run(
-                ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *arguments],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=timeout_s,
-                pass_fds=(file,),
-                env={name: value for name, value in os.environ.items() if name not in hidden},
-            )
+            return kubectl(self.kubeconfig, *arguments, timeout_s=timeout_s, hidden=hidden)
         except FileNotFoundError:
             raise InputError("kubectl is not on PATH", fix="install kubectl where pulumi runs") from None
         except subprocess.TimeoutExpired:
             raise PendingError("Kubernetes does not answer: kubectl took too long") from None
-        finally:
-            os.close(file)
 
 
 def _claim(volume: Mapping[str, Any]) -> str:
@@ -216,8 +201,3 @@ def _claim(volume: Mapping[str, Any]) -> str:
 
 def _verb(arguments: tuple[str, ...]) -> str:
     return next(argument for argument in arguments if not argument.startswith("--"))
-
-
-def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("Warning", "WARNING"))]
-    return " / ".join(lines[-3:]) or "no reason given"

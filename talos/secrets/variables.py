@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from floor import kubectl
+
 CONFIG = "TALOS_MACHINE_CONFIG"
 TALOSCONFIG = "TALOSCONFIG_TEXT"
 SECRETS = "TALOS_SECRETS_TEXT"
-KUBECONFIG = "KUBECONFIG_TEXT"
+KUBECONFIG = kubectl.VARIABLE

@@ -27,13 +27,14 @@ pytestmark = pytest.mark.row("000.30")
 
 PROGRAM = """
 import json
+import os
 from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from components.addons.charts import chart_of
-from components.addons.crd_bundle import CrdBundle, read_bundle
+from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.gateway.gateway_controllers import GatewayControllers, GatewayControllersArgs
 from components.objects import declare
 from stacks.facts import versions as pins
@@ -41,8 +42,9 @@ from stacks.facts import versions as pins
 versions = pins.load()
 provider = kubernetes.Provider("cluster", enable_server_side_apply=True, upsert_existing_objects=True)
 top = pulumi.ResourceOptions(providers=[provider])
-definitions = read_bundle(Path("crds"), versions.crds_with(), "make lab")
-needs = CrdBundle("crds", definitions=definitions, opts=top).handle.ready
+files = read_bundle(Path("crds"), versions.crds_with(), versions.crd_versions, "make lab")
+kubeconfig = os.environ["KUBECONFIG"]
+needs = CrdBundle("crds", CrdBundleArgs(files=files, kubeconfig=None, kubeconfig_file=kubeconfig), top).handle.ready
 charts = versions.charts
 args = GatewayControllersArgs(
     envoy_gateway=chart_of(charts.envoy_gateway.chart, charts.envoy_gateway.version, "charts"),

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "services": set(),
     "talos": {"floor", "talos.documents", "talos.secrets"},
     "talos.documents": {"floor"},
-    "talos.secrets": {"talos.documents"},
+    "talos.secrets": {"floor", "talos.documents"},
     "talos.factory": {"floor"},
     "talos.api": {"floor"},
     "talos.cli": {"floor", "talos", "talos.api", "talos.documents", "talos.factory", "talos.secrets"},
@@ -102,7 +102,7 @@ MAY_IMPORT = {
     "sitectl.saved_previews": {"floor.reading"} | {"sitectl.errors"},
     "sitectl.changes": {"policy"} | {"sitectl.errors", "sitectl.saved_previews"},
     "sitectl.verdicts": {"components.gateway", "components.specs"}
-    | {"floor", "policy"}
+    | {"bundle", "floor", "policy"}
     | {"sitectl.changes", "stacks.facts"},
     "sitectl.forge": {"sitectl.errors"},
     "sitectl": {"bundle", "floor", "floor.reading", "policy", "services", "talos", "talos.api", "talos.factory"}

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from kubernetes import client, dynamic
 
-from components.addons.crd_bundle import read_bundle
+from bundle import applying
 from lab.cluster import api
 from lab.paths import Lab
 from stacks.facts import versions
@@ -29,7 +29,7 @@ IMAGES = versions.load().images
 def definitions(bundle: Path) -> list[dict[str, Any]]:
     pins = versions.load()
     own = pins.crds_with(versions.OPTIONAL_PARTS).keys() - pins.crds_with().keys()
-    return read_bundle(bundle / "crds", {file: pins.crds[file] for file in own}, "python -m lab install")
+    return [definition for file in sorted(own) for definition in applying.read(bundle / "crds" / file, pins.crds[file])]
 
 
 def account(name: str) -> list[dict[str, Any]]:

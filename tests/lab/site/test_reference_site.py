@@ -140,13 +140,13 @@ def test_the_gateways_address_comes_from_the_sites_pool(preview: dict[str, Any])
 
 
 def test_definitions_come_from_the_bundle_alone(preview: dict[str, Any]) -> None:
-    definitions = [
-        step["newState"]["parent"]
+    assert "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition" not in kinds(preview)
+    brought = {
+        step["newState"]["urn"].rpartition("::")[2]
         for step in preview["steps"]
-        if step["newState"]["type"] == "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
-    ]
-    assert len(definitions) > 20
-    assert {parent.rpartition("::")[2] for parent in definitions} == {"crds"}
+        if step["newState"].get("parent", "").endswith("::crds")
+    }
+    assert brought == {f"crds-{Path(file).stem}" for file in versions.load().crds}
 
 
 def test_models_run_on_vllm_with_gpus_of_whole_nodes(preview: dict[str, Any]) -> None:

@@ -270,7 +270,7 @@ EXPECTED = {
     ),
     "request-timeout": Expected(rows=[(LIVE, f"AIGatewayRoute {MODELS}/glm-5-1", "the route changes")]),
     "definitions-left-to-others": Expected(
-        rows=[(GONE, "CustomResourceDefinition gateways.gateway.networking.k8s.io", "deletes every Gateway")],
+        rows=[(GONE, "crds-gateway-api", "deletes every object of the kinds of gateway-api")],
         tenants=BOTH,
     ),
     "provider-identity-changed": Expected(

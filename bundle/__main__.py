@@ -1,0 +1,74 @@
+"""`python -m bundle`: brings files of definitions into a cluster, and out of it; `pulumi up` runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from bundle import releasing
+from bundle.applying import Cluster, apply, remove
+from bundle.errors import BundleError
+from floor import command_line
+from floor.kubectl import VARIABLE
+
+_KUBECONFIG = click.option("--kubeconfig", type=click.Path(path_type=Path), help=f"default: the text in ${VARIABLE}")
+
+
+@click.group(cls=command_line.Group, help=__doc__)
+def bundle() -> None:
+    pass
+
+
+@bundle.command("apply", help="Bring a file's definitions into the cluster, and wait until their kinds are served.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--sha256", required=True, help="of the file, in hex")
+@click.option("--release", required=True, help="that they are of, for the report")
+@click.option("--manager", required=True, help="of the definitions' fields, by server-side apply")
+@_KUBECONFIG
+def _apply(file: Path, sha256: str, release: str, manager: str, kubeconfig: Path | None) -> None:
+    count = apply(_cluster(kubeconfig), file, sha256, manager)
+    print(f"{file.stem} {release}: {count} definitions")
+
+
+@bundle.command("remove", help="Delete a file's definitions, with every object of their kinds.")
+@click.argument("source")
+@_KUBECONFIG
+def _remove(source: str, kubeconfig: Path | None) -> None:
+    remove(_cluster(kubeconfig), source)
+
+
+@bundle.command("release", help=releasing.__doc__)
+@click.option("--stack", required=True, help="whose state has the definitions")
+@_KUBECONFIG
+def _release(stack: str, kubeconfig: Path | None) -> None:
+    kept = Path(f".bundle/state-before-{stack.rpartition('/')[2]}.json")
+    if kubeconfig is None:
+        os.environ[VARIABLE] = releasing.engine("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack)
+    names = releasing.release(_cluster(kubeconfig), stack, kept, releasing.engine)
+    print(f"{len(names)} definitions left to the cluster; the state before is in {kept}" if names else "it has none")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Exit status 1 with what to do, where the cluster is not as asked."""
+    try:
+        return command_line.run(bundle, words, name="python -m bundle")
+    except BundleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _cluster(path: Path | None) -> Cluster:
+    try:
+        return Cluster(kubeconfig=path.expanduser().read_text(encoding="utf-8") if path else os.environ[VARIABLE])
+    except OSError as error:
+        fix = "name the cluster's kubeconfig in cluster.kubeconfig"
+        raise BundleError(f"{path}: {error.strerror}", fix=fix) from None
+    except KeyError:
+        raise BundleError(f"no kubeconfig: neither --kubeconfig nor ${VARIABLE}", fix="set one") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
