@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pulumi
 
@@ -16,13 +16,21 @@ R = TypeVar("R", bound=pulumi.Resource)
 class Component(pulumi.ComponentResource):
     """A named part of the platform.
 
-    Its type is `inference-platform:<module>:<Class>` and its children are `<name>-<suffix>`, so a URN shows where a
-    resource was declared. The caller's options stay on the component; children inherit the provider alone.
+    Its type is `inference-platform:<token>` and its children are `<name>-<suffix>`. A subclass states its token once
+    and for good: it is in the URN of everything below, and another one replaces all of it on every site. The caller's
+    options stay on the component; children inherit the provider alone.
     """
 
+    token: ClassVar[str]
+
+    def __init_subclass__(cls, *, token: str = "", **options: Any) -> None:
+        """token: empty for a base of components."""
+        super().__init_subclass__(**options)
+        if token:
+            cls.token = token
+
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        module = type(self).__module__.rpartition(".")[2]
-        super().__init__(f"inference-platform:{module}:{type(self).__name__}", name, None, opts)
+        super().__init__(f"inference-platform:{self.token}", name, None, opts)
         self.name = name
         self.children: list[pulumi.Resource] = []
 

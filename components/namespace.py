@@ -39,7 +39,7 @@ class NamespaceHandle:
     ready: pulumi.Resource
 
 
-class Namespace(Component):
+class Namespace(Component, token="namespace:Namespace"):
     """One namespace, and the policy that denies its pods' ingress."""
 
     def __init__(

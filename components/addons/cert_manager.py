@@ -91,7 +91,7 @@ def cert_manager_release(args: CertManagerArgs) -> AddonRelease:
     return AddonRelease(name=RELEASE, chart=args.chart, values=cert_manager_values(args.resolvers))
 
 
-class CertManager(Addon):
+class CertManager(Addon, token="cert_manager:CertManager"):
     """Ready when its webhook lets issuers in. Definitions come from the CRD bundle, never from the chart."""
 
     def __init__(self, name: str, args: CertManagerArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -77,7 +77,7 @@ class CrdBundleHandle:
     ready: list[pulumi.Resource]
 
 
-class CrdBundle(Component):
+class CrdBundle(Component, token="crd_bundle:CrdBundle"):
     """One command per source: the state holds each file's digest, and preview names the source that changes (ADR 7).
 
     What a newer release no longer defines stays in the cluster, and the command names it.

@@ -163,7 +163,7 @@ class EtcdBackupHandle:
     ready: list[pulumi.Resource]
 
 
-class EtcdBackup(Component):
+class EtcdBackup(Component, token="etcd_backup:EtcdBackup"):
     """A namespace that Talos lets in, and the CronJob."""
 
     def __init__(self, name: str, args: EtcdBackupArgs, opts: pulumi.ResourceOptions | None = None) -> None:

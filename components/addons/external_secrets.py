@@ -81,7 +81,7 @@ def external_secrets_release(args: ExternalSecretsArgs) -> AddonRelease:
     return AddonRelease(name=RELEASE, chart=args.chart, values=external_secrets_values())
 
 
-class ExternalSecrets(Addon):
+class ExternalSecrets(Addon, token="external_secrets:ExternalSecrets"):
     """Ready when its webhook lets stores in. Its definitions come and go with the chart."""
 
     def __init__(self, name: str, args: ExternalSecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -183,7 +183,7 @@ def gpu_releases(
     ]
 
 
-class GpuStack(Addon):
+class GpuStack(Addon, token="gpu_stack:GpuStack"):
     """Ready when every node offers all its GPUs; where the nodes are not listed, when the stack itself reports so."""
 
     def __init__(self, name: str, args: GpuStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:

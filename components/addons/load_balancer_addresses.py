@@ -69,7 +69,7 @@ class LoadBalancerAddressesHandle:
     ready: list[pulumi.Resource]
 
 
-class LoadBalancerAddresses(Component):
+class LoadBalancerAddresses(Component, token="load_balancer_addresses:LoadBalancerAddresses"):
     """Pool and announcement of the machine configs' own Cilium, whose kinds are served once a node is Ready."""
 
     def __init__(self, name: str, args: LoadBalancerAddressesArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -209,7 +209,7 @@ def longhorn_release(args: LonghornArgs) -> AddonRelease:
     return AddonRelease(name="longhorn", chart=args.chart, values=values, holder=STORAGE, keeping=args.keeping)
 
 
-class Longhorn(Addon):
+class Longhorn(Addon, token="longhorn:Longhorn"):
     """Ready when Longhorn can store on every node with disks, and its classes are there."""
 
     def __init__(self, name: str, args: LonghornArgs, opts: pulumi.ResourceOptions | None = None) -> None:

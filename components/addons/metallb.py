@@ -68,7 +68,7 @@ def metallb_release(args: MetalLbArgs) -> AddonRelease:
     return AddonRelease(name="metallb", chart=args.chart, values=metallb_values(args.taints))
 
 
-class MetalLb(Addon):
+class MetalLb(Addon, token="metallb:MetalLb"):
     """Ready when the pool has passed MetalLB's own check, which answers once its controller runs."""
 
     def __init__(self, name: str, args: MetalLbArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -129,7 +129,7 @@ def network_operator_release(chart: Chart) -> AddonRelease:
     return AddonRelease(name=RELEASE, chart=chart, values=network_operator_values(), hooks_upgrade_definitions=True)
 
 
-class RdmaDevices(Addon):
+class RdmaDevices(Addon, token="rdma_devices:RdmaDevices"):
     """Ready when the operator reports that the plugin runs on each node.
 
     A mark on the node, as the GPUs' stack writes one, would be a second patch of the same object by the same field

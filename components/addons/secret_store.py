@@ -159,7 +159,7 @@ class SecretStoreHandle:
     ready: list[pulumi.Resource]
 
 
-class SecretStore(Component):
+class SecretStore(Component, token="secret_store:SecretStore"):
     """The store as a ClusterSecretStore, which has logged in when it is ready; nothing for one that the site makes."""
 
     def __init__(self, name: str, args: SecretStoreArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -193,7 +193,7 @@ class FilledSecretsHandle:
     ready: list[pulumi.Resource]
 
 
-class FilledSecrets(Component):
+class FilledSecrets(Component, token="secret_store:FilledSecrets"):
     """An ExternalSecret for each Secret; ready when the Secret has the store's values."""
 
     def __init__(self, name: str, args: FilledSecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:

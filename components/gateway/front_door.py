@@ -232,7 +232,7 @@ class FrontDoorHandle:
     ready: list[pulumi.Resource]
 
 
-class FrontDoor(Component):
+class FrontDoor(Component, token="front_door:FrontDoor"):
     """The policies that deny by default and answer what no engine needs to."""
 
     def __init__(self, name: str, args: FrontDoorArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -323,7 +323,7 @@ class GatewayHandle:
     ready: pulumi.Resource
 
 
-class Gateway(Component):
+class Gateway(Component, token="gateway:Gateway"):
     """Class, proxy, listener and traffic policies."""
 
     def __init__(self, name: str, args: GatewayArgs, opts: pulumi.ResourceOptions | None = None) -> None:

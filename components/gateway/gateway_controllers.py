@@ -146,7 +146,7 @@ class GatewayControllersHandle:
     ready: list[pulumi.Resource]
 
 
-class GatewayControllers(Component):
+class GatewayControllers(Component, token="gateway_controllers:GatewayControllers"):
     """Both controllers, each in a namespace of its own. Definitions come from the CRD bundle, never from a chart.
 
     Releases, not rendered charts: Envoy Gateway's certificates come from a hook of its chart, and the AI gateway's

@@ -151,7 +151,7 @@ class GatewayProtectionArgs:
     """Gateway and policies: created before, deleted after."""
 
 
-class GatewayProtection(Component):
+class GatewayProtection(Component, token="gateway_protection:GatewayProtection"):
     """Two admission policies and their bindings."""
 
     def __init__(self, name: str, args: GatewayProtectionArgs, opts: pulumi.ResourceOptions | None = None) -> None:

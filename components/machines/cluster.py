@@ -48,7 +48,7 @@ class ClusterHandle:
     ready: list[pulumi.Resource]
 
 
-class Cluster(Component):
+class Cluster(Component, token="cluster:Cluster"):
     """Everything between an empty rack and Ready nodes."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -38,7 +38,7 @@ class ClusterIdentityHandle:
     talosconfig: pulumi.Output[str]
 
 
-class ClusterIdentity(Component):
+class ClusterIdentity(Component, token="cluster_identity:ClusterIdentity"):
     """Secrets and talosconfig, kept in the encrypted state."""
 
     def __init__(self, name: str, args: ClusterIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -62,7 +62,7 @@ class ClusterNodesHandle:
     """The resource of each node that its lines are shown at."""
 
 
-class ClusterNodes(Component):
+class ClusterNodes(Component, token="cluster_nodes:ClusterNodes"):
     """Schematics, installs, bootstrap, kubeconfig, rolls."""
 
     def __init__(self, name: str, args: ClusterNodesArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -271,7 +271,7 @@ class InferencePoolHandle:
     ready: list[pulumi.Resource]
 
 
-class InferencePool(Component):
+class InferencePool(Component, token="inference_pool:InferencePool"):
     """Pool, picker, and what the picker may read."""
 
     def __init__(self, name: str, args: InferencePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:

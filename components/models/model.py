@@ -55,7 +55,7 @@ class ModelArgs:
     """Definitions and controllers of the kinds that a model is made of."""
 
 
-class Model(Component):
+class Model(Component, token="model:Model"):
     """Replicas, pool and route of one model."""
 
     def __init__(self, name: str, args: ModelArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -104,7 +104,7 @@ class ModelRouteArgs:
     """Authentication and the pool must be there before the route opens."""
 
 
-class ModelRoute(Component):
+class ModelRoute(Component, token="model_route:ModelRoute"):
     """The route of one model, and how much of it may be under way."""
 
     def __init__(self, name: str, args: ModelRouteArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -205,7 +205,7 @@ class ModelServerHandle:
     ready: pulumi.Resource
 
 
-class ModelServer(Component):
+class ModelServer(Component, token="model_server:ModelServer"):
     """Weights, replicas and disruption budget of one model, and who may reach the replicas."""
 
     def __init__(self, name: str, args: ModelServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:

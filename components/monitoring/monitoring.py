@@ -97,7 +97,7 @@ class MonitoringHandle:
     ready: list[pulumi.Resource]
 
 
-class Monitoring(Component):
+class Monitoring(Component, token="monitoring:Monitoring"):
     """Monitors of every target, rules and dashboards; with `prometheus_operator` also the programs that read them."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:

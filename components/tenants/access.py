@@ -115,7 +115,7 @@ class AccessHandle:
     ready: list[pulumi.Resource]
 
 
-class Access(Component):
+class Access(Component, token="access:Access"):
     """Keys, Secrets and the policy that reads them."""
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -95,7 +95,7 @@ class TiersHandle:
     ready: list[pulumi.Resource]
 
 
-class Tiers(Component):
+class Tiers(Component, token="tiers:Tiers"):
     """An objective for each tier and model, and the policy that names one on each request."""
 
     def __init__(self, name: str, args: TiersArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.row("C.04", "opening 15")
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a", "namespace": "b"}}
 
 
-class Store(Component):
+class Store(Component, token="made-up:Store"):
     """A part with a volume and a secret that is made once."""
 
     def __init__(self, name: str, keeping: Keeping) -> None:
