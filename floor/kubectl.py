@@ -12,7 +12,12 @@ VARIABLE = "KUBECONFIG_TEXT"
 # What kubectl prints when it could not ask, as opposed to having been refused.
 # What it prints where an object is not as waited for within the time that it was given.
 _OWN_LIMIT = "timed out waiting for the condition"
-_AWAY = ("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof")
+# An address that moves and API servers that start give the others (k8s.io/apimachinery/pkg/api/errors, net/http).
+_AWAY = (
+    *("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof"),
+    *("connection reset by peer", "client connection lost", "tls handshake timeout", "context deadline exceeded"),
+    *("serviceunavailable", "currently unable to handle the request", "too many requests", "gateway timeout"),
+)
 
 
 def kubectl(

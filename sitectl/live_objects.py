@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping
@@ -9,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bundle import applying
-from bundle.errors import BundleError
+from definitions import applying
+from definitions.errors import DefinitionsError
 from floor.kubectl import VARIABLE
 from floor.metadata import FIELD_MANAGER
 from sitectl import site_cluster
-from sitectl.errors import SitectlError
 from sitectl.field_owners import ForeignField, ForeignFields, foreign_fields, label
 
 # A patch adds to an object of others, who set its other fields.
+_DEFINITIONS = "customresourcedefinitions.v1.apiextensions.k8s.io"
+_DELETED = (ForeignField(path="metadata", manager="no one: it was deleted, with every object of its kind"),)
 _OWN = re.compile(r"kubernetes:.+(?<!Patch)")
 
 
@@ -35,13 +37,19 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
     if not declared:
         return []
     cluster = site_cluster.of_site(project, site, file)
-    bodies = [*declared, *(body for _, of_file in definitions for body in of_file)]
-    kinds = sorted({f"{body['kind']}.{_version(body['apiVersion'])}" for body in bodies})
-    live = cluster.objects("the site's objects", kinds, "--show-managed-fields")
-    found = foreign_fields(declared, live, stack=site)
-    for command, of_file in definitions:
-        found += _of_definitions(of_file, live, f"{_credentials(command, site)}{command}", site)
-    return found
+    foreign, unserved = [], set[str]()
+    if definitions:
+        there = cluster.objects("the site's definitions", [_DEFINITIONS], "--show-managed-fields")
+        for command, of_file in definitions:
+            gone = _gone(of_file, there, site)
+            foreign += [*gone, *_of_definitions(of_file, there, f"{_credentials(command, site)}{command}", site)]
+        unserved = {fields.resource.rpartition(" ")[2] for fields in foreign if fields.fields == _DELETED}
+    # kubectl lists nothing at all where one of the kinds is not served.
+    kinds = {
+        f"{body['kind']}.{_version(body['apiVersion'])}" for body in declared if not _is_of(body, unserved, definitions)
+    }
+    live = cluster.objects("the site's objects", sorted(kinds), "--show-managed-fields")
+    return [*foreign_fields(declared, live, stack=site), *foreign]
 
 
 def _declared(state: Any) -> list[dict[str, Any]]:
@@ -52,38 +60,51 @@ def _declared(state: Any) -> list[dict[str, Any]]:
 
 
 def _definitions(state: Any, project: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Of each command of the state that brought a file of the bundle: itself, and the file's definitions."""
+    """Of each command of the state that brought a file of the bundle: itself, and the file's definitions.
+
+    Not of a file that is another one since: the preview shows its change.
+    """
     resources = (state.get("deployment") or {}).get("resources") or []
     commands = [str((resource.get("inputs") or {}).get("create", "")) for resource in resources]
-    found = []
+    pairs = []
     for words in (shlex.split(command) for command in commands if applying.PROGRAM in command):
         file, sha256, manager = (words[words.index(word) + 1] for word in ("apply", "--sha256", "--manager"))
-        try:
+        with contextlib.suppress(DefinitionsError):
             definitions = applying.declared(project / file, sha256)
-        except BundleError as error:
-            raise SitectlError(error.problem.sentence, fix=error.problem.fix) from None
-        for definition in definitions:
-            definition["metadata"]["annotations"] = {FIELD_MANAGER: manager}
-        found.append((shlex.join(words), definitions))
-    return found
+            for definition in definitions:
+                definition["metadata"]["annotations"] = {FIELD_MANAGER: manager}
+            pairs.append((shlex.join(words), definitions))
+    return pairs
+
+
+def _gone(declared: list[dict[str, Any]], there: list[dict[str, Any]], stack: str) -> list[ForeignFields]:
+    names = {label(body) for body in there}
+    up = shlex.join(["pulumi", "up", "--refresh", "--stack", stack])
+    gone = [label(body) for body in declared if label(body) not in names]
+    return [ForeignFields(resource=name, fields=_DELETED, take_back=(up,)) for name in gone]
 
 
 def _of_definitions(
-    declared: list[dict[str, Any]], live: list[dict[str, Any]], command: str, stack: str
+    declared: list[dict[str, Any]], there: list[dict[str, Any]], command: str, stack: str
 ) -> list[ForeignFields]:
-    """What the command brings back: no `up` runs it again while its file is the same."""
-    there = {label(body) for body in live}
-    gone = [ForeignField(path="metadata", manager="no one: it was deleted, with every object of its kind")]
-    found = [
-        ForeignFields(resource=label(body), fields=tuple(gone), take_back=(command,))
-        for body in declared
-        if label(body) not in there
-    ]
-    for fields in foreign_fields(declared, live, stack=stack):
+    """What the command takes back: no `up` runs it again while its file is the same and nothing is gone."""
+    changed = []
+    for fields in foreign_fields(declared, there, stack=stack):
         by_hand = [line for line in fields.take_back if not line.startswith("pulumi up ")]
         ours = [command] if len(by_hand) < len(fields.take_back) else []
-        found.append(replace(fields, take_back=(*by_hand, *ours)))
-    return found
+        changed.append(replace(fields, take_back=(*by_hand, *ours)))
+    return changed
+
+
+def _is_of(body: dict[str, Any], names: set[str], definitions: list[tuple[str, list[dict[str, Any]]]]) -> bool:
+    """Whether the object is of a kind that one of these definitions has."""
+    return any(
+        (definition["spec"]["group"], definition["spec"]["names"]["kind"])
+        == (str(body["apiVersion"]).rpartition("/")[0], body["kind"])
+        for _, of_file in definitions
+        for definition in of_file
+        if definition["metadata"]["name"] in names
+    )
 
 
 def _credentials(command: str, site: str) -> str:

@@ -13,9 +13,12 @@ from pulumi_command import local
 
 from components.component import Component
 from components.objects import field_manager
+from definitions.applying import lacking, read
 from floor.kubectl import VARIABLE
 
-_PROGRAM = (".venv/bin/python", "-m", "bundle")
+_PROGRAM = (".venv/bin/python", "-m", "definitions")
+# Variable of a command: the definitions of its file that are not there.
+_LACKS = "LACKS"
 # More than the command's own limits together.
 _LIMIT_S = 900
 
@@ -31,6 +34,8 @@ class CrdFile:
     path: Path
     sha256: str
     release: str
+    names: frozenset[str]
+    """Of its definitions."""
 
     @property
     def source(self) -> str:
@@ -55,7 +60,15 @@ def read_bundle(folder: Path, digests: Mapping[str, str], releases: Mapping[str,
             problems.append(f"{path}: sha256 is {got}, pinned is {digest}")
     if problems:
         raise CrdBundleError("the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + f"\n  fix: {fix}")
-    return [CrdFile(path=folder / file, sha256=digests[file], release=releases[file]) for file in sorted(digests)]
+    return [
+        CrdFile(
+            path=folder / file,
+            sha256=digest,
+            release=releases[file],
+            names=frozenset(definition["metadata"]["name"] for definition in read(folder / file, digest)),
+        )
+        for file, digest in sorted(digests.items())
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,33 +93,43 @@ class CrdBundleHandle:
 class CrdBundle(Component, token="crd_bundle:CrdBundle"):
     """One command per source: the state holds each file's digest, and preview names the source that changes (ADR 7).
 
-    What a newer release no longer defines stays in the cluster, and the command names it.
+    No definition is ever deleted, as all objects of its kind would go with it: not what a newer release lacks, which
+    the command names, and not by `destroy`. One that others delete is brought back by the next `up`.
     """
 
     def __init__(self, name: str, args: CrdBundleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         self._args = args
-        made: list[pulumi.Resource] = [self._applied(file) for file in args.files]
+        gone = self._lacking()
+        made: list[pulumi.Resource] = [self._applied(file, gone) for file in args.files]
         self.handle = CrdBundleHandle(ready=made)
         self.finish(sources=[file.source for file in args.files])
 
-    def _applied(self, file: CrdFile) -> local.Command:
+    def _applied(self, file: CrdFile, lacking: pulumi.Output[set[str]]) -> local.Command:
         args = self._args
         cluster = ("--kubeconfig", args.kubeconfig_file) if args.kubeconfig is None else ()
         pinned = ("--release", file.release, "--sha256", file.sha256, "--manager", field_manager())
         apply = shlex.join([*_PROGRAM, "apply", str(file.path), *pinned, *cluster])
+        # Empty but for a definition that is gone: then the command runs again.
+        lacks = lacking.apply(lambda names: " ".join(sorted(names & file.names)))
         return local.Command(
             f"{self.name}-{file.source}",
             create=apply,
             update=apply,
-            delete=shlex.join([*_PROGRAM, "remove", file.source, *cluster]),
-            environment={VARIABLE: args.kubeconfig} if args.kubeconfig is not None else None,
+            environment={**({VARIABLE: args.kubeconfig} if args.kubeconfig is not None else {}), _LACKS: lacks},
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=list(args.needs),
-                custom_timeouts=pulumi.CustomTimeouts(
-                    create=f"{_LIMIT_S}s", update=f"{_LIMIT_S}s", delete=f"{_LIMIT_S}s"
-                ),
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{_LIMIT_S}s", update=f"{_LIMIT_S}s"),
             ),
         )
+
+    def _lacking(self) -> pulumi.Output[set[str]]:
+        """Definitions that are not in the cluster; unknown before there is one, and none where it cannot be asked."""
+        names = {name for file in self._args.files for name in file.names}
+        kubeconfig = self._args.kubeconfig
+        if kubeconfig is None:
+            path = Path(self._args.kubeconfig_file).expanduser()
+            kubeconfig = pulumi.Output.from_input(path.read_text(encoding="utf-8") if path.is_file() else "")
+        return pulumi.Output.unsecret(kubeconfig.apply(lambda text: lacking(text, names)))

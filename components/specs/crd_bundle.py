@@ -14,7 +14,7 @@ class CrdBundleSpec(Spec):
     """Who installs the custom resource definitions, and where the bundle lies."""
 
     owner: Literal["program", "external"] = "program"
-    """`program`: this program installs them and `destroy` removes them with every object of their kinds; `external`:
-    the cluster has them already, shared with others."""
+    """`program`: this program installs and upgrades them, and never deletes one; `external`: the cluster has them
+    already, shared with others."""
     folder: Path = Field(default=Path(".bundle/crds"))
     """Folder with one JSON file per source, as `sitectl bundle` writes it; relative to the project."""

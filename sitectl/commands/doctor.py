@@ -107,7 +107,7 @@ def checks(project: Path, machine: OwnMachine) -> Iterator[Check]:
         "install helm 3.8 or later: https://helm.sh",
     )
     client = ["kubectl", "version", "--client"]
-    yield _program(machine, "kubectl", client, "`drift` and rolls of machines need it", "install kubectl")
+    yield _program(machine, "kubectl", client, "`up`, `drift` and rolls of machines need it", "install kubectl")
     files = checkout.site_files(project)
     sites = {site: _read(file) for site, file in files.items()}
     if any(_locks_images(file) for file in files.values()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bundle import applying
+from definitions import applying
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
@@ -40,7 +40,7 @@ def definition(change: Change) -> list[Verdict]:
 
 
 def is_of_definitions(change: Change) -> bool:
-    """Whether the command is one of `python -m bundle`."""
+    """Whether the command is one of `python -m definitions`."""
     return any(applying.PROGRAM in str(body.get("create", "")) for body in (change.before, change.after))
 
 
@@ -48,9 +48,9 @@ def definitions(change: Change) -> list[Verdict]:
     """A command that brings the definitions of one source. It is one that `is_of_definitions` names."""
     (before, old), (after, new) = _release_of(change.before), _release_of(change.after)
     source = after or before
-    if change.op in ("delete", "replace"):
-        reason = "the API server deletes the objects with their definition, those of other programs too"
-        return [verdict(change, Severity.IRREVERSIBLE, f"deletes every object of the kinds of {source}", reason)]
+    if change.op == "delete":
+        reason = "they stay in the cluster with all objects, and no `up` changes them any more"
+        return [verdict(change, Severity.LIVE, f"leaves the definitions of {source} to others", reason)]
     if change.op == "create":
         return [verdict(change, Severity.LIVE, f"brings the definitions of {source} {new}", "no object changes")]
     if old != new:

@@ -24,7 +24,8 @@ DESCRIPTION = f"""\
 Take a machine out of its cluster. It ends in maintenance mode, with the installed system but without config and data;
 disks other than the system's keep their data.
 
-  1. the node is drained, with respect for PodDisruptionBudgets       (with ${variables.KUBECONFIG} only)
+  1. the node is drained once no volume of Longhorn's in use lacks a copy, with respect for PodDisruptionBudgets
+     (with ${variables.KUBECONFIG} only)
   2. a control plane leaves etcd, once the other members are healthy; the last control plane is just erased. If it
      can no longer leave by itself, the others remove its member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
@@ -127,6 +128,7 @@ class _Leaving:
                 graceful = require_others_well(self._machine, client) > 0
                 self.last = not graceful
         if self._cluster is not None and not self.last and not self._drained:
+            self._cluster.require_whole_volumes(self._machine.name)
             self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
             self._drained = True
         return self._reset(graceful=graceful)

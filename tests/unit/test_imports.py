@@ -21,6 +21,7 @@ PACKAGES = (
     "talos",
     "manifests",
     "bundle",
+    "definitions",
     "lab",
     "policy",
     "sitectl",
@@ -44,9 +45,10 @@ MAY_IMPORT = {
     "talos.cli": {"floor", "talos", "talos.api", "talos.documents", "talos.factory", "talos.secrets"},
     "talos.__main__": {"talos.cli"},
     "policy": {"floor", "floor.reading", "services"},
+    "definitions": {"floor"},
     "components": {"floor"},
     "components.specs": {"floor"},
-    "components.addons": {"floor", "components", "components.specs"},
+    "components.addons": {"floor", "components", "components.specs", "definitions"},
     "components.machines": {"floor", "components", "talos.secrets"},
     "components.tenants": {"floor", "components", "components.specs"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
@@ -102,10 +104,11 @@ MAY_IMPORT = {
     "sitectl.saved_previews": {"floor.reading"} | {"sitectl.errors"},
     "sitectl.changes": {"policy"} | {"sitectl.errors", "sitectl.saved_previews"},
     "sitectl.verdicts": {"components.gateway", "components.specs"}
-    | {"bundle", "floor", "policy"}
+    | {"definitions", "floor", "policy"}
     | {"sitectl.changes", "stacks.facts"},
     "sitectl.forge": {"sitectl.errors"},
-    "sitectl": {"bundle", "floor", "floor.reading", "policy", "services", "talos", "talos.api", "talos.factory"}
+    "sitectl": {"bundle", "definitions", "floor", "floor.reading", "policy", "services"}
+    | {"talos", "talos.api", "talos.factory"}
     | {"components.addons", "components.specs"}
     | {"sitectl.changes", "sitectl.errors", "sitectl.saved_previews", "sitectl.verdicts"}
     | {"stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},

@@ -1,9 +1,10 @@
-"""`python -m bundle` on a real API server."""
+"""`python -m definitions` on a real API server."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bundle.applying import Cluster, apply, remove
-from bundle.errors import BundleError
+from definitions.applying import Cluster, apply, lacking
+from definitions.errors import DefinitionsError
 from tests.lab.plugin_kubernetes.conftest import Plane
 
 pytestmark = pytest.mark.row("000.30")
@@ -43,15 +44,13 @@ def write(folder: Path, *definitions: dict[str, Any]) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def said(plane: Plane) -> tuple[Cluster, list[str]]:
+def run(plane: Plane) -> tuple[Cluster, list[str]]:
     lines: list[str] = []
     return Cluster(kubeconfig=plane.kubeconfig.read_text(), say=lines.append), lines
 
 
-def test_definitions_come_change_stay_and_go_with_their_file(
-    plane: Plane, said: tuple[Cluster, list[str]], tmp_path: Path
-) -> None:
-    cluster, lines = said
+def test_definitions_come_change_and_stay(plane: Plane, run: tuple[Cluster, list[str]], tmp_path: Path) -> None:
+    cluster, lines = run
     assert apply(cluster, *write(tmp_path, definition("first"), definition("other")), MANAGER) == 2
     # What somebody changes is taken back, and what a newer file lacks stays and is named.
     by_hand = json.dumps([{"op": "add", "path": "/spec/names/shortNames", "value": ["hand"]}])
@@ -64,31 +63,47 @@ def test_definitions_come_change_stay_and_go_with_their_file(
     assert "size" in json.dumps(live["spec"]["versions"])
     assert live["metadata"]["labels"][LABEL] == "made-up"
     assert [line.partition(" ")[0] for line in lines if "stays" in line] == ["other.bundle.example.org"]
-    remove(cluster, "made-up")
-    remove(cluster, "made-up")
-    assert not [name for name in plane.names("crd") if "bundle.example.org" in name]
+    kubeconfig = plane.kubeconfig.read_text()
+    plane.kubectl("delete", "crd", "first.bundle.example.org")
+    assert lacking(kubeconfig, ["first.bundle.example.org", "other.bundle.example.org"]) == {"first.bundle.example.org"}
+    plane.kubectl("delete", "crd", "other.bundle.example.org")
+
+
+def test_definitions_of_others_are_theirs_until_they_are_handed_over(
+    plane: Plane, run: tuple[Cluster, list[str]], tmp_path: Path
+) -> None:
+    file, sha256 = write(tmp_path, definition("theirs"))
+    plane.kubectl("apply", "--server-side", "--field-manager=helm", "--filename", str(file))
+    with pytest.raises(DefinitionsError, match="of the definitions of made-up were brought by others") as refused:
+        apply(run[0], file, sha256, MANAGER)
+    (command,) = re.findall(r"hand them over: kubectl (.*)", str(refused.value))
+    plane.kubectl(*command.split())
+    assert apply(run[0], file, sha256, MANAGER) == 1
+    plane.kubectl("delete", "crd", "theirs.bundle.example.org")
 
 
 def test_definitions_that_a_state_has_as_objects_are_left_alone(
-    plane: Plane, said: tuple[Cluster, list[str]], tmp_path: Path
+    plane: Plane, run: tuple[Cluster, list[str]], tmp_path: Path
 ) -> None:
     """At its end, the `up` of a program that no longer declares them would delete them."""
     held = definition("held")
     held["metadata"]["annotations"] = {"pulumi.com/patchFieldManager": MANAGER}
     file, sha256 = write(tmp_path, held)
     plane.kubectl("apply", "--server-side", f"--field-manager={MANAGER}", "--filename", str(file))
-    with pytest.raises(BundleError, match=r"1 of these definitions as objects, held\.bundle\.example\.org first"):
-        apply(said[0], file, sha256, MANAGER)
+    with pytest.raises(
+        DefinitionsError, match=rf"1 of these definitions as objects, held\.bundle\.example\.org first, as {MANAGER}"
+    ):
+        apply(run[0], file, sha256, MANAGER)
     assert LABEL not in json.dumps(plane.get("crd", "held.bundle.example.org"))
     plane.kubectl("annotate", "crd", "held.bundle.example.org", "pulumi.com/patchFieldManager-")
     file, sha256 = write(tmp_path, definition("held"))
-    assert apply(said[0], file, sha256, MANAGER) == 1
-    remove(said[0], "made-up")
+    assert apply(run[0], file, sha256, MANAGER) == 1
+    plane.kubectl("delete", "crd", "held.bundle.example.org")
 
 
 def test_a_file_that_changed_and_a_cluster_that_is_away_are_named(plane: Plane, tmp_path: Path) -> None:
     file, sha256 = write(tmp_path, definition("first"))
-    command = [sys.executable, "-m", "bundle", "apply", str(file), "--release", "v1", "--manager", MANAGER]
+    command = [sys.executable, "-m", "definitions", "apply", str(file), "--release", "v1", "--manager", MANAGER]
     wrong = [*command, "--sha256", "0" * 64, "--kubeconfig", str(plane.kubeconfig)]
     done = subprocess.run(wrong, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
@@ -101,5 +116,5 @@ def test_a_file_that_changed_and_a_cluster_that_is_away_are_named(plane: Plane, 
         say=lambda _: None,
         patience_s=0,
     )
-    with pytest.raises(BundleError, match="the cluster does not answer"):
+    with pytest.raises(DefinitionsError, match="the cluster does not answer"):
         apply(away, file, sha256, MANAGER)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from kubernetes import client, dynamic
 
-from bundle import applying
+from definitions import applying
 from lab.cluster import api
 from lab.paths import Lab
 from stacks.facts import versions

@@ -72,7 +72,7 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
 
 @pytest.mark.row("000.30")
 def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site: Site) -> None:
-    """No `up` looks at them while their files are the same."""
+    """Whether or not the site has objects of their kinds."""
     changed, deleted = "tcproutes.gateway.networking.k8s.io", "udproutes.gateway.networking.k8s.io"
     names = json.dumps({"spec": {"names": {"shortNames": ["mine"]}}})
     kubectl(site.lab, "patch", f"crd/{changed}", "--type=merge", "-p", names)

@@ -106,7 +106,7 @@ def test_definitions_that_the_state_has_as_objects_are_released(
     assert refused.returncode != 0
     assert "of these definitions as objects" in refused.stdout + refused.stderr
     assert any(HELD in urn for urn in pulumi.resources())
-    command = documented.shell("python -m bundle release --stack berlin").replace("berlin", session.STACK)
+    command = documented.shell("python -m definitions release --stack berlin").replace("berlin", session.STACK)
     subprocess.run(["sh", "-c", command], cwd=CHECKOUT, env=session.environment(site.lab), check=True)
     assert not any(HELD in urn for urn in pulumi.resources())
     assert kubectl(site.lab, *DEFINITIONS) == before

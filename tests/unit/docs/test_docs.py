@@ -166,6 +166,7 @@ def test_each_page_that_the_product_names_is_there() -> None:
         "ci",
         "policy",
         "bundle",
+        "definitions",
         "tools",
         "benchmarks",
     )

@@ -270,8 +270,7 @@ EXPECTED = {
     ),
     "request-timeout": Expected(rows=[(LIVE, f"AIGatewayRoute {MODELS}/glm-5-1", "the route changes")]),
     "definitions-left-to-others": Expected(
-        rows=[(GONE, "crds-gateway-api", "deletes every object of the kinds of gateway-api")],
-        tenants=BOTH,
+        rows=[(LIVE, "crds-gateway-api", "leaves the definitions of gateway-api to others")],
     ),
     "provider-identity-changed": Expected(
         rows=[

@@ -1,4 +1,4 @@
-"""`python -m bundle`: brings files of definitions into a cluster, and out of it; `pulumi up` runs it."""
+"""`python -m definitions`: brings files of definitions into a cluster; `pulumi up` runs it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from bundle import releasing
-from bundle.applying import Cluster, apply, remove
-from bundle.errors import BundleError
+from definitions import releasing
+from definitions.applying import Cluster, apply
+from definitions.errors import DefinitionsError
 from floor import command_line
 from floor.kubectl import VARIABLE
 
@@ -18,11 +18,13 @@ _KUBECONFIG = click.option("--kubeconfig", type=click.Path(path_type=Path), help
 
 
 @click.group(cls=command_line.Group, help=__doc__)
-def bundle() -> None:
+def definitions() -> None:
     pass
 
 
-@bundle.command("apply", help="Bring a file's definitions into the cluster, and wait until their kinds are served.")
+@definitions.command(
+    "apply", help="Bring a file's definitions into the cluster, and wait until their kinds are served."
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--sha256", required=True, help="of the file, in hex")
 @click.option("--release", required=True, help="that they are of, for the report")
@@ -33,14 +35,7 @@ def _apply(file: Path, sha256: str, release: str, manager: str, kubeconfig: Path
     print(f"{file.stem} {release}: {count} definitions")
 
 
-@bundle.command("remove", help="Delete a file's definitions, with every object of their kinds.")
-@click.argument("source")
-@_KUBECONFIG
-def _remove(source: str, kubeconfig: Path | None) -> None:
-    remove(_cluster(kubeconfig), source)
-
-
-@bundle.command("release", help=releasing.__doc__)
+@definitions.command("release", help=releasing.__doc__)
 @click.option("--stack", required=True, help="whose state has the definitions")
 @_KUBECONFIG
 def _release(stack: str, kubeconfig: Path | None) -> None:
@@ -54,8 +49,8 @@ def _release(stack: str, kubeconfig: Path | None) -> None:
 def main(words: list[str] | None = None) -> int:
     """Exit status 1 with what to do, where the cluster is not as asked."""
     try:
-        return command_line.run(bundle, words, name="python -m bundle")
-    except BundleError as error:
+        return command_line.run(definitions, words, name="python -m definitions")
+    except DefinitionsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -65,9 +60,9 @@ def _cluster(path: Path | None) -> Cluster:
         return Cluster(kubeconfig=path.expanduser().read_text(encoding="utf-8") if path else os.environ[VARIABLE])
     except OSError as error:
         fix = "name the cluster's kubeconfig in cluster.kubeconfig"
-        raise BundleError(f"{path}: {error.strerror}", fix=fix) from None
+        raise DefinitionsError(f"{path}: {error.strerror}", fix=fix) from None
     except KeyError:
-        raise BundleError(f"no kubeconfig: neither --kubeconfig nor ${VARIABLE}", fix="set one") from None
+        raise DefinitionsError(f"no kubeconfig: neither --kubeconfig nor ${VARIABLE}", fix="set one") from None
 
 
 if __name__ == "__main__":

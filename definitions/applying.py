@@ -1,34 +1,37 @@
-"""Brings a file of custom resource definitions into a cluster, and out of it, so that a state holds its digest alone.
+"""Brings a file of custom resource definitions into a cluster, so that a state holds its digest alone.
 
 As objects of the engine, 47 definitions were 4.9 of the 8.0 MB that it writes before and after each step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bundle.errors import BundleError
+from definitions.errors import DefinitionsError
 from floor.kubectl import is_away, kubectl, last_lines
 from floor.metadata import DEFINITIONS, FIELD_MANAGER
 
-PROGRAM = " -m bundle apply "
+PROGRAM = " -m definitions apply "
 """In the text of each command that brings a file."""
 _FETCH = "python -m sitectl bundle"
-_CALL_S, _ESTABLISHED_S, _GONE_S = 60, 60, 300
+_CALL_S, _ESTABLISHED_S, _LOOK_S = 60, 60, 10
 # An API server that restarts, as each does while Kubernetes is upgraded.
 _AWAY_S, _PAUSE_S = 180, 2
 # Not JSONPath, which fails on a definition whose conditions are still null.
 _NOTE = '{{with .metadata.%s}}{{with index . "%s"}}{{.}}{{end}}{{end}}'
 _ESTABLISHED = '{{with .status}}{{range .conditions}}{{if eq .type "Established"}}{{.status}}{{end}}{{end}}{{end}}'
-_COLUMNS = ("{{.metadata.name}}", _NOTE % ("annotations", FIELD_MANAGER), _NOTE % ("labels", DEFINITIONS), _ESTABLISHED)
+_MANAGERS = "{{range .metadata.managedFields}}{{.manager}} {{end}}"
+_NOTES = (_NOTE % ("annotations", FIELD_MANAGER), _NOTE % ("labels", DEFINITIONS))
+_COLUMNS = ("{{.metadata.name}}", *_NOTES, _MANAGERS, _ESTABLISHED)
 _LISTED = "go-template={{range .items}}" + r'{{"\t"}}'.join(_COLUMNS) + r'{{"\n"}}{{end}}'
 
 
@@ -40,6 +43,8 @@ class Present(NamedTuple):
     """Manager by a state of the engine that has it as an object; empty for none."""
     source: str
     """The file of a bundle that it came with; empty for another origin."""
+    managers: str
+    """Of its fields, separated by spaces."""
     established: str
     """`True` once its kind is served."""
 
@@ -53,22 +58,24 @@ class Cluster:
     patience_s: float = _AWAY_S
 
     def run(self, *arguments: str, given: str | None = None, timeout_s: int = _CALL_S) -> str:
-        """What kubectl prints; asked again while no API server answers. Raises BundleError."""
+        """What kubectl prints; asked again while no API server answers. Raises DefinitionsError."""
         until = time.monotonic() + self.patience_s
         while True:
             try:
                 done = kubectl(self.kubeconfig, *arguments, given=given, timeout_s=timeout_s)
                 stderr, away = done.stderr, done.returncode != 0 and is_away(done.stderr)
             except FileNotFoundError:
-                raise BundleError("kubectl is not on PATH", fix="install kubectl where pulumi runs") from None
+                raise DefinitionsError("kubectl is not on PATH", fix="install kubectl where pulumi runs") from None
             except subprocess.TimeoutExpired:
                 stderr, away = f"no answer within {timeout_s} s", True
             if not away and done.returncode == 0:
                 return done.stdout
             if not away:
-                raise BundleError(f"kubectl {arguments[0]}: {last_lines(stderr)}", fix="fix that, then run `up` again")
+                raise DefinitionsError(
+                    f"kubectl {arguments[0]}: {last_lines(stderr)}", fix="fix that, then run `up` again"
+                )
             if time.monotonic() > until:
-                raise BundleError(
+                raise DefinitionsError(
                     f"the cluster does not answer: {last_lines(stderr)}",
                     fix="bring its API server back; the next `up` goes on from here",
                 )
@@ -77,7 +84,8 @@ class Cluster:
 
     def present(self) -> list[Present]:
         """Every definition there is."""
-        rows = self.run("get", "customresourcedefinitions", "-o", _LISTED).splitlines()
+        # Without the option, kubectl hides the managers.
+        rows = self.run("get", "customresourcedefinitions", "--show-managed-fields", "-o", _LISTED).splitlines()
         return [Present(*row.split("\t")) for row in rows]
 
     def until_served(self, names: Collection[str]) -> None:
@@ -85,7 +93,7 @@ class Cluster:
         until = time.monotonic() + _ESTABLISHED_S
         while missing := sorted(set(names) - {row.name for row in self.present() if row.established == "True"}):
             if time.monotonic() > until:
-                raise BundleError(
+                raise DefinitionsError(
                     f"no {missing[0]} is served after {_ESTABLISHED_S} s, of {len(missing)} such kinds",
                     fix=f"read its conditions: kubectl describe customresourcedefinition {missing[0]}",
                 )
@@ -94,20 +102,20 @@ class Cluster:
 
 
 def read(file: Path, sha256: str) -> list[dict[str, Any]]:
-    """The definitions of a file of the bundle. Raises BundleError where it is not the pinned one."""
+    """The definitions of a file of the bundle. Raises DefinitionsError where it is not the pinned one."""
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise BundleError(f"{file}: {error.strerror}", fix=_FETCH) from None
+        raise DefinitionsError(f"{file}: {error.strerror}", fix=_FETCH) from None
     got = hashlib.sha256(content).hexdigest()
     if got != sha256:
-        raise BundleError(f"{file} changed since it was checked", got=got, allowed=sha256, fix=_FETCH)
+        raise DefinitionsError(f"{file} changed since it was checked", got=got, allowed=sha256, fix=_FETCH)
     items: list[dict[str, Any]] = json.loads(content)["items"]
     return items
 
 
 def declared(file: Path, sha256: str) -> list[dict[str, Any]]:
-    """The definitions of a file as they are applied. Raises BundleError where it is not the pinned one."""
+    """The definitions of a file as they are applied. Raises DefinitionsError where it is not the pinned one."""
     definitions = read(file, sha256)
     for definition in definitions:
         definition["metadata"].setdefault("labels", {})[DEFINITIONS] = file.stem
@@ -117,18 +125,14 @@ def declared(file: Path, sha256: str) -> list[dict[str, Any]]:
 def apply(cluster: Cluster, file: Path, sha256: str, manager: str) -> int:
     """Apply every definition of the file and wait until its kinds are served; their number. May be run again.
 
-    manager: of the fields, by server-side apply; it takes over what others set. Raises BundleError where an earlier
-    program's state holds a definition as an object: at its end that `up` would delete it, with all objects of its kind.
+    manager: of the fields, by server-side apply; it takes back what others set in definitions that it has brought.
+    Raises DefinitionsError for a definition of others, and for one that a state has as an object: at its end
+    the `up` of a program that no longer declares it would delete it, with all objects of its kind.
     """
     source, definitions = file.stem, declared(file, sha256)
     names = {definition["metadata"]["name"] for definition in definitions}
     there = cluster.present()
-    if held := sorted(row.name for row in there if row.name in names and row.holder == manager):
-        raise BundleError(
-            f"the stack's state has {len(held)} of these definitions as objects, {held[0]} first: an earlier program "
-            "made them, and this `up` would end by deleting them with everything of their kinds",
-            fix="take them out of the state by `python -m bundle release` (docs/runbooks/crd-bundle.md)",
-        )
+    _require_ours([row for row in there if row.name in names], source, manager)
     given = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
     options = ("--server-side", "--force-conflicts", f"--field-manager={manager}", "--filename=-")
     cluster.run("apply", *options, given=given)
@@ -141,7 +145,31 @@ def apply(cluster: Cluster, file: Path, sha256: str, manager: str) -> int:
     return len(definitions)
 
 
-def remove(cluster: Cluster, source: str) -> None:
-    """Delete the definitions of a source, and with them every object of their kinds. May be run again."""
-    chosen = (f"--selector={DEFINITIONS}={source}", "--ignore-not-found", f"--timeout={_GONE_S}s")
-    cluster.run("delete", "customresourcedefinitions", *chosen, timeout_s=2 * _GONE_S)
+def _require_ours(there: Sequence[Present], source: str, manager: str) -> None:
+    if held := sorted(row.name for row in there if row.holder):
+        holder = next(row.holder for row in there if row.name == held[0])
+        raise DefinitionsError(
+            f"a stack's state has {len(held)} of these definitions as objects, {held[0]} first, as {holder}: this `up` "
+            "might end by deleting them with everything of their kinds",
+            fix="if that is this stack, take them out of its state by `python -m definitions release` "
+            "(docs/runbooks/crd-bundle.md); else set crds.owner: external",
+        )
+    of_others = sorted(row.name for row in there if not row.source and manager not in row.managers.split())
+    if of_others:
+        raise DefinitionsError(
+            f"{len(of_others)} of the definitions of {source} were brought by others, {of_others[0]} first",
+            fix="set crds.owner: external, or hand them over: kubectl label customresourcedefinitions "
+            f"{' '.join(of_others)} {DEFINITIONS}={source}",
+        )
+
+
+def lacking(kubeconfig: str, names: Collection[str]) -> set[str]:
+    """Those of the names that no definition in the cluster has; none where it cannot be asked, once and at once."""
+    if "server:" not in kubeconfig:
+        return set()
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ("get", "customresourcedefinitions", "-o", "name", f"--request-timeout={_LOOK_S}s")
+        done = kubectl(kubeconfig, *words, timeout_s=2 * _LOOK_S)
+        if done.returncode == 0:
+            return set(names) - {line.partition("/")[2] for line in done.stdout.splitlines()}
+    return set()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bundle.applying import Cluster
-from bundle.errors import BundleError
+from definitions.applying import Cluster
+from definitions.errors import DefinitionsError
 from floor.metadata import FIELD_MANAGER
 
 _HELD = "CrdBundle$kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition::"
@@ -28,8 +28,8 @@ def release(cluster: Cluster, stack: str, kept: Path, pulumi: Callable[..., str]
         kept.write_text(json.dumps(state), encoding="utf-8")
         pulumi("stack", "import", "--stack", stack, given=json.dumps(without_definitions(state)))
     # After the state: a definition without the mark is taken for one that no state has.
-    marked = [row.name for row in cluster.present() if row.holder and row.holder.endswith(f"-{stack}")]
-    if marked:
+    managers = {_manager(resource["urn"]) for resource in _resources(state)}
+    if marked := [row.name for row in cluster.present() if row.holder in managers]:
         cluster.run("annotate", "customresourcedefinitions", *marked, f"{FIELD_MANAGER}-")
     return names
 
@@ -50,18 +50,26 @@ def without_definitions(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine(*words: str, given: str | None = None) -> str:
-    """Run `pulumi`. Raises BundleError."""
+    """Run `pulumi`. Raises DefinitionsError."""
     try:
         done = subprocess.run(["pulumi", *words], input=given, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise BundleError("pulumi is not on PATH", fix="run this where `up` runs") from None
+        raise DefinitionsError("pulumi is not on PATH", fix="run this where `up` runs") from None
     if done.returncode != 0:
-        raise BundleError(f"pulumi {' '.join(words[:2])}: {done.stderr.strip()}", fix="fix that, then run it again")
+        raise DefinitionsError(
+            f"pulumi {' '.join(words[:2])}: {done.stderr.strip()}", fix="fix that, then run it again"
+        )
     return done.stdout
 
 
 def _resources(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     return (state.get("deployment") or {}).get("resources") or []
+
+
+def _manager(urn: str) -> str:
+    """The field manager of a stack's objects: project and stack, of `urn:pulumi:STACK::PROJECT::...`."""
+    stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
+    return f"{project}-{stack}"
 
 
 def _others(urns: list[str] | None) -> list[str]:
