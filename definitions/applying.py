@@ -163,13 +163,16 @@ def _require_ours(there: Sequence[Present], source: str, manager: str) -> None:
         )
 
 
-def lacking(kubeconfig: str, names: Collection[str]) -> set[str]:
-    """Those of the names that no definition in the cluster has; none where it cannot be asked, once and at once."""
+def lacking(kubeconfig: str, files: Sequence[Collection[str]]) -> set[str]:
+    """Names of each file that no definition in the cluster has; none of a file that it has nothing of, as before an
+    `up`, and none where the cluster cannot be asked, once and at once.
+    """
     if "server:" not in kubeconfig:
         return set()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         words = ("get", "customresourcedefinitions", "-o", "name", f"--request-timeout={_LOOK_S}s")
         done = kubectl(kubeconfig, *words, timeout_s=2 * _LOOK_S)
         if done.returncode == 0:
-            return set(names) - {line.partition("/")[2] for line in done.stdout.splitlines()}
+            there = {line.partition("/")[2] for line in done.stdout.splitlines()}
+            return {name for names in files if there & set(names) for name in names if name not in there}
     return set()

@@ -41,8 +41,8 @@ def look(project: Path, site: str, file: Path) -> list[ForeignFields]:
     if definitions:
         there = cluster.objects("the site's definitions", [_DEFINITIONS], "--show-managed-fields")
         for command, of_file in definitions:
-            gone = _gone(of_file, there, site)
-            foreign += [*gone, *_of_definitions(of_file, there, f"{_credentials(command, site)}{command}", site)]
+            line = f"{_credentials(command, site)}{command}"
+            foreign += [*_gone(of_file, there, line, site), *_of_definitions(of_file, there, line, site)]
         unserved = {fields.resource.rpartition(" ")[2] for fields in foreign if fields.fields == _DELETED}
     # kubectl lists nothing at all where one of the kinds is not served.
     kinds = {
@@ -77,17 +77,17 @@ def _definitions(state: Any, project: Path) -> list[tuple[str, list[dict[str, An
     return pairs
 
 
-def _gone(declared: list[dict[str, Any]], there: list[dict[str, Any]], stack: str) -> list[ForeignFields]:
+def _gone(declared: list[dict[str, Any]], there: list[dict[str, Any]], command: str, stack: str) -> list[ForeignFields]:
     names = {label(body) for body in there}
     up = shlex.join(["pulumi", "up", "--refresh", "--stack", stack])
     gone = [label(body) for body in declared if label(body) not in names]
-    return [ForeignFields(resource=name, fields=_DELETED, take_back=(up,)) for name in gone]
+    return [ForeignFields(resource=name, fields=_DELETED, take_back=(command, up)) for name in gone]
 
 
 def _of_definitions(
     declared: list[dict[str, Any]], there: list[dict[str, Any]], command: str, stack: str
 ) -> list[ForeignFields]:
-    """What the command takes back: no `up` runs it again while its file is the same and nothing is gone."""
+    """What the command takes back: no `up` runs it again while its file is the same."""
     changed = []
     for fields in foreign_fields(declared, there, stack=stack):
         by_hand = [line for line in fields.take_back if not line.startswith("pulumi up ")]

@@ -14,11 +14,10 @@ from pulumi_command import local
 from components.component import Component
 from components.objects import field_manager
 from definitions.applying import lacking, read
+from floor.counts import counted
 from floor.kubectl import VARIABLE
 
 _PROGRAM = (".venv/bin/python", "-m", "definitions")
-# Variable of a command: the definitions of its file that are not there.
-_LACKS = "LACKS"
 # More than the command's own limits together.
 _LIMIT_S = 900
 
@@ -94,29 +93,27 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
     """One command per source: the state holds each file's digest, and preview names the source that changes (ADR 7).
 
     No definition is ever deleted, as all objects of its kind would go with it: not what a newer release lacks, which
-    the command names, and not by `destroy`. One that others delete is brought back by the next `up`.
+    the command names, and not by `destroy`.
     """
 
     def __init__(self, name: str, args: CrdBundleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         self._args = args
-        gone = self._lacking()
-        made: list[pulumi.Resource] = [self._applied(file, gone) for file in args.files]
+        self._look()
+        made: list[pulumi.Resource] = [self._applied(file) for file in args.files]
         self.handle = CrdBundleHandle(ready=made)
         self.finish(sources=[file.source for file in args.files])
 
-    def _applied(self, file: CrdFile, lacking: pulumi.Output[set[str]]) -> local.Command:
+    def _applied(self, file: CrdFile) -> local.Command:
         args = self._args
         cluster = ("--kubeconfig", args.kubeconfig_file) if args.kubeconfig is None else ()
         pinned = ("--release", file.release, "--sha256", file.sha256, "--manager", field_manager())
         apply = shlex.join([*_PROGRAM, "apply", str(file.path), *pinned, *cluster])
-        # Empty but for a definition that is gone: then the command runs again.
-        lacks = lacking.apply(lambda names: " ".join(sorted(names & file.names)))
         return local.Command(
             f"{self.name}-{file.source}",
             create=apply,
             update=apply,
-            environment={**({VARIABLE: args.kubeconfig} if args.kubeconfig is not None else {}), _LACKS: lacks},
+            environment={VARIABLE: args.kubeconfig} if args.kubeconfig is not None else None,
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -125,11 +122,18 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
             ),
         )
 
-    def _lacking(self) -> pulumi.Output[set[str]]:
-        """Definitions that are not in the cluster; unknown before there is one, and none where it cannot be asked."""
-        names = {name for file in self._args.files for name in file.names}
+    def _look(self) -> None:
+        """Warn of definitions that are gone; not before there is a cluster, nor where it cannot be asked."""
         kubeconfig = self._args.kubeconfig
-        if kubeconfig is None:
-            path = Path(self._args.kubeconfig_file).expanduser()
-            kubeconfig = pulumi.Output.from_input(path.read_text(encoding="utf-8") if path.is_file() else "")
-        return pulumi.Output.unsecret(kubeconfig.apply(lambda text: lacking(text, names)))
+        if kubeconfig is not None:
+            kubeconfig.apply(self._warn)
+        elif (path := Path(self._args.kubeconfig_file).expanduser()).is_file():
+            self._warn(path.read_text(encoding="utf-8"))
+
+    def _warn(self, kubeconfig: str) -> None:
+        gone = lacking(kubeconfig, [file.names for file in self._args.files])
+        if gone:
+            pulumi.log.warn(
+                f"the cluster has lost {counted(len(gone), 'definition')}, {min(gone)} first, with every object of "
+                f"that kind\n  fix: python -m sitectl drift --site {pulumi.get_stack()} shows what brings them back"
+            )

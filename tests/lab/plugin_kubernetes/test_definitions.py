@@ -65,8 +65,10 @@ def test_definitions_come_change_and_stay(plane: Plane, run: tuple[Cluster, list
     assert [line.partition(" ")[0] for line in lines if "stays" in line] == ["other.bundle.example.org"]
     kubeconfig = plane.kubeconfig.read_text()
     plane.kubectl("delete", "crd", "first.bundle.example.org")
-    assert lacking(kubeconfig, ["first.bundle.example.org", "other.bundle.example.org"]) == {"first.bundle.example.org"}
+    names = ["first.bundle.example.org", "other.bundle.example.org"]
+    assert lacking(kubeconfig, [names, ["not.yet.example.org"]]) == {"first.bundle.example.org"}
     plane.kubectl("delete", "crd", "other.bundle.example.org")
+    assert lacking(kubeconfig, [names]) == set()
 
 
 def test_definitions_of_others_are_theirs_until_they_are_handed_over(

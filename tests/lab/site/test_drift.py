@@ -71,7 +71,7 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
 
 
 @pytest.mark.row("000.30")
-def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site: Site) -> None:
+def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site: Site, tmp_path: Path) -> None:
     """Whether or not the site has objects of their kinds."""
     changed, deleted = "tcproutes.gateway.networking.k8s.io", "udproutes.gateway.networking.k8s.io"
     names = json.dumps({"spec": {"names": {"shortNames": ["mine"]}}})
@@ -79,6 +79,8 @@ def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site:
     kubectl(site.lab, "delete", f"crd/{deleted}")
     status, foreign = drift(site)
     assert status == 1
+    warned = Pulumi(site.lab, tmp_path)("preview").stdout
+    assert f"the cluster has lost 1 definition, {deleted} first" in warned
     assert {entry["resource"]: [field["path"] for field in entry["fields"]] for entry in foreign} == {
         f"CustomResourceDefinition {changed}": ["spec.names.shortNames"],
         f"CustomResourceDefinition {deleted}": ["metadata"],
