@@ -135,5 +135,5 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
         if gone:
             pulumi.log.warn(
                 f"the cluster has lost {counted(len(gone), 'definition')}, {min(gone)} first, with every object of "
-                f"that kind\n  fix: python -m sitectl drift --site {pulumi.get_stack()} shows what brings them back"
+                f"that kind\n  fix: python -m sitectl drift --site {pulumi.get_stack()}"
             )

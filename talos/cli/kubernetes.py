@@ -17,7 +17,7 @@ from floor.kubectl import is_away, kubectl, last_lines
 from talos.cli import node_metadata
 from talos.cli.failures import CommandError, InputError
 from talos.cli.waiting import PendingError, Watch
-from talos.draining import SUCCESSOR_FIRST, movable
+from talos.draining import SUCCESSOR_FIRST, movable, short_budgets, waits_for_others
 from talos.secrets import variables
 
 # On a node that was cordoned here: only then is it made schedulable again.
@@ -105,6 +105,17 @@ class Kubernetes:
         degraded = sorted(_claim(volume) for volume in volumes if volume["status"].get("robustness") == "degraded")
         if degraded:
             raise PendingError(f"Longhorn still rebuilds copies of {', '.join(degraded)}")
+
+    def require_evictable(self, name: str) -> None:
+        """PendingError while a budget holds a pod on the node until one elsewhere is Ready.
+
+        A replica that loads may take longer than a drain; a node that is not cordoned serves on meanwhile.
+        """
+        budgets = json.loads(self._run("get", "poddisruptionbudgets", "--all-namespaces", "-o", "json"))["items"]
+        for namespace, budget, selector in short_budgets(budgets):
+            chosen = ("--namespace", namespace, "--selector", selector, "-o", "json")
+            if waits_for_others(json.loads(self._run("get", "pods", *chosen))["items"], name):
+                raise PendingError(f"pods of {namespace}/{budget} on other nodes are not Ready yet")
 
     def require_stated(self, name: str, config: bytes, watch: Watch) -> None:
         """Do what Talos cannot of a config's labels, annotations and taints; PendingError until the node has them."""

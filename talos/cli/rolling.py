@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 import click
@@ -48,6 +49,7 @@ worker that runs stay as they are.
 
   python -m talos roll --address 10.0.0.11 --name hgx-1 --image REF < hgx-1.yaml"""
 
+_NOT_READY = "see why they do not start (kubectl describe), then run it again"
 _DEGRADED = (
     "see why Longhorn rebuilds no copy (kubectl -n longhorn-system get volumes.longhorn.io; "
     "docs/runbooks/storage-unwell.md), then run it again"
@@ -58,7 +60,7 @@ _DEGRADED = (
 @machine_options(timeout="90m", maintenance=True)
 @click.option("--image", required=True, metavar="REF", help="installer image, with the version as its tag")
 @click.option("--config", metavar="FILE", help="the machine config (stdin)")
-@click.option("--rebuild-timeout", default=f"{REBUILD_S}s", metavar="DURATION", help="for Longhorn's copies (4h)")
+@click.option("--rebuild-timeout", default=f"{REBUILD_S}s", metavar="DURATION", help="for copies and replicas (4h)")
 @click.option("--drain-timeout", default="30m", metavar="DURATION", help="for pods to leave (30m)")
 @click.option("--health-timeout", default="30m", metavar="DURATION", help="to be well again (30m)")
 @click.option("--settle", default="30s", metavar="DURATION", help="after the only control plane's reboot (30s)")
@@ -172,7 +174,7 @@ class Rolling:
         with self._machine.configured() as client:
             is_alone = require_others_well(self._machine, client) == 0 and etcd_state(client) == "Running"
         if self._cluster is not None:
-            self._await_copies(self._cluster)
+            self._await_others(self._cluster)
             self._cluster.drain(self._machine.name, self._watch, self._drain_timeout_s)
         with self._machine.configured() as client:
             if client.boot_id() == boot_id:
@@ -190,14 +192,16 @@ class Rolling:
         if not now.is_target(self._target):
             raise fell_back(self._machine.name, now, self._target)
 
-    def _await_copies(self, cluster: Kubernetes) -> None:
-        """The copies of the node that was rolled before are rebuilt, which takes as long as there is data."""
-        rebuilding = self._machine.watch(self._rebuild_timeout_s)
+    def _await_others(self, cluster: Kubernetes) -> None:
+        """What the node that was rolled before took away is back: replicas load, and copies take as long as data."""
+        waiting = self._machine.watch(self._rebuild_timeout_s)
         with self._watch.paused():
-            try:
-                rebuilding.until("to drain it", lambda: cluster.require_whole_volumes(self._machine.name))
-            except NotInTimeError as error:
-                raise NotInTimeError(error.problem.what, fix=_DEGRADED) from None
+            for required, fix in ((cluster.require_evictable, _NOT_READY), (cluster.require_whole_volumes, _DEGRADED)):
+                look = partial(required, self._machine.name)
+                try:
+                    waiting.until("to drain it", look)
+                except NotInTimeError as error:
+                    raise NotInTimeError(error.problem.what, fix=fix) from None
 
 
 def require_others_well(machine: Reach, client: MachineClient) -> int:

@@ -46,6 +46,14 @@ if words[:2] == ["get", "volumes.longhorn.io"]:
     json.dump(state, open(state_file, "w"))
     print(json.dumps({"items": seen}))
     sys.exit()
+if words[:2] == ["get", "poddisruptionbudgets"]:
+    seen = state.get("budgets", [[]])
+    print(json.dumps({"items": seen.pop(0) if len(seen) > 1 else seen[0]}))
+    json.dump(state, open(state_file, "w"))
+    sys.exit()
+if words[:2] == ["get", "pods"] and "--field-selector" not in words:
+    print(json.dumps({"items": [each for each in state["pods"] if words[3] == each["metadata"]["namespace"]]}))
+    sys.exit()
 if words[:2] == ["get", "pods"]:
     where = words.index("--field-selector") + 1
     found = [each for each in state.get("pods", []) if words[where] == f"spec.nodeName={each['spec']['nodeName']}"]

@@ -18,9 +18,10 @@ from talos.cli.inputs import Address
 from talos.cli.main import main
 from talos.cli.waiting import PendingError, Watch
 from talos.cluster import MachineSettings
-from talos.draining import SUCCESSOR_FIRST, movable
+from talos.draining import movable
 from talos.factory.schematic import Schematic
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
+from tests.unit.talos_api.cluster_objects import budget, picker, replica, volume
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 
 pytestmark = pytest.mark.row("000.11", "000.20")
@@ -178,14 +179,6 @@ def test_a_node_without_what_its_config_states_is_not_well_and_the_error_names_i
     assert site("roll", "m2", *options[:2], config=config)["done"] == ["config"]
 
 
-def picker(node: str) -> dict[str, Any]:
-    """A pod of Deployment glm-epp, as Kubernetes names them."""
-    labels = {**SUCCESSOR_FIRST, "pod-template-hash": "5c5fbcf699"}
-    owner = {"kind": "ReplicaSet", "name": "glm-epp-5c5fbcf699"}
-    meta = {"name": "glm-epp-5c5fbcf699-x", "namespace": "models", "labels": labels, "ownerReferences": [owner]}
-    return {"metadata": meta, "spec": {"nodeName": node}}
-
-
 @pytest.mark.parametrize("nowhere", [False, True], ids=["successor", "nowhere"])
 def test_what_wants_its_successor_first_is_moved_before_the_drain(
     bench: Bench, site: Site, kubectl: Kubectl, nowhere: bool
@@ -198,12 +191,6 @@ def test_what_wants_its_successor_first_is_moved_before_the_drain(
     assert "rollout restart deployment/glm-epp --namespace models\n" in log
     assert kubectl.calls() == ["annotate", "cordon", "rollout", "rollout", "drain", "uncordon", "annotate"]
     assert ("no successor of models/glm-epp is ready" in site.progress) == nowhere
-
-
-def volume(claim: str, robustness: str) -> dict[str, Any]:
-    """One of Longhorn's, as it reports on it."""
-    bound = {"namespace": "inference-models", "pvcName": claim}
-    return {"metadata": {"name": "pvc-1"}, "status": {"robustness": robustness, "kubernetesStatus": bound}}
 
 
 def stores(kubectl: Kubectl, *seen: list[dict[str, Any]]) -> None:
@@ -234,6 +221,22 @@ def test_a_volume_that_stays_degraded_ends_a_roll_before_the_drain(bench: Bench,
     assert "inference-models/glm-weights, inference-models/qwen-weights" in answer
     assert "fix: see why Longhorn rebuilds no copy" in answer
     assert kubectl.calls() == []
+
+
+@pytest.mark.parametrize(("here", "elsewhere"), [("True", "False"), ("False", "True")], ids=["loads", "unwell here"])
+def test_no_node_is_drained_while_a_replica_elsewhere_loads(
+    bench: Bench, site: Site, kubectl: Kubectl, here: str, elsewhere: str
+) -> None:
+    """Its budget would hold the drain for as long; a replica that is unwell on the node itself has to leave it."""
+    bring_up(bench)
+    pods = [replica("gpu", here), replica("cp", elsewhere)]
+    kubectl.write(kubectl.read() | {"pods": pods, "budgets": [[budget(1)], [budget(2)]]})
+    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    waited = "waiting to drain it: pods of models/glm on other nodes are not Ready yet" in site.progress
+    assert waited == (here == "True")
+    log = (kubectl.folder / "log").read_text()
+    assert log.count("get poddisruptionbudgets") == 1 + waited
+    assert log.rindex("get poddisruptionbudgets") < log.index("cordon")
 
 
 def test_nodes_that_store_nothing_wait_for_no_volume(bench: Bench, site: Site, kubectl: Kubectl) -> None:
