@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from components.models.weights import volume_gib
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT
 from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
+from floor.counts import listed
 from floor.problems import Problem
 from stacks.plan.monitoring import longhorn_copies
 from stacks.proof.figures import shown
@@ -23,7 +24,6 @@ DISKS = ("cluster", "machines", "hgx", "storage", "disks")
 COPIES = ("storage", "longhorn", "weight_replicas")
 _PROMETHEUS = ("monitoring", "volume_gib")
 _LABEL = 12
-_MOST_NAMES = 4
 # Larger than any disk that is sold; no fix names more.
 _LARGEST_TB = 200
 
@@ -148,7 +148,7 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
         path=DISKS if by_weights else _PROMETHEUS,
         what=f"{'' if by_weights else 'is too large for the disks, which '}cannot hold "
         f"{_counted(largest.copies, 'copy') if one_count else 'all copies'} of "
-        f"{_some([volume.name for volume in stored.unplaced])}: the volume of {largest.name} "
+        f"{listed([volume.name for volume in stored.unplaced])}: the volume of {largest.name} "
         f"takes {_size(largest.size_bytes)} of one disk, on {_counted(largest.copies, 'node')}",
         got=f"{_places(disks)}, {_size(usable)} usable on the largest: {100 - MINIMAL_AVAILABLE_PERCENT} % of "
         "min_size, and no more than it less reserved_bytes",
@@ -210,7 +210,7 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     volumes = [*weights, *own]
     stored = store(disks, volumes)
     if stored.unplaced:
-        return f"storage: DOES NOT FIT: {_some([volume.name for volume in stored.unplaced])}"
+        return f"storage: DOES NOT FIT: {listed([volume.name for volume in stored.unplaced])}"
     usable = sum(disk.usable_bytes for disk in disks)
     survives = "each model outlives any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
     emptiest = max(stored.free_bytes.values())
@@ -218,7 +218,7 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     lines = [
         f"storage: fits, {survives}. {_counted(copies, 'copy')} of all weights take {_size(total)} of "
         f"{_size(usable)} on {_places(disks)}",
-        _line("volumes", _some([f"{volume.name} {_size(volume.size_bytes)}" for volume in largest])),
+        _line("volumes", listed([f"{volume.name} {_size(volume.size_bytes)}" for volume in largest])),
     ]
     if own:
         lines.append(_line("monitoring", _own(own)))
@@ -248,18 +248,12 @@ def _rebuilt(disks: Sequence[Disk], volumes: Sequence[StoredVolume]) -> str:
     )
     if not short:
         return "Longhorn makes its copies again on the others"
-    return f"{_some(short)}: a copy less until it is back, as the others have no room for all"
+    return f"{listed(short)}: a copy less until it is back, as the others have no room for all"
 
 
 def _size(count: float) -> str:
     unit, name = (1e12, "TB") if count >= 1e12 else (1e9, "GB")
     return f"{shown(count / unit)} {name}"
-
-
-def _some(names: Sequence[str]) -> str:
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: _MOST_NAMES - 1])} and {len(names) - _MOST_NAMES + 1} more"
 
 
 def _places(disks: Sequence[Disk]) -> str:

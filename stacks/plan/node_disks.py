@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from components.models.weights import HEADROOM, WeightsPlan
-from floor.counts import counted
+from floor.counts import counted, listed
 from floor.model_hub import HUB
 from floor.problems import Path, Problem
 from stacks.plan.machine_documents import merged_keys
@@ -22,7 +22,6 @@ _PATH = (*_WEIGHTS, "node_path")
 _VOLUMES = "cluster.machines.roles.hgx.volumes"
 # Where Talos mounts a volume of the site's own, by its name.
 _MOUNTS = "/var/mnt/"
-_MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,14 @@ def lacking_on_nodes(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -> Ite
     if missing:
         yield Problem(
             path=_PATH,
-            what=f"is no volume of {_some(missing)}",
+            what=f"is no volume of {listed(missing)}",
             got=path,
             fix=f"add {_VOLUMES}.{name}: {example}",
         )
     if folders:
         yield Problem(
             path=_PATH,
-            what=f"is a folder on the disk of pods and images of {_some(folders)}, whose kubelet evicts pods when it "
+            what=f"is a folder on the disk of pods and images of {listed(folders)}, whose kubelet evicts pods when it "
             "fills up",
             got=f"volume_type: directory of the volume {name}",
             fix=f"write it like {name}: {example}",
@@ -100,7 +99,7 @@ def lacking_on_nodes(site: SiteConfig, stores: Mapping[str, WeightsPlan]) -> Ite
         )
         yield Problem(
             path=_PATH,
-            what=f"has no room on {_some([disk.node for disk in some])} for {_models(stores)}, each with "
+            what=f"has no room on {listed([disk.node for disk in some])} for {_models(stores)}, each with "
             f"{counted(site.storage.weights.revisions, 'revision')} and a tenth more: {_size(needed)} per node",
             got=f"{stated} of the volume {name}: "
             + (_size(smallest.size_bytes) if smallest.size_bytes else "none, so that any size will do"),
@@ -173,13 +172,7 @@ def _revision_bytes(site: SiteConfig, plan: WeightsPlan) -> float:
 
 
 def _models(stores: Mapping[str, WeightsPlan]) -> str:
-    return _some(sorted(stores))
-
-
-def _some(names: list[str]) -> str:
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: _MOST_NAMES - 1])} and {len(names) - _MOST_NAMES + 1} more"
+    return listed(sorted(stores))
 
 
 def _size(count: float) -> str:
