@@ -212,7 +212,7 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     if stored.unplaced:
         return f"storage: DOES NOT FIT: {listed([volume.name for volume in stored.unplaced])}"
     usable = sum(disk.usable_bytes for disk in disks)
-    survives = "each model outlives any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
+    survives = "the weights of each model outlive any one node" if copies > 1 else "A LOST NODE TAKES WEIGHTS ALONG"
     emptiest = max(stored.free_bytes.values())
     largest = sorted(weights, key=lambda volume: -volume.size_bytes)
     lines = [

@@ -88,8 +88,8 @@ def test_no_disk_is_ever_given_more_than_it_has() -> None:
 def test_the_reference_site_stores_all_weights_twice() -> None:
     text = prod_with().storage_text
     assert text.splitlines()[0] == (
-        "storage: fits, each model outlives any one node. 2 copies of all weights take 3.48 TB of 18 TB on 8 disks on "
-        "4 nodes"
+        "storage: fits, the weights of each model outlive any one node. 2 copies of all weights take 3.48 TB of "
+        "18 TB on 8 disks on 4 nodes"
     )
     assert "glm-5-1 1.66 TB, qwen3-32b 76.2 GB" in text
     assert "Longhorn makes its copies again on the others" in text
