@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floor.problems import SiteError
+from stacks.plan.interim import Interim, interims
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.settings.definition import Setting
@@ -34,13 +35,31 @@ def placement(plan: SitePlan) -> dict[str, object]:
     if nodes is None:
         return record | {"known": False}
     placed = place(nodes, demands_of(plan.proofs, plan.site.models))
+    meanwhile = interims(placed.losses, plan.proofs) if placed.fits else []
     losses = {
-        loss.node: {"verdict": loss.verdict, "missing": dict(loss.missing), "moved": dict(loss.moved)}
+        loss.node: {
+            "verdict": loss.verdict,
+            "missing": dict(loss.missing),
+            "moved": dict(loss.moved),
+            "meanwhile": {
+                interim.model: _interim_record(interim) for interim in meanwhile if loss.node in interim.nodes
+            },
+        }
         for loss in placed.losses
     }
     record["fits"] = placed.fits
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
+
+
+def _interim_record(interim: Interim) -> dict[str, object]:
+    return {
+        "replicas": interim.replicas,
+        "start_s": interim.start_s,
+        "utilisation_percent": interim.utilisation_percent,
+        "verdict": interim.verdict,
+        "as_computed": interim.as_computed,
+    }
 
 
 def setting_record(setting: Setting) -> dict[str, Any]:

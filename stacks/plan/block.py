@@ -18,7 +18,8 @@ from stacks.proof.split_verdict import SplitVerdict
 _LABEL = 12
 # A limit of the front end is shown where it is below so many times the capacity.
 _NEAR = 1.5
-KEEPING: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may miss", "fails": "misses"}
+_KEEPING: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may miss", "fails": "misses"}
+_KEEPING_UP: Mapping[Verdict, str] = {"holds": "keeps", "uncertain": "may not keep", "fails": "does not keep"}
 _VERDICTS: Mapping[Verdict, str] = {"holds": "holds", "uncertain": "uncertain", "fails": "DOES NOT HOLD"}
 
 
@@ -171,12 +172,12 @@ def _load(proof: Proof) -> Iterator[str]:
     if "heavy_prompt" in serving:
         yield _line("heavy", _heavy(proof), serving)
     rate = f"; {serving['tokens_per_s_per_gpu']} per GPU" if "tokens_per_s_per_gpu" in serving else ""
-    used, full = _ranged(serving["utilisation"], " used"), _ranged(serving["saturation"], " when full")
+    full = _ranged(serving["saturation"], " when full")
     passed = serving["front_end"]
     # Only where it is what limits the capacity, or nearly so.
     if passed.value < _NEAR * serving["capacity"].value:
         full += f"; the front end passes {passed}"
-    yield _line("capacity", f"{_ranged(serving['capacity'])}, {used}{rate}; {full}", serving)
+    yield _line("capacity", f"{_ranged(serving['capacity'])}, {used(proof)}{rate}; {full}", serving)
 
 
 def _replicas(proof: Proof) -> Iterator[str]:
@@ -205,11 +206,23 @@ def _one_out(proof: Proof) -> Iterator[str]:
     if not left.serving:
         yield _line("one out", f"{count - 1} of {count} are left, and the load is more than they carry")
         return
-    targets = "its targets" if proof.order.slo.targets else "up with the load"
     slower = f"TTFT p95 {left.serving['ttft_p95']}, " if "ttft_p95" in left.serving else ""
-    used = _ranged(left.serving["utilisation"], " used")
-    text = f"with {count - 1} of {count} replicas the model {KEEPING[left.verdict]} {targets}: {slower}{used}"
+    text = f"with {count - 1} of {count} replicas the model {keeping(left, left.verdict)}: {slower}{used(left)}"
     yield _line("one out", text, left.serving)
+
+
+def keeping(proof: Proof, verdict: Verdict) -> str:
+    """What a verdict means for the model: `may miss its targets`, or whether it keeps up where it has none."""
+    if proof.order.slo.targets:
+        return f"{_KEEPING[verdict]} its targets"
+    return f"{_KEEPING_UP[verdict]} up with the load"
+
+
+def used(proof: Proof) -> str:
+    """The share of what the replicas carry that the load takes: `102 % used (61.5 to 141)`."""
+    if not proof.serving:
+        return "the load is more than they carry"
+    return _ranged(proof.serving["utilisation"], " used")
 
 
 def _ranged(figure: Figure, more: str = "") -> str:

@@ -58,6 +58,9 @@ class Loss:
     moved: tuple[tuple[str, int], ...] = ()
     """Models of other nodes whose replicas made room for those of a higher priority, sorted, and how many of each; they
     start elsewhere unless they are missing too."""
+    out: tuple[tuple[str, int], ...] = ()
+    """Models of which replicas stop, with the node or to make room, sorted, and how many; until those that are not
+    missing have started elsewhere, the others serve without them."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -242,8 +245,13 @@ def _loss(
     verdict: Literal["recovers", "degraded", "down"] = "recovers"
     if fewer:
         verdict = "down" if any(not serving[model] for model in fewer) else "degraded"
+    out = moved + Counter(replica.model for replica in gone)
     return Loss(
-        node=lost.name, verdict=verdict, missing=tuple(sorted(fewer.items())), moved=tuple(sorted(moved.items()))
+        node=lost.name,
+        verdict=verdict,
+        missing=tuple(sorted(fewer.items())),
+        moved=tuple(sorted(moved.items())),
+        out=tuple(sorted(out.items())),
     )
 
 

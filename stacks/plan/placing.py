@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from components.specs.model_server import ModelServerSpec, PodPriority, pod_priority
 from floor import gpu_nodes
+from floor.counts import listed
 from floor.problems import Problem
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.facts.mig import layout_of, profile_of
-from stacks.plan.block import KEEPING
+from stacks.plan.block import keeping
 from stacks.plan.infra_nodes import describe_infra
+from stacks.plan.interim import Interim, described, interims
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place, whole_nodes
 from stacks.proof.case import Case
@@ -24,8 +26,7 @@ from stacks.site.machines import MachinesSpec
 from stacks.site.model import SiteConfig
 
 _LABEL = 12
-# Names and lines of one kind that people read; the rest is a number, and in the data.
-_MOST_NAMES = 4
+# Lines of one kind that people read; the rest is a number, and in the data.
 _MOST_LINES = 5
 _WORST_FIRST = ("down", "degraded", "recovers", "spare")
 
@@ -103,7 +104,7 @@ def _left_out(site: SiteConfig, *, dead: bool = False) -> str:
         gone = node.dead and not dead and node.role == "hgx"
         why = [*(["dead"] if gone else []), *([f"taint {taint}"] if taint else [])]
         skipped += [f"{name} ({', '.join(why)})"] if why else []
-    return f"; not counted: {_some(skipped)}" if skipped else ""
+    return f"; not counted: {listed(skipped)}" if skipped else ""
 
 
 def takes_whole_nodes(proof: Proof) -> bool:
@@ -241,13 +242,15 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     if not placement.fits:
         short = crowds(site, proofs, dead=False)
         return "\n".join(["placement: DOES NOT FIT", *(_line(problem.path[1], problem.what) for problem in short)])
-    lines = [_headline(nodes, demands, placement)]
+    meanwhile = interims(placement.losses, proofs)
+    lines = [_headline(nodes, demands, placement, meanwhile)]
     lines += [_line("free", _free(site, nodes, placement))]
-    lines += [_line("lost node" if not number else "", text) for number, text in enumerate(_losses(placement, proofs))]
+    lines += _lines("lost node", _losses(placement, proofs))
+    lines += _lines("meanwhile", described(meanwhile))
     lines += [_line("priority", text) for text in _raised(nodes, demands, placement)]
     lines += [_line("rollout", _rollout(placement, proofs))]
     if placement.whole and any(demand.gpus < slices_per_node(demand.gpu) for demand in demands):
-        lines.append(_line("kept whole", f"{_some(placement.whole)}, which smaller replicas take last"))
+        lines.append(_line("kept whole", f"{listed(placement.whole)}, which smaller replicas take last"))
     if infra := describe_infra(site):
         lines.append(_line("no GPUs", infra))
     if placement.crowded:
@@ -255,13 +258,19 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     return "\n".join(lines)
 
 
-def _headline(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement) -> str:
+def _headline(
+    nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement, meanwhile: Sequence[Interim]
+) -> str:
     parts = []
     for kind in _kinds(nodes):
         sizes = [node.gpus for node in nodes if node.gpu == kind]
         needed = _taken(demand for demand in demands if demand.gpu == kind)
         parts.append(f"{needed:,} of {_units(sum(sizes), kind)} on {_nodes_in_words(len(sizes), kind)}")
-    bears = "every model outlives any one node" if placement.survives_a_node else "A LOST NODE ENDS A MODEL"
+    bears = "a replica of every model outlives any one node"
+    if not placement.survives_a_node:
+        bears = "A LOST NODE ENDS A MODEL"
+    elif not all(interim.replicas for interim in meanwhile):
+        bears = "A LOST NODE STOPS A MODEL UNTIL IT HAS STARTED ELSEWHERE"
     return f"placement: fits, {bears}. {'; '.join(parts)}"
 
 
@@ -280,8 +289,8 @@ def _free(site: SiteConfig, nodes: Sequence[Node], placement: Placement) -> str:
     parts = [f"{left[node.name]} on {node.name}" for node in nodes if 0 < left[node.name] < node.gpus]
     text = ", ".join(_units(count, kind) for kind, count in free.items())
     if whole:
-        text += f"; whole nodes: {_some(whole)}"
-    return text + (f"; fragments: {_some(parts)}" if parts else "") + _left_out(site)
+        text += f"; whole nodes: {listed(whole)}"
+    return text + (f"; fragments: {listed(parts)}" if parts else "") + _left_out(site)
 
 
 def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
@@ -291,21 +300,21 @@ def _losses(placement: Placement, proofs: Mapping[str, Proof]) -> Iterator[str]:
         alike.setdefault((loss.verdict, loss.missing, loss.moved), []).append(loss)
     worst_first = sorted(alike.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))
     for (verdict, missing, _), losses in worst_first[:_MOST_LINES]:
-        names = _some([loss.node for loss in losses])
+        names = listed([loss.node for loss in losses])
         if verdict == "spare":
             yield f"{names}: holds, no replica is there"
         elif verdict == "recovers":
             there = f", where {_moved(losses[0])} make room and start elsewhere" if losses[0].moved else ""
-            yield f"{names}: holds, its replicas start again on other nodes{there}"
+            yield f"{names}: holds once its replicas have started on other nodes{there}"
         else:
             left = [(model, proofs[model], proofs[model].case.replicas - count) for model, count in missing]
-            yield f"{names}: {_some((_fewer_left(model, proof, count) for model, proof, count in left), '; ')}"
+            yield f"{names}: {listed((_fewer_left(model, proof, count) for model, proof, count in left), '; ')}"
     if rest := sum(len(losses) for _, losses in worst_first[_MOST_LINES:]):
         yield f"{rest} {_plural('node', rest)} more: no worse"
 
 
 def _moved(loss: Loss) -> str:
-    return _some([f"{count} of {model}" for model, count in loss.moved])
+    return listed([f"{count} of {model}" for model, count in loss.moved])
 
 
 def _raised(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement) -> Iterator[str]:
@@ -323,7 +332,7 @@ def _raised(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placeme
         if better and not worse:
             yield (
                 f"models.{demand.model}.server.priority: {higher} would keep all its replicas after the loss of "
-                f"{_some([loss.node for loss in better])}: for it {_moved(better[0])} make room and start elsewhere"
+                f"{listed([loss.node for loss in better])}: for it {_moved(better[0])} make room and start elsewhere"
             )
 
 
@@ -333,7 +342,7 @@ def _fewer_left(model: str, proof: Proof, left: int) -> str:
     text = f"{model} has {left} of {proof.case.replicas} replicas"
     if proof.order.load is None:
         return text
-    return f"{text} and {KEEPING[_verdict(proof, left)]} its targets"
+    return f"{text} and {keeping(proof, _verdict(proof, left))}"
 
 
 def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
@@ -345,10 +354,10 @@ def _rollout(placement: Placement, proofs: Mapping[str, Proof]) -> str:
     late = [name for name, verdict in fewer.items() if verdict == "fails"]
     maybe = [name for name, verdict in fewer.items() if verdict == "uncertain"]
     text = "needs no extra GPU, as a replica stops before its successor starts"
-    text += f"; without a replica meanwhile: {_some(single)}" if single else ""
-    text += f"; beyond their targets meanwhile: {_some(late)}" if late else ""
-    text += f"; uncertain meanwhile: {_some(maybe)}" if maybe else ""
-    return f"{text}; room for one more replica of {_some(room)}" if room else f"{text}; no room for one more of any"
+    text += f"; without a replica meanwhile: {listed(single)}" if single else ""
+    text += f"; beyond their targets meanwhile: {listed(late)}" if late else ""
+    text += f"; uncertain meanwhile: {listed(maybe)}" if maybe else ""
+    return f"{text}; room for one more replica of {listed(room)}" if room else f"{text}; no room for one more of any"
 
 
 def _order(site: SiteConfig, placement: Placement) -> str:
@@ -356,21 +365,13 @@ def _order(site: SiteConfig, placement: Placement) -> str:
     count = placement.uncrowded_nodes.get(site.cluster.gpu)
     more = f", or have {count} {_plural('node', count)} more" if count else ""
     return (
-        f"{_some(placement.crowded)} may find no room if smaller replicas start first, as the scheduler spreads and "
+        f"{listed(placement.crowded)} may find no room if smaller replicas start first, as the scheduler spreads and "
         f"does not pack; start the large ones first{more}"
     )
 
 
 def _nodes_in_words(count: int, kind: str) -> str:
     return f"{count:,} {_plural('node', count)} of {slices_per_node(kind)} {kind}"
-
-
-def _some(names: Iterable[str], between: str = ", ") -> str:
-    """The first few, and how many more."""
-    listed = list(names)
-    if len(listed) <= _MOST_NAMES:
-        return between.join(listed)
-    return f"{between.join(listed[: _MOST_NAMES - 1])} and {len(listed) - _MOST_NAMES + 1} more"
 
 
 def _units(count: int, kind: str) -> str:
@@ -384,3 +385,9 @@ def _plural(word: str, count: int) -> str:
 
 def _line(label: str, text: str) -> str:
     return f"  {label:<{_LABEL}}{text}"
+
+
+def _lines(label: str, texts: Iterable[str]) -> Iterator[str]:
+    """A line for each, of which the first has the label."""
+    for number, text in enumerate(texts):
+        yield _line("" if number else label, text)

@@ -48,14 +48,11 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
         raise no_such("node with GPUs", [scenario.lose_node], [WORST, *names])
     node = _worst(placement) if scenario.lose_node == WORST else scenario.lose_node
     node_loss = next(loss for loss in placement.losses if loss.node == node)
-    missing, moved = dict(node_loss.missing), dict(node_loss.moved)
+    missing, out = dict(node_loss.missing), dict(node_loss.out)
     for name in plan.models:
-        there = sum(node in replica.nodes for replica in placement.replicas if replica.model == name)
-        # Those that make room for others end too.
-        there += moved.get(name, 0)
         earlier = losses.get(name, LostReplicas())
         gone = missing.get(name, 0)
-        losses[name] = LostReplicas(returning=there - gone, for_good=gone + earlier.for_good)
+        losses[name] = LostReplicas(returning=out.get(name, 0) - gone, for_good=gone + earlier.for_good)
     return replace(scenario, lose_node=node), losses
 
 

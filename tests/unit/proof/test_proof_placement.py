@@ -148,6 +148,17 @@ def test_replicas_that_make_room_and_find_none_are_missing_themselves() -> None:
     assert lost(H200, WAITING)["hgx-1"] == ("degraded", {"glm": 1}, {})
 
 
+def test_what_is_out_meanwhile_was_there_or_made_room() -> None:
+    placement = place(FOUR, [replace(GLM, priority=FIRST), replace(QWEN, replicas=12)])
+    out = {loss.node: dict(loss.out) for loss in placement.losses}
+    assert out == {
+        "hgx-1": {"glm": 1, "qwen": 6},
+        "hgx-2": {"glm": 1, "qwen": 6},
+        "hgx-3": {"qwen": 6},
+        "hgx-4": {"qwen": 6},
+    }
+
+
 def test_two_nodes_of_a_replica_are_whole() -> None:
     assert place(H200, [Demand(model="big", gpu="h200-sxm", gpus=16, replicas=1)]).whole == ("hgx-1", "hgx-2")
 

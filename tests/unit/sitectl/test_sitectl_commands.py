@@ -179,11 +179,19 @@ def test_proof_says_where_all_models_find_room(own: Path, checkout_folder: Path)
     assert json.loads(run(own, "proof", "--json", "berlin").out)["berlin"]["placement"]["known"] is False
     result = run(checkout_folder, "proof", "lab")
     assert (
-        "\n\nplacement: fits, every model outlives any one node. 18 of 32 GPUs on 4 nodes of 8 h200-sxm" in result.out
+        "\n\nplacement: fits, a replica of every model outlives any one node. 18 of 32 GPUs on 4 nodes of 8 h200-sxm"
+        in result.out
     )
     placement = json.loads(run(checkout_folder, "proof", "--json", "lab").out)["lab"]["placement"]
     assert sum(placement["free"].values()) == 14
-    assert placement["lost_node"]["hgx-1"] == {"verdict": "degraded", "missing": {"glm-5-1": 1}, "moved": {}}
+    assert placement["lost_node"]["hgx-1"] == {
+        "verdict": "degraded",
+        "missing": {"glm-5-1": 1},
+        "moved": {},
+        "meanwhile": {},
+    }
+    meanwhile = placement["lost_node"]["hgx-3"]["meanwhile"]["qwen3-32b"]
+    assert (meanwhile["replicas"], meanwhile["verdict"], meanwhile["utilisation_percent"]) == (1, "holds", None)
     assert placement["room_for_one_more"] == {"glm-5-1": False, "qwen3-32b": True}
 
 

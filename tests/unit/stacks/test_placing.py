@@ -121,7 +121,7 @@ def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
     del values["models"]["glm-5-1"]["server"]["priority"]
     result = reported(plan_values(values, "site.yaml").site)
     assert "hgx-1, hgx-2: glm-5-1 has 1 of 2 replicas and may miss its targets" in result
-    assert "hgx-3, hgx-4: holds, its replicas start again on other nodes" in result
+    assert "hgx-3, hgx-4: holds once its replicas have started on other nodes" in result
     assert "; uncertain meanwhile: glm-5-1" in result
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 0.1
     result = reported(plan_values(values, "site.yaml").site)
@@ -171,7 +171,9 @@ def test_a_large_site_is_a_few_lines() -> None:
         machines["nodes"][f"hgx-{number:03}"] = {"role": "hgx", "address": address}
     values["cluster"] = {"machines": machines}
     text = reported(SiteConfig.model_validate(values))
-    assert text.startswith("placement: fits, every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes")
+    assert text.startswith(
+        "placement: fits, a replica of every model outlives any one node. 2,400 of 2,400 GPUs on 300 nodes"
+    )
     assert len(text.splitlines()) < 16
     assert max(map(len, text.splitlines())) < 240
 
@@ -213,7 +215,7 @@ def test_a_priority_is_a_class_of_the_models_own_and_another_value_another_class
 
 def test_the_placement_shows_what_a_priority_would_do_and_what_it_does() -> None:
     values = prod()
-    line = "hgx-1, hgx-2: holds, its replicas start again on other nodes, where 2 of qwen3-32b make room and start else"
+    line = "hgx-1, hgx-2: holds once its replicas have started on other nodes, where 2 of qwen3-32b make room and "
     assert line in plan_values(values, "site.yaml").placement_text
     del values["models"]["glm-5-1"]["server"]["priority"]
     text = plan_values(values, "site.yaml").placement_text
