@@ -12,7 +12,7 @@ from components.component import Component
 from components.machines.cluster_identity import ClusterIdentity, ClusterIdentityArgs
 from components.machines.cluster_nodes import ClusterNodes, ClusterNodesArgs, Rollout
 from components.machines.cluster_preview import Announced, announce
-from components.machines.credential_ends import warn_of_ends
+from components.machines.credential_ends import ends_in_unix_s, warn_of_ends
 from components.machines.machine_commands import Machine
 from floor.stateful import Keeping
 from talos.secrets import bundle as secrets
@@ -45,6 +45,8 @@ class ClusterHandle:
 
     kubeconfig: pulumi.Output[str]
     talosconfig: pulumi.Output[str]
+    ends: Mapping[str, Mapping[str, pulumi.Output[int]]]
+    """When each credential and authority ends, in seconds since 1970."""
     ready: list[pulumi.Resource]
 
 
@@ -89,8 +91,14 @@ class Cluster(Component, token="cluster:Cluster"):
             at_once=args.rollout.at_once,
             limits=args.rollout.limits,
         )
-        warn_of_ends(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, bundle=identity.bundle)
-        self.handle = ClusterHandle(kubeconfig=nodes.kubeconfig, talosconfig=identity.talosconfig, ready=nodes.ready)
+        kubeconfig, talosconfig, bundle = nodes.kubeconfig, identity.talosconfig, identity.bundle
+        warn_of_ends(kubeconfig=kubeconfig, talosconfig=talosconfig, bundle=bundle)
+        self.handle = ClusterHandle(
+            kubeconfig=kubeconfig,
+            talosconfig=talosconfig,
+            ends=ends_in_unix_s(kubeconfig=kubeconfig, talosconfig=talosconfig, bundle=bundle),
+            ready=nodes.ready,
+        )
         self.finish()
 
     def _configs(self, args: ClusterArgs, bundle: pulumi.Output[str]) -> pulumi.Output[Mapping[str, str]]:

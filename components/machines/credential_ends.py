@@ -1,4 +1,4 @@
-"""When the credentials of a cluster end, as warnings of a preview: nothing renews them by itself."""
+"""When the credentials of a cluster end, for alerts and as warnings of a preview: nothing renews them by itself."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ def warn_of_ends(
     kubeconfig.apply(lambda text: warn(credential_ends("kubeconfig", text, clock())))
     talosconfig.apply(lambda text: warn(credential_ends("talosconfig", text, clock())))
     bundle.apply(lambda text: warn(authority_ends(text, clock())))
+
+
+def ends_in_unix_s(
+    *, kubeconfig: pulumi.Output[str], talosconfig: pulumi.Output[str], bundle: pulumi.Output[str]
+) -> dict[str, dict[str, pulumi.Output[int]]]:
+    """The end of each credential and authority, in seconds since 1970, by what it is and its name. None is secret."""
+
+    def end(text: pulumi.Output[str], section: str | None = None) -> pulumi.Output[int]:
+        return pulumi.Output.unsecret(text.apply(lambda known: first_end(known, section)))
+
+    return {
+        "credential": {"kubeconfig": end(kubeconfig), "talosconfig": end(talosconfig)},
+        "authority": {name: end(bundle, name) for name in _AUTHORITIES},
+    }
+
+
+def first_end(text: str, section: str | None = None) -> int:
+    """When the first certificate of a text, or of one of its sections, ends. Without one that can be read, 1970."""
+    ends = [last for name, last in _certificates(text) if section in (None, name)]
+    return int(min(ends).timestamp()) if ends else 0
 
 
 def credential_ends(name: str, text: str, at: datetime) -> Iterator[str]:

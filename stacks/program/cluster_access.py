@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -27,6 +28,8 @@ class ClusterAccess:
     """The machines that this program made a cluster of; empty for an existing one."""
     kubeconfig: pulumi.Output[str] | None = None
     talosconfig: pulumi.Output[str] | None = None
+    ends: Mapping[str, Mapping[str, pulumi.Output[int]]] = field(default_factory=dict)
+    """When they and the cluster's authorities end, in seconds since 1970; empty for an existing cluster."""
 
 
 def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
@@ -45,6 +48,7 @@ def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
         ready=cluster.ready,
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
+        ends=cluster.ends,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from components.machines import cluster
-from components.machines.credential_ends import authority_ends, credential_ends, warn_of_ends
+from components.machines.credential_ends import authority_ends, credential_ends, ends_in_unix_s, first_end, warn_of_ends
 from talos.secrets import pki, talosconfig
 from talos.secrets.pki import base64_of
 from tests.unit.components.test_cluster_component import declare, machine
@@ -60,6 +60,28 @@ def test_each_authority_is_named_a_year_before_its_end() -> None:
 def test_what_is_no_certificate_is_no_warning() -> None:
     for text in ("", "kubeconfig", "a: [", "users: [{user: {client-certificate-data: x}}]"):
         assert list(credential_ends("kubeconfig", text, examples.NOW)) == []
+
+
+def test_ends_are_known_to_the_second_and_no_secret() -> None:
+    async def run() -> dict[str, dict[str, tuple[int | None, bool]]]:
+        texts = {"kubeconfig": kubeconfig(), "talosconfig": talos(), "bundle": BUNDLE.export()}
+        made = ends_in_unix_s(**{name: pulumi.Output.secret(text) for name, text in texts.items()})
+        return {
+            kind: {name: (await end.future(), await end.is_secret()) for name, end in ends.items()}
+            for kind, ends in made.items()
+        }
+
+    issued = (int((examples.NOW + YEAR).timestamp()), False)
+    signed = (int((examples.NOW + pki.CA_LIFETIME).timestamp()), False)
+    assert in_own_runtime(EchoingMocks(), run) == {
+        "credential": {"kubeconfig": issued, "talosconfig": issued},
+        "authority": dict.fromkeys(("etcd", "k8s", "k8saggregator", "os"), signed),
+    }
+
+
+def test_what_cannot_be_read_counts_as_ended() -> None:
+    assert [first_end(text) for text in ("", "a: [", "users: [{user: {client-certificate-data: x}}]")] == [0, 0, 0]
+    assert first_end(BUNDLE.export(), "no authority") == 0
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, at: datetime, *, preview: bool) -> list[str]:
