@@ -23,6 +23,7 @@ from tests.alert_site import (
     cluster,
     constant,
     deployment,
+    ends,
     engine,
     etcd_backup,
     filled,
@@ -116,7 +117,18 @@ CASES = (
         labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
     ),
-    # promtool's time begins at 0. Two of a backup every six hours are missing, and an hour.
+    # promtool's time begins at 0. The last one has ended.
+    *(
+        Case(
+            alert="CredentialEnds",
+            change={ends(kind, name): constant(days * 86400)},
+            labels={"kind": kind, "credential": name},
+            shown=f"{days - 1}",
+            minutes=90,
+        )
+        for kind, name, days in (("credential", "kubeconfig", 30), ("authority", "os", 180), ("authority", "os", 0))
+    ),
+    # Two of a backup every six hours are missing, and an hour.
     Case(
         alert="EtcdBackupOld",
         change={etcd_backup("kube_cronjob_status_last_successful_time"): constant(-13 * 3600)},

@@ -107,6 +107,10 @@ def certificate(metric: str, more: str = "") -> str:
     return f'{metric}{{job="certificates", namespace="inference-gateway", name="inference"{more}}}'
 
 
+def ends(kind: str, name: str) -> str:
+    return f'credential:end_timestamp_seconds:issued{{kind="{kind}", credential="{name}"}}'
+
+
 def filled(status: str) -> str:
     return (
         'externalsecret_status_condition{job="secrets", namespace="inference-models", name="hub-token", '
@@ -226,6 +230,9 @@ HEALTHY: Mapping[str, Values] = {
     etcd_backup("kube_cronjob_created"): constant(-30 * 86400),
     # The last one has just ended, at any time.
     etcd_backup("kube_cronjob_status_last_successful_time"): grows(60),
+    ends("credential", "kubeconfig"): constant(300 * 86400),
+    ends("credential", "talosconfig"): constant(300 * 86400),
+    ends("authority", "os"): constant(3000 * 86400),
     filled("True"): constant(1),
     filled("False"): constant(0),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),

@@ -21,6 +21,7 @@ _TITLES = {
     "gpus": "GPUs",
     "storage": "Storage",
     "certificates": "Certificates",
+    "credentials": "Credentials of the cluster",
     "secrets": "Secrets out of a store",
     "etcd": "etcd",
     "measuring": "What measures",
@@ -38,7 +39,8 @@ A **page** needs someone now, a **ticket** within days; `none` reaches no one. A
 third column before it fires; `ReplicaMissing` and `WeightsNotOnNode` wait longer where a start or a download of the
 site may take longer. Those about models compare with what the site declares and its proof promises, which the rules
 record as series whose names end with `:declared` and `:promised`. GPUs, storage and etcd have alerts where the program
-installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them.
+installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
+cluster's credentials where it made the cluster and installs Prometheus.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
 from components.component import Component
-from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
+from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, recording
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL, Placing, budget
-from components.monitoring.rules import Measured, prometheus_rule
+from components.monitoring.rules import CREDENTIALS_NAME, Measured, prometheus_rule, rule_object
 from components.monitoring.runbooks import with_addresses
 from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
@@ -88,6 +88,8 @@ class MonitoringArgs:
     """Definitions, the namespaces of the targets, and what offers volumes."""
     filled: Sequence[Mapping[str, Any]] = ()
     """What fills Secrets of the namespace out of the site's store."""
+    credential_ends: Mapping[str, Mapping[str, pulumi.Output[int]]] = field(default_factory=dict)
+    """When the cluster's credentials end, in seconds since 1970, by what each is and its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,8 @@ class Monitoring(Component, token="monitoring:Monitoring"):
         if args.spec.runbooks_url:
             rule = with_addresses(rule, args.spec.runbooks_url)
         monitors.append(self.child("rules", rule, depends_on=needs))
+        if args.credential_ends:
+            monitors.append(self.child("credential-ends", _ends_rule(args.credential_ends, labels), depends_on=needs))
         for dashboard, body in dashboard_config_maps(NAMESPACE).items():
             self.child(f"dashboard-{dashboard}", body, depends_on=[space.ready])
         self.handle = MonitoringHandle(
@@ -185,6 +189,14 @@ class Monitoring(Component, token="monitoring:Monitoring"):
             self.child("-".join([suffix, body["kind"].lower(), *_elsewhere(body)]), body, depends_on=needs)
             for body in bodies
         ]
+
+
+def _ends_rule(ends: Mapping[str, Mapping[str, pulumi.Output[int]]], labels: Mapping[str, str]) -> dict[str, Any]:
+    """An object of its own, so that a preview still shows all other rules where an end is not known yet."""
+    texts = {
+        kind: {name: end.apply(recording.timestamp) for name, end in of_kind.items()} for kind, of_kind in ends.items()
+    }
+    return rule_object(CREDENTIALS_NAME, NAMESPACE, labels, recording.credential_ends(texts))
 
 
 def _elsewhere(body: Mapping[str, Any]) -> list[str]:

@@ -41,6 +41,8 @@ AVAILABILITY = "site:availability:declared"
 """Share of requests that the site answers without an error of its own, 0 to 1."""
 TIER = "tenant:tier:declared"
 """1 for each tenant. Labels: tenant, tier; `none` for a tenant without one."""
+CREDENTIAL_END = "credential:end_timestamp_seconds:issued"
+"""Seconds since 1970. Labels: kind (credential, authority), credential (kubeconfig, os, and so on)."""
 WITHIN_TARGET = "model:latency_within_target:share15m"
 """Share of 15 minutes' values up to `bound_s`, the engine's first bound in seconds that is not below the target, where
 enough requests came to know. Labels: those of TARGET, and bound_s."""

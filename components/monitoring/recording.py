@@ -38,6 +38,24 @@ def _of_model(model: ModelPromise) -> Iterator[dict[str, Any]]:
     yield _record(queries.QUEUE_LIMIT, model.shedding_queue, own)
 
 
+def credential_ends(ends: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The group with a constant series for each credential of the cluster.
+
+    ends: what each is -> its name -> the expression of its end, by `timestamp`; it may be known later.
+    """
+    rules = [
+        _rule(queries.CREDENTIAL_END, expression, {"kind": kind, "credential": name})
+        for kind, of_kind in ends.items()
+        for name, expression in of_kind.items()
+    ]
+    return [{"name": "credential-ends", "rules": rules}]
+
+
+def timestamp(unix_s: int) -> str:
+    """A point in time, to the second."""
+    return f"vector({unix_s:d})"
+
+
 def measured(promise: SitePromise) -> list[dict[str, Any]]:
     """Figures that several alerts and panels need."""
     rules = [_rule(queries.error_ratio(window), queries.status_share("5", window=window), {}) for window in WINDOWS]
@@ -67,5 +85,5 @@ def _record(name: str, value: float, labels: Mapping[str, str]) -> dict[str, Any
     return _rule(name, f"vector({value:.6g})", labels)
 
 
-def _rule(name: str, expression: str, labels: Mapping[str, str]) -> dict[str, Any]:
+def _rule(name: str, expression: Any, labels: Mapping[str, str]) -> dict[str, Any]:
     return {"record": name, "expr": expression, **({"labels": dict(labels)} if labels else {})}

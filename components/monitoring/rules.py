@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.monitoring import recording
-from components.monitoring.alerts import certificates, etcd, gateway, hardware, measuring, models, secrets, storage
+from components.monitoring.alerts import (
+    certificates,
+    credentials,
+    etcd,
+    gateway,
+    hardware,
+    measuring,
+    models,
+    secrets,
+    storage,
+)
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
 NAME = "inference-platform"
+CREDENTIALS_NAME = f"{NAME}-credentials"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +41,13 @@ class Measured:
     """External-secrets of this program."""
     etcd_backup_every_h: int | None = None
     """Hours between two snapshots of etcd; None where this program takes none."""
+    credentials: bool = False
+    """Those of a cluster that this program made."""
 
 
-ALL = Measured(gpus=True, storage=True, servers=True, certificates=True, secrets=True, etcd_backup_every_h=6)
+ALL = Measured(
+    gpus=True, storage=True, servers=True, certificates=True, secrets=True, etcd_backup_every_h=6, credentials=True
+)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -47,6 +62,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "gpus": hardware.gpus() if measured.gpus else [],
         "storage": storage.volumes() if measured.storage else [],
         "certificates": certificates.certificates() if measured.certificates else [],
+        "credentials": credentials.credentials() if measured.credentials else [],
         "secrets": secrets.secrets() if measured.secrets else [],
         "etcd": etcd.etcd(measured.etcd_backup_every_h) if measured.etcd_backup_every_h else [],
         "measuring": [
@@ -72,10 +88,17 @@ def groups(promise: SitePromise, measured: Measured = ALL) -> list[dict[str, Any
 def prometheus_rule(
     namespace: str, labels: Mapping[str, str], promise: SitePromise, measured: Measured = ALL
 ) -> dict[str, Any]:
-    """The object that Prometheus's operator reads. labels: by which it selects rules."""
+    """The object with all of them. labels: by which Prometheus's operator selects rules."""
+    return rule_object(NAME, namespace, labels, groups(promise, measured))
+
+
+def rule_object(
+    name: str, namespace: str, labels: Mapping[str, str], listed: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Groups of rules as the object that Prometheus's operator reads."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": dict(labels)},
-        "spec": {"groups": groups(promise, measured)},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "spec": {"groups": list(listed)},
     }

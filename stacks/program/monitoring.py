@@ -40,10 +40,12 @@ def declare_monitoring(
     needs: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
     filled: Sequence[Mapping[str, Any]] = (),
+    ends: Mapping[str, Mapping[str, pulumi.Output[int]]] | None = None,
 ) -> None:
     """Declare nothing where the site sets `none`.
 
     needs: definitions, volumes, and every namespace with targets. filled: what fills Secrets that it reads.
+    ends: of the cluster's credentials; empty or None for an existing cluster.
     """
     site = plan.site
     if site.monitoring.system == "none":
@@ -64,10 +66,12 @@ def declare_monitoring(
             certificates=site.certificates.system == "cert_manager",
             secrets=site.secrets.system == "external_secrets",
             etcd_backup_every_h=backup.every_h if backup else None,
+            credentials=own and bool(ends),
         ),
         storage_class=volume_class(site) or "",
         placing=_placing(site),
         filled=filled,
+        credential_ends=(ends or {}) if own else {},
         needs=needs,
     )
     Monitoring("monitoring", args, opts)

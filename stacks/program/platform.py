@@ -229,7 +229,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         *addons.backups,
     ]
     filled = addons.secrets.bodies(namespaces.MONITORING)
-    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top, filled)
+    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top, filled, cluster.ends)
     return Platform(
         endpoint=gateway.endpoint,
         models=sorted(site.models),
