@@ -82,6 +82,15 @@ def test_nothing_is_wrong_with_a_healthy_site(site: Site, prometheus: Prometheus
     assert firing(prometheus) == {"Watchdog"}
 
 
+def test_prometheus_knows_when_each_credential_of_the_cluster_ends(prometheus: Prometheus) -> None:
+    """Of real certificates: the emulated machines give out a kubeconfig for a year, as Talos does."""
+    samples = prometheus.first(f"floor(({queries.CREDENTIAL_END} - time()) / 86400)")
+    days = {sample["metric"]["credential"]: int(sample["value"][1]) for sample in samples}
+    assert set(days) == {"kubeconfig", "talosconfig", "etcd", "k8s", "k8saggregator", "os"}
+    for name, left in days.items():
+        assert left in (range(360, 366) if name.endswith("config") else range(3640, 3653)), days
+
+
 def test_a_slow_model_is_noticed_and_a_usual_one_is_not(
     site: Site, cluster: Cluster, prometheus: Prometheus, quick_alert: Alert
 ) -> None:
