@@ -88,7 +88,7 @@ def test_prometheus_knows_when_each_credential_of_the_cluster_ends(prometheus: P
     days = {sample["metric"]["credential"]: int(sample["value"][1]) for sample in samples}
     assert set(days) == {"kubeconfig", "talosconfig", "etcd", "k8s", "k8saggregator", "os"}
     for name, left in days.items():
-        assert left in (range(360, 366) if name.endswith("config") else range(3640, 3653)), days
+        assert left in (range(300, 366) if name.endswith("config") else range(3500, 3651)), days
 
 
 def test_a_slow_model_is_noticed_and_a_usual_one_is_not(
