@@ -21,7 +21,7 @@ from tests.unit.sitectl.sites_to_work_on import ROOT
 
 pytestmark = pytest.mark.processes
 
-PACKAGES = ("bundle", "components", "floor", "manifests", "policy", "services", "sitectl", "stacks", "talos")
+PACKAGES = ("bundle", "components", "definitions", "floor", "manifests", "policy", "services", "sitectl", "stacks", "talos")
 
 
 @dataclass(frozen=True, kw_only=True)
