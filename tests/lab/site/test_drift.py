@@ -52,6 +52,8 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
     kubectl(site.lab, "set", "env", f"deployment/{PICKER}", "-n", MODELS, "DEBUG=1")
     kubectl(site.lab, "patch", f"deployment/{PICKER}", "-n", MODELS, "--type=merge", "-p", limit)
     kubectl(site.lab, "annotate", "securitypolicy/tenants", "-n", GATEWAY, "note=mine")
+    # An object that is not ready is taken up again, whether or not anything has changed.
+    kubectl(site.lab, "rollout", "status", f"deployment/{PICKER}", "-n", MODELS, "--timeout=120s")
     Pulumi(site.lab, tmp_path)("preview", "--refresh", "--expect-no-changes")
     kubectl(site.lab, "scale", f"deployment/{PICKER}", "--replicas=2", "-n", MODELS)
 

@@ -39,7 +39,7 @@ def test_nothing_to_do_after_up(pulumi: Pulumi) -> None:
     after = inventory(pulumi.lab)
     assert declared(after) == declared(objects)
     assert _generations(after) == _generations(objects)
-    assert len(_generations(objects)) > 50
+    assert len(_generations(objects)) > 40
 
 
 def _generations(objects: dict[str, Object]) -> dict[str, int]:
