@@ -61,10 +61,10 @@ class Kubernetes:
 
     def control_planes(self) -> dict[str, str]:
         """Address of each control plane that has a Node object, by name. PendingError while the API does not answer."""
-        nodes = json.loads(self._run("get", "nodes", "--selector", _CONTROL_PLANES, "-o", "json") or "{}")
+        nodes = self._listed("get", "nodes", "--selector", _CONTROL_PLANES)
         return {
             node["metadata"]["name"]: address["address"]
-            for node in nodes.get("items", ())
+            for node in nodes
             for address in reversed(node.get("status", {}).get("addresses", ()))
             if address["type"] == "InternalIP"
         }
@@ -101,7 +101,7 @@ class Kubernetes:
             return
         if not self._run("get", "crd", _VOLUMES, "--ignore-not-found", "-o", "name").strip():
             return
-        volumes = json.loads(self._run("get", _VOLUMES, "--namespace", namespaces.STORAGE, "-o", "json"))["items"]
+        volumes = self._listed("get", _VOLUMES, "--namespace", namespaces.STORAGE)
         degraded = sorted(_claim(volume) for volume in volumes if volume["status"].get("robustness") == "degraded")
         if degraded:
             raise PendingError(f"Longhorn still rebuilds copies of {', '.join(degraded)}")
@@ -111,10 +111,9 @@ class Kubernetes:
 
         A replica that loads may take longer than a drain; a node that is not cordoned serves on meanwhile.
         """
-        budgets = json.loads(self._run("get", "poddisruptionbudgets", "--all-namespaces", "-o", "json"))["items"]
+        budgets = self._listed("get", "poddisruptionbudgets", "--all-namespaces")
         for namespace, budget, selector in short_budgets(budgets):
-            chosen = ("--namespace", namespace, "--selector", selector, "-o", "json")
-            if waits_for_others(json.loads(self._run("get", "pods", *chosen))["items"], name):
+            if waits_for_others(self._listed("get", "pods", "--namespace", namespace, "--selector", selector), name):
                 raise PendingError(f"pods of {namespace}/{budget} on other nodes are not Ready yet")
 
     def require_stated(self, name: str, config: bytes, watch: Watch) -> None:
@@ -158,8 +157,7 @@ class Kubernetes:
         """Let Deployments start successors elsewhere; a pod whose successor does not come is evicted like others."""
         label = ",".join(f"{key}={value}" for key, value in SUCCESSOR_FIRST.items())
         on_node = ("--all-namespaces", "--field-selector", f"spec.nodeName={name}", "--selector", label)
-        pods = watch.until("to look for its pods", lambda: self._run("get", "pods", *on_node, "-o", "json"))
-        moved = movable(json.loads(pods or "{}").get("items", ()))
+        moved = movable(watch.until("to look for its pods", lambda: self._listed("get", "pods", *on_node)))
         for namespace, deployment in moved:
             watch.say(f"starting a successor of {namespace}/{deployment} elsewhere")
             self._run("rollout", "restart", f"deployment/{deployment}", "--namespace", namespace)
@@ -182,6 +180,10 @@ class Kubernetes:
     def delete_node(self, name: str) -> None:
         """Delete the Node object; nothing happens where there is none."""
         self._run("delete", "node", name, "--ignore-not-found", "--wait=false")
+
+    def _listed(self, *arguments: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = json.loads(self._run(*arguments, "-o", "json") or "{}").get("items", [])
+        return listed
 
     def _run(self, *arguments: str) -> str:
         done = self._kubectl(*arguments, f"--request-timeout={_CALL_S}s", timeout_s=_CALL_S * 2)

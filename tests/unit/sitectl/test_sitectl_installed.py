@@ -21,7 +21,18 @@ from tests.unit.sitectl.sites_to_work_on import ROOT
 
 pytestmark = pytest.mark.processes
 
-PACKAGES = ("bundle", "components", "definitions", "floor", "manifests", "policy", "services", "sitectl", "stacks", "talos")
+PACKAGES = (
+    "bundle",
+    "components",
+    "definitions",
+    "floor",
+    "manifests",
+    "policy",
+    "services",
+    "sitectl",
+    "stacks",
+    "talos",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
