@@ -192,12 +192,16 @@ def test_a_second_up_has_nothing_to_do(pulumi: Pulumi) -> None:
 
 
 def test_a_site_that_stops_to_measure_keeps_nothing_of_it(site: Site, pulumi: Pulumi) -> None:
-    """No namespace, volume or definition, and no port that is open to what is gone. Last: it is gone for good."""
+    """But for definitions, which are deleted by hand: no namespace or volume, and no port that is open to what is gone.
+
+    Last: it is gone for good.
+    """
 
     def stop(document: Document) -> None:
         document["monitoring"] = {"system": "none"}
 
     pulumi("up", "--yes", "--skip-preview", *pulumi.edited(stop))
+    kubectl(site.lab, "delete", "customresourcedefinitions", "-l", "inference-platform/definitions=prometheus-operator")
     # Until discovery has dropped them, no list of all kinds can be had.
     until(lambda: API not in kubectl(site.lab, "api-resources", "--output=name"), what="no kind of the operator's")
     until(lambda: not _traces(site), what="nothing left")
