@@ -1,4 +1,4 @@
-"""`python -m definitions`: brings files of definitions into a cluster; `pulumi up` runs it."""
+"""`python -m definitions`: installs files of definitions in a cluster; `pulumi up` runs it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from definitions.errors import DefinitionsError
 from floor import command_line
 from floor.kubectl import VARIABLE
 
-_KUBECONFIG = click.option("--kubeconfig", type=click.Path(path_type=Path), help=f"default: the text in ${VARIABLE}")
-
 
 @click.group(cls=command_line.Group, help=__doc__)
 def definitions() -> None:
@@ -23,13 +21,13 @@ def definitions() -> None:
 
 
 @definitions.command(
-    "apply", help="Bring a file's definitions into the cluster, and wait until their kinds are served."
+    "apply", help="Install a file's definitions in the cluster, and wait until their kinds are served."
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--sha256", required=True, help="of the file, in hex")
 @click.option("--release", required=True, help="that they are of, for the report")
 @click.option("--manager", required=True, help="of the definitions' fields, by server-side apply")
-@_KUBECONFIG
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=f"default: the text in ${VARIABLE}")
 def _apply(file: Path, sha256: str, release: str, manager: str, kubeconfig: Path | None) -> None:
     count = apply(_cluster(kubeconfig), file, sha256, manager)
     print(f"{file.stem} {release}: {count} definitions")
@@ -37,12 +35,11 @@ def _apply(file: Path, sha256: str, release: str, manager: str, kubeconfig: Path
 
 @definitions.command("release", help=releasing.__doc__)
 @click.option("--stack", required=True, help="whose state has the definitions")
-@_KUBECONFIG
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="default: the one that the stack exports")
 def _release(stack: str, kubeconfig: Path | None) -> None:
     kept = Path(f".bundle/state-before-{stack.rpartition('/')[2]}.json")
-    if kubeconfig is None:
-        os.environ[VARIABLE] = releasing.engine("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack)
-    names = releasing.release(_cluster(kubeconfig), stack, kept, releasing.engine)
+    cluster = _cluster(kubeconfig) if kubeconfig else Cluster(kubeconfig=releasing.exported_kubeconfig(stack))
+    names = releasing.release(cluster, stack, kept, releasing.engine)
     print(f"{len(names)} definitions left to the cluster; the state before is in {kept}" if names else "it has none")
 
 

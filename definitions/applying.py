@@ -1,4 +1,4 @@
-"""Brings a file of custom resource definitions into a cluster, so that a state holds its digest alone.
+"""Installs a file of custom resource definitions in a cluster, so that a state holds only its digest.
 
 As objects of the engine, 47 definitions were 4.9 of the 8.0 MB that it writes before and after each step.
 """
@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +20,26 @@ from definitions.errors import DefinitionsError
 from floor.kubectl import is_away, kubectl, last_lines
 from floor.metadata import DEFINITIONS, FIELD_MANAGER
 
-PROGRAM = " -m definitions apply "
-"""In the text of each command that brings a file."""
+# Annotation of a definition: the digest of the file that it was applied from.
+_DIGEST = "inference-platform/definitions-sha256"
 _FETCH = "python -m sitectl bundle"
 _CALL_S, _ESTABLISHED_S, _LOOK_S = 60, 60, 10
 # An API server that restarts, as each does while Kubernetes is upgraded.
-_AWAY_S, _PAUSE_S = 180, 2
+_AWAY_S = 180
+# Between two looks at what takes seconds: an API server that comes back, and one that begins to serve a kind.
+_PAUSE_S = 1
 # Not JSONPath, which fails on a definition whose conditions are still null.
 _NOTE = '{{with .metadata.%s}}{{with index . "%s"}}{{.}}{{end}}{{end}}'
 _ESTABLISHED = '{{with .status}}{{range .conditions}}{{if eq .type "Established"}}{{.status}}{{end}}{{end}}{{end}}'
 _MANAGERS = "{{range .metadata.managedFields}}{{.manager}} {{end}}"
 _NOTES = (_NOTE % ("annotations", FIELD_MANAGER), _NOTE % ("labels", DEFINITIONS))
-_COLUMNS = ("{{.metadata.name}}", *_NOTES, _MANAGERS, _ESTABLISHED)
-_LISTED = "go-template={{range .items}}" + r'{{"\t"}}'.join(_COLUMNS) + r'{{"\n"}}{{end}}'
+
+
+def _template(*columns: str) -> str:
+    return "go-template={{range .items}}" + r'{{"\t"}}'.join(columns) + r'{{"\n"}}{{end}}'
+
+
+_PRESENT = _template("{{.metadata.name}}", *_NOTES, _MANAGERS, _ESTABLISHED)
 
 
 class Present(NamedTuple):
@@ -85,7 +92,7 @@ class Cluster:
     def present(self) -> list[Present]:
         """Every definition there is."""
         # Without the option, kubectl hides the managers.
-        rows = self.run("get", "customresourcedefinitions", "--show-managed-fields", "-o", _LISTED).splitlines()
+        rows = self.run("get", "customresourcedefinitions", "--show-managed-fields", "-o", _PRESENT).splitlines()
         return [Present(*row.split("\t")) for row in rows]
 
     def until_served(self, names: Collection[str]) -> None:
@@ -98,7 +105,7 @@ class Cluster:
                     fix=f"read its conditions: kubectl describe customresourcedefinition {missing[0]}",
                 )
             self.say(f"waiting for the kinds of {missing[0]}")
-            time.sleep(1)
+            time.sleep(_PAUSE_S)
 
 
 def read(file: Path, sha256: str) -> list[dict[str, Any]]:
@@ -119,13 +126,14 @@ def declared(file: Path, sha256: str) -> list[dict[str, Any]]:
     definitions = read(file, sha256)
     for definition in definitions:
         definition["metadata"].setdefault("labels", {})[DEFINITIONS] = file.stem
+        definition["metadata"].setdefault("annotations", {})[_DIGEST] = sha256
     return definitions
 
 
 def apply(cluster: Cluster, file: Path, sha256: str, manager: str) -> int:
     """Apply every definition of the file and wait until its kinds are served; their number. May be run again.
 
-    manager: of the fields, by server-side apply; it takes back what others set in definitions that it has brought.
+    manager: of the fields, by server-side apply; it reverts what others set in definitions of ours.
     Raises DefinitionsError for a definition of others, and for one that a state has as an object: at its end
     the `up` of a program that no longer declares it would delete it, with all objects of its kind.
     """
@@ -157,22 +165,25 @@ def _require_ours(there: Sequence[Present], source: str, manager: str) -> None:
     of_others = sorted(row.name for row in there if not row.source and manager not in row.managers.split())
     if of_others:
         raise DefinitionsError(
-            f"{len(of_others)} of the definitions of {source} were brought by others, {of_others[0]} first",
+            f"{len(of_others)} of the definitions of {source} were installed by others, {of_others[0]} first",
             fix="set crds.owner: external, or hand them over: kubectl label customresourcedefinitions "
             f"{' '.join(of_others)} {DEFINITIONS}={source}",
         )
 
 
-def lacking(kubeconfig: str, files: Sequence[Collection[str]]) -> set[str]:
-    """Names of each file that no definition in the cluster has; none of a file that it has nothing of, as before an
-    `up`, and none where the cluster cannot be asked, once and at once.
+def lacking(kubeconfig: str, files: Mapping[str, Collection[str]]) -> set[str]:
+    """Names that the cluster has lost of the files that were applied to it; none where it cannot be asked at once.
+
+    files: names of a file's definitions by its digest. One that was never applied, or in another release, lacks none.
     """
     if "server:" not in kubeconfig:
         return set()
+    columns = _template("{{.metadata.name}}", _NOTE % ("annotations", _DIGEST))
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ("get", "customresourcedefinitions", "-o", "name", f"--request-timeout={_LOOK_S}s")
+        words = ("get", "customresourcedefinitions", "-o", columns, f"--request-timeout={_LOOK_S}s")
         done = kubectl(kubeconfig, *words, timeout_s=2 * _LOOK_S)
         if done.returncode == 0:
-            there = {line.partition("/")[2] for line in done.stdout.splitlines()}
-            return {name for names in files if there & set(names) for name in names if name not in there}
+            there = dict(line.split("\t") for line in done.stdout.splitlines())
+            applied = [names for digest, names in files.items() if digest in there.values()]
+            return {name for names in applied for name in names} - there.keys()
     return set()

@@ -62,6 +62,15 @@ def engine(*words: str, given: str | None = None) -> str:
     return done.stdout
 
 
+def exported_kubeconfig(stack: str) -> str:
+    """Of the cluster that the stack made. Raises DefinitionsError."""
+    try:
+        return engine("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack)
+    except DefinitionsError as error:
+        fix = "for a cluster that the program did not make, name its kubeconfig by --kubeconfig"
+        raise DefinitionsError(error.problem.what, fix=fix) from None
+
+
 def _resources(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     return (state.get("deployment") or {}).get("resources") or []
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 VARIABLE = "KUBECONFIG_TEXT"
 """Of the environment: an administrator's kubeconfig, for commands that the engine runs."""
 
-# What kubectl prints when it could not ask, as opposed to having been refused.
-# What it prints where an object is not as waited for within the time that it was given.
-_OWN_LIMIT = "timed out waiting for the condition"
-# An address that moves and API servers that start give the others (k8s.io/apimachinery/pkg/api/errors, net/http).
+# What kubectl prints when it could not ask, as opposed to having been refused: of net/http, and of API servers that
+# start or are behind an address that moves (k8s.io/apimachinery/pkg/api/errors).
 _AWAY = (
     *("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof"),
     *("connection reset by peer", "client connection lost", "tls handshake timeout", "context deadline exceeded"),
     *("serviceunavailable", "currently unable to handle the request", "too many requests", "gateway timeout"),
 )
+
+
+@contextmanager
+def kubeconfig_option(kubeconfig: str) -> Iterator[tuple[str, int]]:
+    """kubectl's option for a kubeconfig in memory, and the file descriptor that it must inherit."""
+    file = os.memfd_create("kubeconfig")
+    try:
+        with open(file, "w", encoding="utf-8", closefd=False) as target:
+            target.write(kubeconfig)
+        yield f"--kubeconfig=/proc/self/fd/{file}", file
+    finally:
+        os.close(file)
 
 
 def kubectl(
@@ -27,12 +38,9 @@ def kubectl(
 
     Raises FileNotFoundError where there is no kubectl, and subprocess.TimeoutExpired.
     """
-    file = os.memfd_create("kubeconfig")
-    try:
-        with open(file, "w", encoding="utf-8", closefd=False) as target:
-            target.write(kubeconfig)
+    with kubeconfig_option(kubeconfig) as (option, file):
         return subprocess.run(
-            ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *arguments],
+            ["kubectl", option, *arguments],
             input=given,
             capture_output=True,
             text=True,
@@ -41,14 +49,11 @@ def kubectl(
             pass_fds=(file,),
             env={name: value for name, value in os.environ.items() if name not in {VARIABLE, *hidden}},
         )
-    finally:
-        os.close(file)
 
 
 def is_away(stderr: str) -> bool:
     """Whether kubectl's message is that the API server did not answer."""
-    text = stderr.lower().replace(_OWN_LIMIT, "")
-    return any(sign in text for sign in _AWAY)
+    return any(sign in stderr.lower() for sign in _AWAY)
 
 
 def last_lines(stderr: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from floor.kubectl import kubeconfig_option
 from sitectl import programs
 from sitectl.errors import Exit, SitectlError, unusable_file
 from stacks.plan.site_plan import plan_file
@@ -41,13 +41,8 @@ class SiteCluster:
         return items
 
     def _kubectl(self, words: Sequence[str], failure: str, fix: str) -> Any:
-        file = os.memfd_create("kubeconfig")
-        try:
-            os.write(file, self.kubeconfig.encode())
-            command = ["kubectl", f"--kubeconfig=/proc/self/fd/{file}", *words]
-            done = programs.run(command, cwd=self.project, fix=_KUBECTL, pass_fds=(file,))
-        finally:
-            os.close(file)
+        with kubeconfig_option(self.kubeconfig) as (option, file):
+            done = programs.run(["kubectl", option, *words], cwd=self.project, fix=_KUBECTL, pass_fds=(file,))
         if done.returncode != 0:
             lines = [line.removeprefix("error: ") for line in done.stderr.decode(errors="replace").splitlines()[-3:]]
             raise SitectlError(f"{failure}: " + " ".join(lines), fix=fix)

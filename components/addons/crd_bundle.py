@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from pulumi_command import local
 
 from components.component import Component
 from components.objects import field_manager
-from definitions.applying import lacking, read
+from definitions.applying import lacking
+from definitions.command import ApplyCommand
 from floor.counts import counted
 from floor.kubectl import VARIABLE
 
-_PROGRAM = (".venv/bin/python", "-m", "definitions")
 # More than the command's own limits together.
 _LIMIT_S = 900
 
@@ -36,38 +36,32 @@ class CrdFile:
     names: frozenset[str]
     """Of its definitions."""
 
-    @property
-    def source(self) -> str:
-        """Such as `gateway-api`."""
-        return self.path.stem
-
 
 def read_bundle(folder: Path, digests: Mapping[str, str], releases: Mapping[str, str], fix: str) -> list[CrdFile]:
     """The files of the bundle, by name.
 
     digests: file name -> sha256 in hex of each file that the platform was tested with, from `Versions.crds_with`, which
     leaves out what the site's parts do not need. A file that is missing or differs is an error, because a CRD of
-    another version changes what the gateways accept. releases: file name -> its release. fix: what brings the pinned
-    files, for that error.
+    another version changes what the gateways accept. releases: file name -> its release. fix: the command that fetches
+    the pinned files, for that error.
     """
+    files: list[CrdFile] = []
     problems: list[str] = []
     for file, digest in sorted(digests.items()):
         path = folder / file
         if not path.is_file():
             problems.append(f"{path}: missing")
-        elif (got := hashlib.sha256(path.read_bytes()).hexdigest()) != digest:
+            continue
+        content = path.read_bytes()
+        got = hashlib.sha256(content).hexdigest()
+        if got != digest:
             problems.append(f"{path}: sha256 is {got}, pinned is {digest}")
+            continue
+        names = frozenset(definition["metadata"]["name"] for definition in json.loads(content)["items"])
+        files.append(CrdFile(path=path, sha256=digest, release=releases[file], names=names))
     if problems:
         raise CrdBundleError("the CRD bundle is not the pinned one:\n  " + "\n  ".join(problems) + f"\n  fix: {fix}")
-    return [
-        CrdFile(
-            path=folder / file,
-            sha256=digest,
-            release=releases[file],
-            names=frozenset(definition["metadata"]["name"] for definition in read(folder / file, digest)),
-        )
-        for file, digest in sorted(digests.items())
-    ]
+    return files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +96,21 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
         self._look()
         made: list[pulumi.Resource] = [self._applied(file) for file in args.files]
         self.handle = CrdBundleHandle(ready=made)
-        self.finish(sources=[file.source for file in args.files])
+        self.finish(sources=[file.path.stem for file in args.files])
 
     def _applied(self, file: CrdFile) -> local.Command:
         args = self._args
-        cluster = ("--kubeconfig", args.kubeconfig_file) if args.kubeconfig is None else ()
-        pinned = ("--release", file.release, "--sha256", file.sha256, "--manager", field_manager())
-        apply = shlex.join([*_PROGRAM, "apply", str(file.path), *pinned, *cluster])
+        apply = ApplyCommand(
+            file=file.path,
+            release=file.release,
+            sha256=file.sha256,
+            manager=field_manager(),
+            kubeconfig=args.kubeconfig_file,
+        )
         return local.Command(
-            f"{self.name}-{file.source}",
-            create=apply,
-            update=apply,
+            f"{self.name}-{apply.source}",
+            create=apply.text,
+            update=apply.text,
             environment={VARIABLE: args.kubeconfig} if args.kubeconfig is not None else None,
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(
@@ -131,7 +129,7 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
             self._warn(path.read_text(encoding="utf-8"))
 
     def _warn(self, kubeconfig: str) -> None:
-        gone = lacking(kubeconfig, [file.names for file in self._args.files])
+        gone = lacking(kubeconfig, {file.sha256: file.names for file in self._args.files})
         if gone:
             pulumi.log.warn(
                 f"the cluster has lost {counted(len(gone), 'definition')}, {min(gone)} first, with every object of "

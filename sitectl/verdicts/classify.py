@@ -47,7 +47,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
 def _command(change: Change) -> list[Verdict]:
     if machines.is_machine_call(change):
         return machines.machine_call(change)
-    return ground.definitions(change) if ground.is_of_definitions(change) else front.command(change)
+    return ground.definitions(change) or front.command(change)
 
 
 _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {

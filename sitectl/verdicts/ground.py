@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from definitions import applying
+from definitions.command import ApplyCommand
 from sitectl.changes import Change
 from sitectl.verdicts.model import Severity, Verdict, verdict
 
@@ -39,32 +34,23 @@ def definition(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.LIVE, "made" if change.op == "create" else "left to others", "no object changes")]
 
 
-def is_of_definitions(change: Change) -> bool:
-    """Whether the command is one of `python -m definitions`."""
-    return any(applying.PROGRAM in str(body.get("create", "")) for body in (change.before, change.after))
-
-
-def definitions(change: Change) -> list[Verdict]:
-    """A command that brings the definitions of one source. It is one that `is_of_definitions` names."""
-    (before, old), (after, new) = _release_of(change.before), _release_of(change.after)
-    source = after or before
+def definitions(change: Change) -> list[Verdict] | None:
+    """A command that installs the definitions of one source; None for any other command."""
+    before, after = (ApplyCommand.read(body.get("create")) for body in (change.before, change.after))
+    now = after or before
+    if now is None:
+        return None
     if change.op == "delete":
         reason = "they stay in the cluster with all objects, and no `up` changes them any more"
-        return [verdict(change, Severity.LIVE, f"leaves the definitions of {source} to others", reason)]
+        return [verdict(change, Severity.LIVE, f"leaves the definitions of {now.source} to others", reason)]
     if change.op == "create":
-        return [verdict(change, Severity.LIVE, f"brings the definitions of {source} {new}", "no object changes")]
-    if old != new:
+        what = f"installs the definitions of {now.source} {now.release}"
+        return [verdict(change, Severity.LIVE, what, "no object changes")]
+    if before and before.release != now.release:
         reason = "objects stay; a version that is no longer served is lost to its clients"
-        return [verdict(change, Severity.LIVE, f"definitions of {source} {old} -> {new}", reason)]
-    return [verdict(change, Severity.LIVE, f"the definitions of {source} are applied again", "no object changes")]
-
-
-def _release_of(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Source and release of a command's definitions; empty where there is no command."""
-    words = shlex.split(str(body.get("create", "")))
-    if not words:
-        return "", ""
-    return Path(words[words.index("apply") + 1]).stem, words[words.index("--release") + 1]
+        what = f"definitions of {now.source} {before.release} -> {now.release}"
+        return [verdict(change, Severity.LIVE, what, reason)]
+    return [verdict(change, Severity.LIVE, f"applies the definitions of {now.source} again", "no object changes")]
 
 
 def provider(change: Change) -> list[Verdict]:

@@ -57,18 +57,29 @@ def test_definitions_come_change_and_stay(plane: Plane, run: tuple[Cluster, list
     plane.kubectl("patch", "crd", "first.bundle.example.org", "--type=json", f"--patch={by_hand}")
     changed = definition("first", size={"type": "integer"})
     changed["spec"]["names"]["shortNames"] = ["fst"]
-    assert apply(cluster, *write(tmp_path, changed), MANAGER) == 1
+    file, sha256 = write(tmp_path, changed)
+    assert apply(cluster, file, sha256, MANAGER) == 1
     live = plane.get("crd", "first.bundle.example.org")
     assert live["spec"]["names"]["shortNames"] == ["fst"]
     assert "size" in json.dumps(live["spec"]["versions"])
     assert live["metadata"]["labels"][LABEL] == "made-up"
     assert [line.partition(" ")[0] for line in lines if "stays" in line] == ["other.bundle.example.org"]
-    kubeconfig = plane.kubeconfig.read_text()
-    plane.kubectl("delete", "crd", "first.bundle.example.org")
+    plane.kubectl("delete", "crd", "other.bundle.example.org", "first.bundle.example.org")
+
+
+def test_only_a_file_that_was_applied_can_lack_a_definition(
+    plane: Plane, run: tuple[Cluster, list[str]], tmp_path: Path
+) -> None:
+    """Another release may have kinds that are not there yet."""
+    cluster, _ = run
+    file, sha256 = write(tmp_path, definition("first"), definition("other"))
     names = ["first.bundle.example.org", "other.bundle.example.org"]
-    assert lacking(kubeconfig, [names, ["not.yet.example.org"]]) == {"first.bundle.example.org"}
+    assert lacking(cluster.kubeconfig, {sha256: names}) == set()
+    apply(cluster, file, sha256, MANAGER)
+    assert lacking(cluster.kubeconfig, {sha256: names, "0" * 64: [*names, "newer.example.org"]}) == set()
+    plane.kubectl("delete", "crd", "first.bundle.example.org")
+    assert lacking(cluster.kubeconfig, {sha256: names}) == {"first.bundle.example.org"}
     plane.kubectl("delete", "crd", "other.bundle.example.org")
-    assert lacking(kubeconfig, [names]) == set()
 
 
 def test_definitions_of_others_are_theirs_until_they_are_handed_over(
@@ -76,7 +87,7 @@ def test_definitions_of_others_are_theirs_until_they_are_handed_over(
 ) -> None:
     file, sha256 = write(tmp_path, definition("theirs"))
     plane.kubectl("apply", "--server-side", "--field-manager=helm", "--filename", str(file))
-    with pytest.raises(DefinitionsError, match="of the definitions of made-up were brought by others") as refused:
+    with pytest.raises(DefinitionsError, match="of the definitions of made-up were installed by others") as refused:
         apply(run[0], file, sha256, MANAGER)
     (command,) = re.findall(r"hand them over: kubectl (.*)", str(refused.value))
     plane.kubectl(*command.split())

@@ -200,13 +200,19 @@ def stores(kubectl: Kubectl, *seen: list[dict[str, Any]]) -> None:
     kubectl.write(state)
 
 
-def test_no_node_is_drained_while_a_volume_of_longhorn_lacks_a_copy(bench: Bench, site: Site, kubectl: Kubectl) -> None:
+@pytest.mark.parametrize(("verb", "waits"), [("roll", "to drain it"), ("leave", "to leave the cluster")])
+def test_no_node_is_drained_while_a_volume_of_longhorn_lacks_a_copy(
+    bench: Bench, site: Site, kubectl: Kubectl, verb: str, waits: str
+) -> None:
     """The copy may be on that node, and the only one. A volume that is not in use has no robustness to wait for."""
     bring_up(bench)
     unused = volume("archive", "unknown")
     stores(kubectl, [volume("glm-weights", "degraded"), unused], [volume("glm-weights", "healthy"), unused])
-    site("roll", "m2", "--image", bench.image, config=rebooting(bench))
-    assert "waiting to drain it: Longhorn still rebuilds copies of inference-models/glm-weights" in site.progress
+    if verb == "roll":
+        site("roll", "m2", "--image", bench.image, config=rebooting(bench))
+    else:
+        site("leave", "m2")
+    assert f"waiting {waits}: Longhorn still rebuilds copies of inference-models/glm-weights" in site.progress
     log = (kubectl.folder / "log").read_text()
     assert log.count("get volumes.longhorn.io --namespace longhorn-system") == 2
     assert log.rindex("get volumes.longhorn.io") < log.index("cordon")
