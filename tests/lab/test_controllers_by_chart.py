@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from kubernetes import client, dynamic
 from kubernetes.client.exceptions import ApiException
 
+from definitions.applying import read
 from lab import session
 from lab.cluster import api
 from lab.cluster.parts import metadata_of, name_of, present, spec_of, status_of
 from lab.paths import CHECKOUT, Lab
 from lab.site import logs
+from stacks.facts import versions
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
 from tests.program_folders import FOLDERS
@@ -114,6 +117,8 @@ def project(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Project
         (folder / name).symlink_to(own.bundle / name)
     for name in FOLDERS:
         (folder / name).symlink_to(CHECKOUT / name)
+    # The program's commands run out of the project's environment.
+    (folder / ".venv").symlink_to(sys.prefix)
     bring_up_cluster(spare_lab, hgx=0)
     made = Project(spare_lab, folder)
     made.configure()
@@ -177,7 +182,10 @@ def test_counting_the_rotation_up_renews_the_certificate_of_the_webhook(project:
     eventually(lambda: rolled_out(project.lab))
 
 
-def test_destroying_it_leaves_no_controller(project: Project) -> None:
+def test_destroying_it_leaves_definitions_and_no_controller(project: Project) -> None:
+    """With a definition would go every object of its kind, those of others too."""
+    bundle, pins = Lab.from_environment().bundle / "crds", versions.load().crds_with()
+    installed = {body["metadata"]["name"] for file, sha256 in pins.items() for body in read(bundle / file, sha256)}
     project.pulumi("destroy", "--yes", "--skip-preview", "--non-interactive")
     with api.connect(project.lab) as connection:
         roles, hooks = client.RbacAuthorizationV1Api(connection), client.AdmissionregistrationV1Api(connection)
@@ -188,8 +196,9 @@ def test_destroying_it_leaves_no_controller(project: Project) -> None:
                 roles.list_cluster_role(label_selector="app.kubernetes.io/managed-by=Helm"),
                 roles.list_cluster_role_binding(label_selector="app.kubernetes.io/managed-by=Helm"),
                 hooks.list_mutating_webhook_configuration(),
-                client.ApiextensionsV1Api(connection).list_custom_resource_definition(),
             )
             for item in items.items
         ]
+        kept = {name_of(item) for item in client.ApiextensionsV1Api(connection).list_custom_resource_definition().items}
     assert left == ["coredns"]
+    assert kept == installed
