@@ -13,9 +13,10 @@ VARIABLE = "KUBECONFIG_TEXT"
 # What kubectl prints when it could not ask, as opposed to having been refused: of net/http, and of API servers that
 # start or are behind an address that moves (k8s.io/apimachinery/pkg/api/errors).
 _AWAY = (
-    *("connection refused", "i/o timeout", "unable to connect", "no route to host", "etcdserver", "timed out", "eof"),
-    *("connection reset by peer", "client connection lost", "tls handshake timeout", "context deadline exceeded"),
-    *("serviceunavailable", "currently unable to handle the request", "too many requests", "gateway timeout"),
+    *("connection refused", "was refused - did you specify", "unable to connect", "no route to host", "etcdserver"),
+    *("i/o timeout", "timed out", "eof", "connection reset by peer", "client connection lost"),
+    *("tls handshake timeout", "context deadline exceeded", "serviceunavailable", "too many requests"),
+    *("currently unable to handle the request", "gateway timeout"),
 )
 
 

@@ -132,6 +132,6 @@ class CrdBundle(Component, token="crd_bundle:CrdBundle"):
         gone = lacking(kubeconfig, {file.sha256: file.names for file in self._args.files})
         if gone:
             pulumi.log.warn(
-                f"the cluster has lost {counted(len(gone), 'definition')}, {min(gone)} first, with every object of "
-                f"that kind\n  fix: python -m sitectl drift --site {pulumi.get_stack()}"
+                f"the cluster lacks {counted(len(gone), 'definition')}, {min(gone)} first: deleted, with every object "
+                f"of that kind, unless an `up` ended midway\n  fix: python -m sitectl drift --site {pulumi.get_stack()}"
             )

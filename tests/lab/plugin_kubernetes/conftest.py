@@ -76,6 +76,12 @@ class Plane:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
+    @property
+    def etcd(self) -> str:
+        """URL of its gateway for JSON."""
+        words = Path(f"/proc/{self.pid('etcd')}/cmdline").read_text().split("\0")
+        return next(word.partition("=")[2] for word in words if word.startswith("--advertise-client-urls="))
+
     def kwokctl(self, *arguments: str) -> None:
         environment = {**os.environ, "KWOK_WORKDIR": str(self.folder / "kwok"), "PATH": self.path}
         subprocess.run(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from definitions.applying import Cluster, apply, lacking
 from definitions.errors import DefinitionsError
 from tests.lab.plugin_kubernetes.conftest import Plane
+from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("000.30")
 
@@ -114,6 +119,39 @@ def test_definitions_that_a_state_has_as_objects_are_left_alone(
     plane.kubectl("delete", "crd", "held.bundle.example.org")
 
 
+@pytest.mark.row("C.04")
+def test_a_kind_that_an_api_server_accepted_before_it_died_is_served(
+    plane: Plane, run: tuple[Cluster, list[str]], tmp_path: Path
+) -> None:
+    file, sha256 = write(tmp_path, definition("first"))
+    apply(run[0], file, sha256, MANAGER)
+    server = plane.pid("kube-apiserver")
+    os.kill(server, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{server}").exists())
+    put_back_to_accepted(plane, "first.bundle.example.org")
+    plane.kwokctl("start", "cluster", "--wait", "180s")
+    apply(run[0], file, sha256, MANAGER)
+    live = plane.get("crd", "first.bundle.example.org")
+    assert {entry["type"]: entry["status"] for entry in live["status"]["conditions"]}["Established"] == "True"
+    assert live["metadata"]["annotations"] == {"inference-platform/definitions-sha256": sha256}
+    plane.kubectl("delete", "crd", "first.bundle.example.org")
+
+
+def put_back_to_accepted(plane: Plane, name: str) -> None:
+    """Write into etcd what it has between the acceptance of a definition's names and the service of its kind."""
+    key = base64.b64encode(f"/registry/apiextensions.k8s.io/customresourcedefinitions/{name}".encode()).decode()
+    etcd = httpx.Client(base_url=plane.etcd)
+    (entry,) = etcd.post("/v3/kv/range", json={"key": key}).raise_for_status().json()["kvs"]
+    stored = base64.b64decode(entry["value"]).decode()
+    # Byte by byte, so that an apply of the same content writes nothing.
+    accepted = stored.replace('"InitialNamesAccepted"', '"Installing"').replace(
+        '"Established","status":"True"', '"Established","status":"False"'
+    )
+    assert accepted != stored
+    value = base64.b64encode(accepted.encode()).decode()
+    etcd.post("/v3/kv/put", json={"key": key, "value": value}).raise_for_status()
+
+
 def test_a_file_that_changed_and_a_cluster_that_is_away_are_named(plane: Plane, tmp_path: Path) -> None:
     file, sha256 = write(tmp_path, definition("first"))
     command = [sys.executable, "-m", "definitions", "apply", str(file), "--release", "v1", "--manager", MANAGER]
@@ -124,10 +162,8 @@ def test_a_file_that_changed_and_a_cluster_that_is_away_are_named(plane: Plane, 
         f"error: {file} changed since it was checked; got {sha256}; allowed: {'0' * 64}\n"
         "  fix: python -m sitectl bundle\n"
     )
-    away = Cluster(
-        kubeconfig=plane.kubeconfig.read_text().replace("server: https://127.0.0.1:", "server: https://127.0.0.1:1"),
-        say=lambda _: None,
-        patience_s=0,
-    )
+    text = plane.kubeconfig.read_text()
+    unanswered = re.sub(r"server: https://127\.0\.0\.1:\d+", "server: https://127.0.0.1:1", text)
+    away = Cluster(kubeconfig=unanswered, say=lambda _: None, patience_s=0)
     with pytest.raises(DefinitionsError, match="the cluster does not answer"):
         apply(away, file, sha256, MANAGER)

@@ -82,7 +82,7 @@ def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site:
     status, foreign = drift(site)
     assert status == 1
     warned = Pulumi(site.lab, tmp_path)("preview").stdout
-    assert f"the cluster has lost 1 definition, {deleted} first" in warned
+    assert f"the cluster lacks 1 definition, {deleted} first" in warned
     assert {entry["resource"]: [field["path"] for field in entry["fields"]] for entry in foreign} == {
         f"CustomResourceDefinition {changed}": ["spec.names.shortNames"],
         f"CustomResourceDefinition {deleted}": ["metadata"],

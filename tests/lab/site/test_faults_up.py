@@ -149,8 +149,9 @@ def _during_up(lab: Lab, created: int, fault: Callable[[subprocess.Popen[str]], 
     status = engine.wait()
     _wait_for_plugins(engine.pid)
     if status > 0:
-        assert "error: " in "".join(printed)
-        assert _AWAY.search("".join(printed)), "".join(printed[-30:])
+        errors = [line for line in printed if "error: " in line]
+        assert errors
+        assert _AWAY.search("".join(printed)), "".join(errors)
     return made
 
 
