@@ -14,7 +14,8 @@ import yaml
 from lab import session
 from lab.paths import CHECKOUT
 from sitectl.report import of_preview_document
-from tests.fixtures.previews.record import FOLDER, copy_project, preview, trimmed
+from tests.fixtures.previews import kept
+from tests.fixtures.previews.record import copy_project, preview, trimmed
 from tests.fixtures.previews.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def judged(preview_document: dict[str, Any]) -> dict[str, Any]:
 def test_the_recordings_are_what_the_engine_still_says(site: Site, name: str) -> None:
     """A recording that no longer holds would make the tests of verdicts tests of nothing."""
     live = judged(trimmed(preview(site.lab, SCENARIOS[name])))
-    recorded = judged(json.loads((FOLDER / f"{name}.json").read_text()))
+    recorded = judged(kept.read(name))
     if recorded["refused"]:
         # What else the engine had looked at when it stopped is different each time.
         live["rows"] = [row for row in live["rows"] if row in recorded["rows"]]

@@ -14,11 +14,10 @@ from ci import offline, previews
 from sitectl.errors import Exit
 from sitectl.markdown import document
 from sitectl.previews_folder import reports
+from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, print_recording, recording
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
-
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ def saved(folder: Path, site: str) -> Any:
 def test_every_site_is_previewed_and_saved(project: Path, own_path: Path, tmp_path: Path) -> None:
     engine(own_path, "replica-cut")
     assert previews.main(["--project", str(project), "--out", str(tmp_path / "out")], {}) == Exit.OK
-    assert saved(tmp_path / "out", "lab")["changeSummary"] == saved(PREVIEWS, "replica-cut")["changeSummary"]
+    assert saved(tmp_path / "out", "lab")["changeSummary"] == kept.read("replica-cut")["changeSummary"]
     asked = (own_path / "asked").read_text().splitlines()
     assert asked == [f"preview --json --non-interactive --stack {site} token=none" for site in ("lab", "prod")]
 

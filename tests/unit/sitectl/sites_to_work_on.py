@@ -24,10 +24,10 @@ from sitectl.cli import main
 from sitectl.progress import Progress
 from stacks.facts.image_lock import FILE as IMAGE_LOCK
 from stacks.site.loader import KEY
+from tests.fixtures.previews import kept
 from tests.program_folders import FOLDERS
 
 ROOT = Path(__file__).parents[3]
-PREVIEWS = ROOT / "tests" / "fixtures" / "previews"
 PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
 # What the command is made of beside the program.
 COMMAND = ("sitectl", "bundle")
@@ -72,12 +72,12 @@ def git(folder: Path, *arguments: str) -> None:
 
 def recording(name: str, stack: str) -> str:
     """A recorded preview, as the engine gives it for this stack: all of them were recorded on lab."""
-    return (PREVIEWS / f"{name}.json").read_text().replace("urn:pulumi:lab::", f"urn:pulumi:{stack}::")
+    return kept.text(name).replace("urn:pulumi:lab::", f"urn:pulumi:{stack}::")
 
 
 def print_recording(name: str) -> str:
     """The line of a stand-in for `pulumi` that prints `recording` for the stack that it is asked for."""
-    return f'stack="${{5:-lab}}"; sed "s/urn:pulumi:lab::/urn:pulumi:$stack::/g" {PREVIEWS / name}.json'
+    return f'stack="${{5:-lab}}"; sed "s/urn:pulumi:lab::/urn:pulumi:$stack::/g" {kept.file(name)}'
 
 
 def stand_in_pulumi(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import pytest
 from sitectl import markdown, saved_previews, words
 from sitectl.errors import SitectlError
 from sitectl.report import of_preview_document
+from tests.fixtures.previews import kept
 from tests.unit.stacks.site_mutations import changed, damaged
 
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
 QUICK, MANY = 100, 5000
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 INPUTS = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "m"}}
@@ -30,7 +30,7 @@ SEED = 20270131
 
 def judged_or_refused(count: int, file: Path) -> None:
     chance = random.Random(SEED)  # noqa: S311 - the same damage each time
-    texts = [path.read_text() for path in sorted(PREVIEWS.glob("*.json"), key=lambda path: path.stat().st_size)[:20]]
+    texts = sorted(map(kept.text, kept.names()), key=len)[:20]
     refused = 0
     for number in range(count):
         preview = json.loads(chance.choice(texts))

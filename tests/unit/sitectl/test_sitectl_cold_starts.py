@@ -18,7 +18,8 @@ from sitectl.markdown import document
 from sitectl.report import report
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout, run, stand_in_pulumi
+from tests.fixtures.previews import kept
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run, stand_in_pulumi
 
 pytestmark = pytest.mark.row("opening 1", "001.30")
 
@@ -128,7 +129,7 @@ def test_what_is_no_model_and_restarts_sooner_hides_no_expectation() -> None:
 
 @pytest.mark.parametrize("starts", [[], {"glm": {"alone_s": 1}}, {"glm": {"alone_s": "x", "together_s": 1}}, "glm"])
 def test_a_saved_preview_of_another_form_is_refused(checkout_folder: Path, tmp_path: Path, starts: Any) -> None:
-    preview = json.loads((PREVIEWS / "engine-image-bump.json").read_text())
+    preview = kept.read("engine-image-bump")
     (tmp_path / "p.json").write_text(json.dumps(preview | {"cold_starts": starts}))
     result = run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json"))
     assert result.status != Exit.OK
@@ -137,7 +138,7 @@ def test_a_saved_preview_of_another_form_is_refused(checkout_folder: Path, tmp_p
 
 
 def test_a_saved_preview_keeps_them(checkout_folder: Path, tmp_path: Path) -> None:
-    preview = json.loads((PREVIEWS / "engine-image-bump.json").read_text())
+    preview = kept.read("engine-image-bump")
     given = {name: {"alone_s": 60, "together_s": 90} for name in ("glm-5-1", "qwen3-32b")}
     (tmp_path / "p.json").write_text(json.dumps(preview | {"cold_starts": given}))
     out = " ".join(run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out.split())

@@ -22,6 +22,7 @@ from floor.metadata import FIELD_MANAGER, PROTECTED
 from sitectl.errors import Exit
 from sitectl.field_owners import ForeignField, ForeignFields, foreign_fields
 from sitectl.known_writers import KNOWN_WRITERS
+from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("opening 13")
@@ -217,7 +218,7 @@ def drifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     (tmp_path / "state.json").write_text(json.dumps(state))
     (tmp_path / "live.json").write_text(json.dumps({"items": RECORDED["live"]}))
-    (tmp_path / "quiet.json").write_text((FIXTURES / "previews" / "no-change.json").read_text())
+    (tmp_path / "quiet.json").write_text(kept.text("no-change"))
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in {

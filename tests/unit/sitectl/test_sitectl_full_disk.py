@@ -14,7 +14,8 @@ import pytest
 
 from sitectl import manifests_folder, whole_files
 from sitectl.errors import Exit, SitectlError
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, CommandResult, make_checkout
+from tests.fixtures.previews import kept
+from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, make_checkout
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
@@ -45,7 +46,7 @@ def test_init_leaves_no_half_of_a_site(own: Path) -> None:
 
 def test_a_preview_that_cannot_be_saved_leaves_the_old_one(own: Path, tmp_path: Path) -> None:
     file = tmp_path / "q.json"
-    before = (PREVIEWS / "replica-cut.json").read_text()
+    before = kept.text("replica-cut")
     file.write_text(before)
     result = limited("ulimit -f 8", own, "plan", "lab", "--from", str(file), "--save", str(file))
     assert (result.status, "q.json: File too large" in result.err) == (Exit.UNABLE, True), result

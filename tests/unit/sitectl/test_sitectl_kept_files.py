@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from sitectl.errors import Exit
+from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import run
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
 
-PREVIEW = Path(__file__).parents[2] / "fixtures" / "previews" / "replica-cut.json"
+PREVIEW = kept.file("replica-cut")
 
 
 @pytest.mark.parametrize("option", ["--markdown", "--save"])

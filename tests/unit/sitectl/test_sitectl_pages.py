@@ -23,6 +23,7 @@ from stacks.site.model import SiteConfig, StorageSpec
 from stacks.site.reference import keys
 from tests import documented
 from tests.command_lines import help_text, refusal
+from tests.fixtures.previews import kept
 from tests.unit.proof import test_proof_second_source
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run
 from tests.unit.sitectl.test_sitectl_proposals import COMMAND_LINES
@@ -157,7 +158,7 @@ def test_starts_from_both_places_take_as_long_as_the_page_states_for_the_default
 
 
 def test_the_recordings_are_as_many_as_the_page_says() -> None:
-    recorded = len(list((ROOT / "tests" / "fixtures" / "previews").glob("*.json")))
+    recorded = len(kept.names())
     assert f"Expected verdicts of {recorded} changes" in (DOCS / "sitectl.md").read_text()
 
 

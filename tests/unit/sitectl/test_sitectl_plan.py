@@ -10,15 +10,14 @@ import pytest
 
 from sitectl.errors import Exit
 from stacks.site.loader import KEY
+from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import run, stand_in_pulumi
 
 pytestmark = pytest.mark.row("opening 3")
 
-PREVIEWS = Path(__file__).parents[2] / "fixtures" / "previews"
-
 
 def test_plan_out_of_a_saved_preview(checkout_folder: Path, tmp_path: Path) -> None:
-    saved = PREVIEWS / "model-removed.json"
+    saved = kept.file("model-removed")
     result = run(checkout_folder, "plan", "lab", "--from", str(saved), "--markdown", str(tmp_path / "plan.md"))
     assert result.status == Exit.OK
     first = result.out.index("IRREVERSIBLE")
@@ -41,7 +40,7 @@ def test_plan_and_comment_say_how_long_a_cold_start_takes(
     checkout_folder: Path, tmp_path: Path, name: str, longest: str, rows: list[str]
 ) -> None:
     """Minutes, of the longest model in the summary and of each model in its row. Simulated ones promise no more."""
-    saved, comment = PREVIEWS / f"{name}.json", tmp_path / "comment.md"
+    saved, comment = kept.file(name), tmp_path / "comment.md"
     words = ["plan", "lab", "--from", str(saved)]
     text = run(checkout_folder, *words, "--markdown", str(comment)).out
     assert re.findall(r"^ *cold start +(.+)$", text, re.MULTILINE) == [longest]
@@ -64,12 +63,12 @@ def test_plan_and_comment_say_how_long_a_cold_start_takes(
     ],
 )
 def test_plan_refuses_as_severe_or_worse(checkout_folder: Path, name: str, refuse: str, status: Exit) -> None:
-    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / f"{name}.json"), "--refuse", refuse)
+    result = run(checkout_folder, "plan", "lab", "--from", str(kept.file(name)), "--refuse", refuse)
     assert result.status == status
 
 
 def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
-    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "model-swapped.json"))
+    result = run(checkout_folder, "plan", "lab", "--from", str(kept.file("model-swapped")))
     assert result.status == Exit.REFUSED
     assert "field can not be less than" in " ".join(result.out.split())
 
@@ -87,12 +86,12 @@ def test_plan_says_what_the_engine_refused(checkout_folder: Path) -> None:
 def test_plan_takes_the_price_from_the_site(
     checkout_folder: Path, tmp_path: Path, more: dict[str, object], shown: str
 ) -> None:
-    preview = json.loads((PREVIEWS / "replica-cut.json").read_text())
+    preview = kept.read("replica-cut")
     site = json.loads(preview["config"][KEY])
     preview["config"][KEY] = json.dumps({**site, "prices": {"gpu_hour": 2.5, "currency": "NOK", **more}})
     (tmp_path / "p.json").write_text(json.dumps(preview))
     assert shown in run(checkout_folder, "plan", "lab", "--from", str(tmp_path / "p.json")).out
-    without = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json")).out
+    without = run(checkout_folder, "plan", "lab", "--from", str(kept.file("replica-cut"))).out
     assert "no price known: set prices.gpu_hour" in without
 
 
@@ -108,7 +107,7 @@ def test_plan_prints_a_block_a_model(checkout_folder: Path, tmp_path: Path, monk
 
 @pytest.mark.row("C.06")
 def test_a_saved_preview_of_another_stack_is_refused(checkout_folder: Path) -> None:
-    result = run(checkout_folder, "plan", "prod", "--from", str(PREVIEWS / "replica-cut.json"))
+    result = run(checkout_folder, "plan", "prod", "--from", str(kept.file("replica-cut")))
     assert (result.status, result.out) == (Exit.USAGE, "")
     assert "is a preview of another stack than prod\n  got: lab\n  allowed: prod\n  fix: " in result.err
 
@@ -120,7 +119,7 @@ def test_a_preview_without_resources_fits_every_site(checkout_folder: Path, tmp_
 
 @pytest.mark.parametrize("option", [["--refresh"], ["--config-file", "/nonexistent"], ["--since", "nope"]])
 def test_what_a_saved_preview_would_ignore_is_refused(checkout_folder: Path, option: list[str]) -> None:
-    result = run(checkout_folder, "plan", "lab", "--from", str(PREVIEWS / "replica-cut.json"), *option)
+    result = run(checkout_folder, "plan", "lab", "--from", str(kept.file("replica-cut")), *option)
     assert result.status == Exit.USAGE
     assert f"error: {option[0]}: not with --from" in result.err and "fix: leave out --from" in result.err
 

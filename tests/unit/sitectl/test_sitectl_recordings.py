@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,22 +11,17 @@ import pytest
 from policy.model import Resource
 from sitectl.changes import between, of_preview
 from sitectl.report import SiteReport, of_preview_document
+from tests.fixtures.previews import kept
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.unit.sitectl.expected_recordings import EXPECTED
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "previews"
 BY_HAND = {"drift-replicas"}
 
 
-def recording(name: str) -> dict[str, Any]:
-    preview: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
-    return preview
-
-
 def judged(name: str) -> SiteReport:
-    return of_preview_document("lab", recording(name))
+    return of_preview_document("lab", kept.read(name))
 
 
 # Few enough resources that every one of their rows is expected above.
@@ -66,7 +60,7 @@ def test_most_recordings_are_expected_to_the_last_row() -> None:
 
 
 def test_each_scenario_has_a_recording_and_an_expectation() -> None:
-    recorded = {path.stem for path in FOLDER.glob("*.json")}
+    recorded = set(kept.names())
     assert recorded == set(SCENARIOS) | BY_HAND == set(EXPECTED)
     assert len(SCENARIOS) >= 20
 
@@ -74,7 +68,7 @@ def test_each_scenario_has_a_recording_and_an_expectation() -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_comparison_of_inputs_agrees_with_the_engine(name: str) -> None:
     """`diff`, which asks no engine, names the same operations and the same forcing fields."""
-    engine = [change for change in of_preview(recording(name)) if change.replaced_by != ("provider",)]
+    engine = [change for change in of_preview(kept.read(name)) if change.replaced_by != ("provider",)]
     before = [Resource(type=change.type, name=change.name, body=change.before) for change in engine if change.before]
     after = [Resource(type=change.type, name=change.name, body=change.after) for change in engine if change.after]
     # A moved object is one that goes and one that comes to those who only see objects.
@@ -96,14 +90,14 @@ def test_no_recording_holds_a_secret_or_a_place() -> None:
     forms = re.compile(
         r"sk-[A-Za-z0-9_-]{8,}|-----BEGIN|eyJ[A-Za-z0-9_-]{10,}|certificate-authority-data|client-key|/tmp/|/root/|/home/"
     )
-    for path in FOLDER.glob("*.json"):
-        text = path.read_text()
-        assert not forms.search(text), (path.name, forms.search(text))
+    for name in kept.names():
+        text = kept.text(name)
+        assert not forms.search(text), (name, forms.search(text))
         for change in of_preview(json.loads(text)):
             for body in (change.before, change.after):
                 if change.kind == "Secret" and body:
                     values = [body.get("data"), body.get("stringData")]
-                    assert all(_hidden(value) for value in values), (path.name, change.label)
+                    assert all(_hidden(value) for value in values), (name, change.label)
 
 
 def _hidden(value: Any) -> bool:
@@ -123,3 +117,12 @@ def test_lines_that_only_say_that_it_failed_are_left_out_beside_one_that_says_wh
     ]
     assert of_preview_document("lab", {"steps": [], "diagnostics": failed}).errors == ["qwen3-32b does not fit"]
     assert of_preview_document("lab", {"steps": [], "diagnostics": failed[2:]}).errors == ["preview failed"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in kept.WHOLE.glob("*.json")))
+def test_what_is_folded_unfolds_to_what_the_engine_printed(name: str) -> None:
+    printed, base = kept.read(name), kept.base()
+    unfolded = kept.unfolded(json.loads(kept.written(kept.folded(printed, base))), base)
+    site = [json.loads(document.pop("config")[kept.SITE]) for document in (printed, unfolded)]
+    assert site[0] == site[1]
+    assert unfolded == kept.shortened(printed)

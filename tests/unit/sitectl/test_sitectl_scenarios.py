@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from policy.model import Resource
 from sitectl import checkout
 from sitectl.changes import of_preview
 from sitectl.mocked_program import KEY
+from tests.fixtures.previews import kept
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.lab.plain_site import make_plain
-from tests.unit.sitectl.sites_to_work_on import PREVIEWS, ROOT, make_checkout
+from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 3", "C.06")]
 
@@ -56,9 +56,9 @@ def test_another_program_changes_what_the_engine_recorded(
     unchanged: dict[str, Resource], tmp_path: Path, name: str
 ) -> None:
     after = declared(tmp_path / "project", name)
-    kept = unchanged.keys() & after.keys()
-    changed = {name for name in unchanged.keys() | after.keys() if name not in kept or unchanged[name] != after[name]}
-    steps = of_preview(json.loads((PREVIEWS / f"{name}.json").read_text()))
+    both = unchanged.keys() & after.keys()
+    changed = {name for name in unchanged.keys() | after.keys() if name not in both or unchanged[name] != after[name]}
+    steps = of_preview(kept.read(name))
     # A machine's config is hidden on both sides, so only the engine sees that it changes.
     hidden = {step.name for step in steps if "stdin" in step.touched}
     assert changed - hidden == {step.name for step in steps} - hidden
