@@ -22,8 +22,11 @@ _TARGET_COLOUR = "red"
 
 
 def text_of(board: Board) -> str:
-    """The file that Grafana imports: JSON with sorted keys and a line's end."""
-    return json.dumps(_dashboard(board).build(), cls=JSONEncoder, sort_keys=True, indent=1) + "\n"
+    """The file that Grafana imports: JSON with sorted keys, a line for each of them and for each panel."""
+    document = json.loads(json.dumps(_dashboard(board).build(), cls=JSONEncoder))
+    panels = ",\n".join(json.dumps(panel, sort_keys=True) for panel in document["panels"])
+    texts = {key: json.dumps(value, sort_keys=True) for key, value in document.items()} | {"panels": f"[\n{panels}\n]"}
+    return "{\n" + ",\n".join(f'"{key}": {texts[key]}' for key in sorted(texts)) + "\n}\n"
 
 
 def _dashboard(board: Board) -> dashboard.Dashboard:
