@@ -18,10 +18,10 @@ from components.models.inference_pool import picker_config
 from components.specs.inference_pool import InferencePoolSpec, PickerPlan
 from lab.install import install
 from lab.paths import Lab
+from tests.unit import golden_files
 
 pytestmark = pytest.mark.row("000.27", "opening 2")
 
-GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
 # Nothing listens there.
 NOWHERE = {
     "apiVersion": "v1",
@@ -62,7 +62,7 @@ def lines_with(lines: list[dict[str, Any]], message: str) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("golden", ["model-vllm", "model-one-gpu", "model-simulator"])
 def test_what_is_deployed_is_understood(program: Path, tmp_path: Path, golden: str) -> None:
-    objects = list(yaml.safe_load_all((GOLDEN / f"{golden}.yaml").read_text()))
+    objects = golden_files.agreed(golden)
     (text,) = [body["data"]["config.yaml"] for body in objects if body["kind"] == "ConfigMap"]
     wanted = [plugin for plugin in yaml.safe_load(text)["plugins"] if plugin["type"] == "utilization-detector"]
     lines = reported(program, tmp_path, text)

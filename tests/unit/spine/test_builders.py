@@ -5,12 +5,10 @@ To accept a wanted change: UPDATE_GOLDEN=1 pytest tests/unit/spine
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from components import namespace
 from components.addons import gpu_stack, longhorn
@@ -32,13 +30,13 @@ from floor.taints import GPU_TAINT, tolerations
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_file, plan_site, plan_values
+from tests.unit import golden_files
 from tests.unit.stacks.site_examples import ON_NODES, prod
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.16", "000.22", "000.27", "000.30", "000.31", "000.36")
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = Path(__file__).parents[1] / "golden"
 IMAGES = versions.load().images
 PROXIES = peer(gateway.proxy_labels("g"), "envoy-gateway-system")
 
@@ -209,13 +207,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("case", sorted(CASES, key=lambda case: case in golden_files.OVER))
 def test_objects_are_as_agreed(case: str) -> None:
     built = CASES[case]()
-    path = GOLDEN / f"{case}.yaml"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(yaml.safe_dump_all(built, sort_keys=False, width=120))
-    assert list(yaml.safe_load_all(path.read_text())) == built
+    golden_files.agree(case, built)
+    assert golden_files.in_order(golden_files.agreed(case)) == golden_files.in_order(built)
 
 
 def served_by(engine: str) -> dict[str, Any]:
