@@ -1,4 +1,4 @@
-"""The workflows for users: pinned, with few rights, and with no text of a change in a command."""
+"""The workflows for sites and for the project: pinned, with few rights, and with no text of a change in a command."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from tests.unit.sitectl.sites_to_work_on import git
 
 pytestmark = pytest.mark.row("opening 3", "C.06")
 
-CI = Path(__file__).parents[3] / "ci"
-GITHUB = sorted((CI / "github").glob("*.yml"))
+ROOT = Path(__file__).parents[3]
+CI = ROOT / "ci"
+OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+"""What tests the project itself."""
+GITHUB = [*sorted((CI / "github").glob("*.yml")), *OWN]
 GITLAB = CI / "gitlab" / "sites.yml"
 # What a pull request's author chooses, by GitHub's own list of untrusted input; also in expressions of other names.
 UNTRUSTED = re.compile(
@@ -85,7 +88,7 @@ def test_permissions_are_few(path: Path) -> None:
         assert rights.get("contents", "read") == "read"
         writes = [name for name, right in rights.items() if right == "write"]
         assert writes in ([], ["pull-requests"], ["issues"])
-        assert job["timeout-minutes"] <= 120
+        assert job["timeout-minutes"] <= (360 if path.name == "nightly.yml" else 120)
 
 
 @pytest.mark.parametrize("path", GITHUB, ids=lambda path: path.name)
@@ -120,6 +123,23 @@ def test_who_may_write_runs_the_target_and_knows_no_site(file: str, job: str) ->
     checkout = definition["steps"][0]["with"]
     if file == "plan.yml":
         assert checkout["ref"] == "${{ github.event.pull_request.base.sha }}"
+
+
+def test_a_change_and_a_night_run_targets_that_exist() -> None:
+    """And the log of the night is kept, also of one that failed."""
+    asked = [line for path in OWN for line in commands(path)]
+    assert [".ci/run" in line for line in asked] == [True, False]
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert "make test </dev/null" in (ROOT / ".ci" / "run").read_text()
+    assert set(re.findall(r"make ([\w-]+)", asked[1])) == {"test-all"} <= targets
+    night = workflow(OWN[1])["jobs"]["test"]["steps"]
+    assert night[-1]["with"]["path"] in night[-2]["run"] and night[-2]["shell"] == "bash"
+    assert night[-1]["if"] == "always()"
+    assert not any(secrets_of(workflow(path)) for path in OWN)
+
+
+def test_no_job_hides_that_a_command_failed() -> None:
+    assert not [path.name for path in (*GITHUB, GITLAB) if "|| true" in path.read_text()]
 
 
 def test_only_branches_of_the_repository_reach_the_credentials() -> None:
