@@ -6,7 +6,6 @@ and know no key, so a policy that is gone or refused leaves nothing but 401.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,12 +67,6 @@ MODEL_PATHS = (
     "/v1/images/generations",
     "/v1/responses",
 )
-
-
-def model_list(owners: Mapping[str, str]) -> str:
-    """Body of GET /v1/models; owners: model -> its `owned_by`."""
-    cards = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in sorted(owners.items())]
-    return json.dumps({"object": "list", "data": cards})
 
 
 def script() -> str:

@@ -28,6 +28,7 @@ from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_mo
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
+from stacks.plan.tenants import TenantsPlan, plan_tenants
 from stacks.plan.valid_part import ValidPart, valid_part
 from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
@@ -70,6 +71,11 @@ class SitePlan:
     def proofs(self) -> dict[str, Proof]:
         """The proof of each model's stable revision, by the model's name."""
         return {name: model.stable.proof for name, model in self.models.items()}
+
+    @cached_property
+    def tenants(self) -> TenantsPlan:
+        """Who may call what."""
+        return plan_tenants(self.site, self.models)
 
     @cached_property
     def placement_text(self) -> str:

@@ -10,7 +10,7 @@ import pulumi
 from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.gateway.envoy_names import door_port
-from components.gateway.front_door import FrontDoor, FrontDoorArgs, model_list
+from components.gateway.front_door import FrontDoor, FrontDoorArgs
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
@@ -21,8 +21,6 @@ from components.models.model import Model, ModelArgs
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace
 from components.objects import field_manager
-from components.tenants.access import Access, AccessArgs
-from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.optional_parts import optional_parts
@@ -31,6 +29,7 @@ from stacks.program import reports
 from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
+from stacks.program.tenants import declare_tenants
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
 
@@ -99,32 +98,11 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     needs = [*definitions, *controllers]
     certificate = addons.secrets.fill(GATEWAY_NAMESPACE, [front.ready])
     token = addons.secrets.fill(models_namespace, [space.ready])
-    access = Access(
-        "access",
-        AccessArgs(
-            tenants=site.tenants,
-            models=list(site.models),
-            namespace=front,
-            target=target_gateway(),
-            needs=needs,
-            recovered=site.recovered,
-        ),
-        top,
-    ).handle
+    tenants = declare_tenants(plan.tenants, front, space, needs, site.recovered, top)
     door = FrontDoor(
         "front-door",
         FrontDoorArgs(
-            model_lists={
-                tenant: model_list(
-                    {
-                        called: plan.models[name].stable.engine.owned_by
-                        for name in spec.models
-                        if name in plan.models
-                        for called in plan.models[name].served_names
-                    }
-                )
-                for tenant, spec in site.tenants.items()
-            },
+            model_lists=tenants.model_lists,
             aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
             pickers=[
                 Picker(
@@ -144,21 +122,6 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         ),
         top,
     ).handle
-    tiers: list[pulumi.Resource] = []
-    if site.tiers:
-        tiers = Tiers(
-            "tiers",
-            TiersArgs(
-                tiers=site.tiers,
-                tier_of={name: tenant.tier for name, tenant in site.tenants.items() if tenant.tier},
-                models=list(site.models),
-                namespace=front,
-                target=target_gateway(),
-                models_namespace=space,
-                needs=needs,
-            ),
-            top,
-        ).handle.ready
     gateway = Gateway(
         "gateway",
         GatewayArgs(
@@ -167,9 +130,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             # The listener opens only when keys are checked, and every tenant's priority is known.
             needs=[
                 *needs,
-                *access.ready,
+                *tenants.ready,
                 *door.ready,
-                *tiers,
                 *addons.addresses,
                 *addons.certificates,
                 *certificate,
@@ -190,7 +152,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             gateway_namespace=gateway.namespace,
             models_namespace=models_namespace,
             manager=field_manager(),
-            needs=[gateway.ready, *access.ready, *door.ready],
+            needs=[gateway.ready, *tenants.checked, *door.ready],
         ),
         top,
     )
@@ -233,7 +195,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     return Platform(
         endpoint=gateway.endpoint,
         models=sorted(site.models),
-        keys=pulumi.Output.all(**access.keys),
+        keys=pulumi.Output.all(**tenants.keys),
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )

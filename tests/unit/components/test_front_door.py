@@ -14,7 +14,6 @@ from components.gateway.front_door import (
     first_filters,
     front_door,
     listed_models,
-    model_list,
     script,
 )
 from components.gateway.gateway import client_traffic_policy, envoy_proxy, target_gateway
@@ -22,6 +21,7 @@ from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
 from components.gateway.pickers import Picker
 from components.tenants.access import security_policy
+from components.tenants.model_list import model_list
 from floor.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS
 from floor.metadata import PROTECTED
 from stacks.plan.site_plan import plan_file

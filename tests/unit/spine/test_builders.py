@@ -25,6 +25,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.tenants import access, tiers
+from components.tenants.model_list import model_list
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TRUSTED_HEADERS
 from floor.taints import GPU_TAINT, tolerations
 from stacks.facts import versions
@@ -127,16 +128,14 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             "g",
             gateway.target_gateway(),
             listener=gateway.listener_name("g"),
-            model_lists={"acme": front_door.model_list(dict.fromkeys(site.models, "somebody"))},
+            model_lists={"acme": model_list(dict.fromkeys(site.models, "somebody"))},
             aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
         ),
         gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.admission_binding(gateway.GATEWAY, "g"),
         gateway_protection.routes_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.routes_binding(),
-        tiers.tier_policy(
-            "g", gateway.target_gateway(), {name: tenant.tier for name, tenant in site.tenants.items() if tenant.tier}
-        ),
+        tiers.tier_policy("g", gateway.target_gateway(), plan.tenants.tier_of),
         *(
             tiers.inference_objective(tier, spec, name, "m")
             for tier, spec in site.tiers.items()

@@ -1,0 +1,73 @@
+"""Declares a site's tenants: their keys, what they may call, and whose requests go first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from components.gateway.gateway import target_gateway
+from components.namespace import NamespaceHandle
+from components.tenants.access import Access, AccessArgs
+from components.tenants.model_list import model_list
+from components.tenants.tiers import Tiers, TiersArgs
+from stacks.plan.tenants import TenantsPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenants:
+    """What the gateway has to know of them."""
+
+    keys: Mapping[str, pulumi.Output[str]]
+    """Client id -> key, secret."""
+    model_lists: Mapping[str, str]
+    """Tenant -> its answer to GET /v1/models."""
+    checked: list[pulumi.Resource]
+    """Keys are checked once these are there."""
+    ranked: list[pulumi.Resource]
+    """Priorities are in force once these are there."""
+
+    @property
+    def ready(self) -> list[pulumi.Resource]:
+        """No request may pass before these are there."""
+        return [*self.checked, *self.ranked]
+
+
+def declare_tenants(
+    plan: TenantsPlan,
+    front: NamespaceHandle,
+    models: NamespaceHandle,
+    needs: list[pulumi.Resource],
+    recovered: str | None,
+    top: pulumi.ResourceOptions,
+) -> Tenants:
+    """Declare them at the site's gateway.
+
+    front, models: the namespaces of the gateway and of models. recovered: file with the keys that a lost state had.
+    """
+    target = target_gateway()
+    access = Access(
+        "access",
+        AccessArgs(
+            tenants=plan.tenants, models=plan.models, namespace=front, target=target, needs=needs, recovered=recovered
+        ),
+        top,
+    ).handle
+    ranked: list[pulumi.Resource] = []
+    if plan.tiers:
+        ranked = Tiers(
+            "tiers",
+            TiersArgs(
+                tiers=plan.tiers,
+                tier_of=plan.tier_of,
+                models=plan.models,
+                namespace=front,
+                target=target,
+                models_namespace=models,
+                needs=needs,
+            ),
+            top,
+        ).handle.ready
+    lists = {tenant: model_list(owners) for tenant, owners in plan.listed.items()}
+    return Tenants(keys=access.keys, model_lists=lists, checked=access.ready, ranked=ranked)
