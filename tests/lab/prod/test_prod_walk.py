@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from floor import metadata
 from lab.cluster import controlplane
 from lab.machines import lab_rack
 from lab.machines.admin import ask
@@ -169,17 +170,20 @@ def _lasting(prod: ProdSite) -> set[str]:
 
 
 def _left(walk: Walk) -> set[str]:
-    """What was not there at first, but for definitions that Helm never removes, and the API server's groups of them."""
-    staying = {f"CustomResourceDefinition -/{body['metadata']['name']}" for body in STAYING}
-    staying |= {f"APIService -/{_served_as(body['spec'])}" for body in STAYING}
-    left = set(inventory(walk.prod.lab)) - walk.empty
+    """What was not there at first, but for definitions, which nothing removes, and the API server's groups of them."""
+    lab = walk.prod.lab
+    ours = json.loads(kubectl(lab, "get", DEFINITIONS, f"--selector={metadata.DEFINITIONS}", "--output=json"))["items"]
+    assert len(ours) > 40
+    staying = {f"CustomResourceDefinition -/{body['metadata']['name']}" for body in (*STAYING, *ours)}
+    staying |= {
+        f"APIService -/{version['name']}.{body['spec']['group']}"
+        for body in (*STAYING, *ours)
+        for version in body["spec"]["versions"]
+        if version["served"]
+    }
+    left = set(inventory(lab)) - walk.empty
     assert staying <= left
     return left - staying
-
-
-def _served_as(definition: dict[str, Any]) -> str:
-    (version,) = definition["versions"]
-    return f"{version['name']}.{definition['group']}"
 
 
 def _collections(prod: ProdSite) -> list[str]:
