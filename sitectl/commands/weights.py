@@ -31,10 +31,10 @@ states at the commit decides, and preview warns.
 """
 _LOCK_MORE = """\
 \b
-  sitectl weights lock berlin                 for all models of the site
-  sitectl weights lock berlin chat            for one of them
-  sitectl weights lock berlin chat --from ./GLM-5.1-FP8
-  sitectl weights lock berlin chat --from ./Llama-3.3-70B --draft-from ./Llama-3.2-1B
+  python -m sitectl weights lock berlin                 for all models of the site
+  python -m sitectl weights lock berlin chat            for one of them
+  python -m sitectl weights lock berlin chat --from ./GLM-5.1-FP8
+  python -m sitectl weights lock berlin chat --from ./Llama-3.3-70B --draft-from ./Llama-3.2-1B
 
 Asks HF_ENDPOINT, else the site's mirror, else the hub, and reads no weights: the hub knows their sha256. Of weights in
 several forms, it lists the one that vLLM reads. A lock that is there is never overwritten.
@@ -147,7 +147,7 @@ def verify(context: CommandContext, *, folder: Path, file: Path | None) -> int:
             raise SitectlError(
                 f"no lock is of {commit}, the name of the folder",
                 allowed=", ".join(lock.name for lock in locks) or "no lock is there",
-                fix="name the lock with --lock FILE, or make one: sitectl weights lock SITE",
+                fix="name the lock with --lock FILE, or make one: python -m sitectl weights lock SITE",
                 status=Exit.USAGE,
             )
     manifest = _read(file)

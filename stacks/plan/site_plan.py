@@ -213,7 +213,7 @@ def plan_read(read: ReadSite, project: Path | None = None, *, without: Collectio
     images = read_image_lock(folder) if valid.site.images.locked and "images" not in without else None
     plan, refused = _plan(valid, versions.load(), sources, read.values, read_locks(folder), images)
     if "weights" not in without:
-        refused += lacking_locks(plan.stores)
+        refused += lacking_locks(plan.stores, plan.site.name)
     refused += lacking_repositories(plan.stores)
     refused = _no_consequences(refused, read.problems)
     if read.problems or refused:
@@ -290,7 +290,7 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
     yield from many_downloads(plan.site, plan.stores)
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
-        yield from unlocked(plan.stores)
+        yield from unlocked(plan.stores, plan.site.name)
 
 
 def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:

@@ -23,7 +23,6 @@ from stacks.site.demand import OrderedModelSpec
 _LACKS = {"bucket": "a bucket lists no files of a commit", "oci": "a registry has files by their sha256 alone"}
 LOCKS = "weights"
 """Folder of a project's locks, beside its sites."""
-_LOCK = f"sitectl weights lock SITE, on a machine that reaches the hub; then commit the folder {LOCKS}"
 # One stream from a store is often slower than a link; hashing takes a core for each 1 to 2 GB/s.
 _PARALLEL = 4
 
@@ -138,7 +137,11 @@ def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, 
             )
 
 
-def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
+def _lock(site: str) -> str:
+    return f"python -m sitectl weights lock {site}, on a machine that reaches the hub; then commit the folder {LOCKS}"
+
+
+def lacking_locks(models: Mapping[str, WeightsPlan], site: str) -> Iterator[Problem]:
     """Models whose files a bucket or registry has: it does not state what a revision consists of."""
     for name, plan in models.items():
         lacks = _LACKS.get(plan.order.source)
@@ -149,7 +152,7 @@ def lacking_locks(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
             yield Problem(
                 path=("models", name),
                 what=f"has no lock of {commits}, and {lacks}",
-                fix=_LOCK,
+                fix=_lock(site),
             )
 
 
@@ -171,12 +174,12 @@ def _is_locked(plan: WeightsPlan) -> bool:
     return all(entry.lock for entry in plan.order.wanted)
 
 
-def unlocked(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]:
+def unlocked(models: Mapping[str, WeightsPlan], site: str) -> Iterator[Problem]:
     """Models of a production site whose files are what the source states them to be."""
     names = [name for name, plan in models.items() if plan.order.source not in _LACKS and not _is_locked(plan)]
     if names:
         yield Problem(
             path=("storage", "weights"),
             what=f"no lock lists the files of {', '.join(names)}, so their source alone decides what is served",
-            fix=_LOCK,
+            fix=_lock(site),
         )

@@ -265,7 +265,7 @@ def test_a_site_without_locks_is_warned_with_the_command_that_makes_them(tmp_pat
     file = str(tmp_path / "Pulumi.prod.yaml")
     (warning,) = [reported for reported in plan_values(prod(), file).warnings if reported.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, qwen3-32b, so their source alone decides" in warning.what
-    assert "sitectl weights lock" in warning.fix
+    assert "python -m sitectl weights lock prod, on" in warning.fix
     serving(tmp_path, lock=LOCK.text())
     (warning,) = [reported for reported in plan_values(prod(), file).warnings if reported.key == "storage.weights"]
     assert "no lock lists the files of glm-5-1, so" in warning.what
