@@ -125,6 +125,8 @@ def machines(rack: Rack) -> dict[str, Any]:
         "networks": plan | {"vip": vip, "vip_link": link},
         "bonds" if bonded else "links": {link: settings},
         "install_disk": {"size": "<= 2TB"},
+        # Open ones are not known to work on HGX boards with Talos.
+        "hgx": {"modules": "proprietary"},
         **({"resolvers": list(rack.resolvers)} if rack.resolvers else {}),
         **({"time_servers": list(rack.time_servers)} if rack.time_servers else {}),
         "nodes": nodes,

@@ -17,10 +17,12 @@ from sitectl import checkout, invocation, warned
 from sitectl.checkout import Told
 from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
 from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
+from stacks.plan.by_hand import by_hand
 from stacks.plan.site_plan import plan_file
 
 MORE = """\
 Reads Pulumi.SITE.yaml, and rules.SITE.yaml next to it if there is one. Needs no engine, no cluster, no network.
+`yours to make` lists what the site needs and `up` does not make; the pages on its keys have how and when.
 
 \b
   python -m sitectl validate             all sites
@@ -86,10 +88,13 @@ def _check(project: Path, name: str, file: Path) -> Told:
     lines: list[str] = []
     problems: list[dict[str, Any]] = []
     warnings: list[dict[str, Any]] = []
+    own: list[str] = []
     try:
         plan = plan_file(file)
         lines += [f"{file.name}: valid; {_size(plan.site)}", *warned.lines(plan, project)]
         warnings = warned.records(plan.warnings, plan.file, project)
+        own = by_hand(plan)
+        lines += ["  yours to make:", *(f"    {line}" for line in own)] if own else []
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
         problems += warned.records(error.problems, error.origin, project)
@@ -98,7 +103,7 @@ def _check(project: Path, name: str, file: Path) -> Told:
     except SiteError as error:
         lines.append(checkout.relative(str(error), project))
         problems += warned.records(error.problems, error.origin, project)
-    record = {"valid": not problems, "file": file.name, "problems": problems, "warnings": warnings}
+    record = {"valid": not problems, "file": file.name, "problems": problems, "warnings": warnings, "yours": own}
     return Told(lines=lines, record=record, good=not problems)
 
 

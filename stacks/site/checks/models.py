@@ -85,7 +85,8 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             path=("storage", "storage_class"),
             what="no machine has a disk for Longhorn, so it would fill the system disks or offer no volume",
             got=shown(storage),
-            fix="add cluster.machines.hgx.storage with its disks, or name the class of another storage",
+            fix="add cluster.machines.hgx.storage with its disks and set storage.system to longhorn, or name the class "
+            "of another storage",
         )
     gateway = mapping(values.get("gateway"))
     if gateway.get("port") == 80 and gateway.get("certificate_secret"):
