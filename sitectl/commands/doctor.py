@@ -110,6 +110,14 @@ def checks(project: Path, machine: OwnMachine) -> Iterator[Check]:
     yield _program(machine, "kubectl", client, "`up`, `drift` and rolls of machines need it", "install kubectl")
     files = checkout.site_files(project)
     sites = {site: _read(file) for site, file in files.items()}
+    if any(not isinstance(site, str) and site.cluster.machines for site in sites.values()):
+        yield _program(
+            machine,
+            "talosctl",
+            ["talosctl", "version", "--client", "--short"],
+            "runbooks look at machines with it",
+            f"install talosctl {versions.load().talos}: https://github.com/siderolabs/talos/releases",
+        )
     if any(_locks_images(file) for file in files.values()):
         yield _program(
             machine,
@@ -149,9 +157,8 @@ def _packages() -> Iterator[Check]:
 def _program(machine: OwnMachine, name: str, command: list[str], without: str, fix: str) -> Check:
     if machine.which(name) is None:
         return Check(name=name, state="note", result=f"not on PATH; {without}", fix=fix)
-    return Check(
-        name=name, state="ok", result=machine.say(command).splitlines()[0] if machine.say(command) else "there"
-    )
+    lines = [line for line in machine.say(command).splitlines() if not line.endswith(":")]
+    return Check(name=name, state="ok", result=lines[0] if lines else "there")
 
 
 def _plugin(machine: OwnMachine, name: str) -> Check:
@@ -184,13 +191,14 @@ def _bundle(project: Path, sites: Sequence[SiteConfig]) -> Check:
         if bundle.owner == "program"
         for file, pin in pins.crds_with(parts).items()
     }
-    wrong = [str(file) for file, digest in files.items() if not is_pinned(project / file, digest)]
+    wrong = [file.parent for file, digest in files.items() if not is_pinned(project / file, digest)]
     if not wrong:
         return Check(name="CRD bundle", state="ok", result="as pinned")
     return Check(
         name="CRD bundle",
         state="note",
-        result=f"{', '.join(wrong)} missing or not as pinned; `plan` needs it",
+        result=", ".join(f"{counted(wrong.count(folder), 'file')} of {folder}" for folder in dict.fromkeys(wrong))
+        + " missing or not as pinned; `plan` needs them",
         fix="python -m sitectl bundle",
     )
 

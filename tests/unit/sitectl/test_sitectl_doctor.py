@@ -51,6 +51,17 @@ def test_doctor_knows_crane_where_images_are_locked(own: Path) -> None:
     assert (crane.state, crane.fix.split(": ")[0]) == ("note", "install crane")
 
 
+def test_doctor_asks_for_talosctl_where_a_site_has_machines(own: Path) -> None:
+    run(own, "init", "berlin")
+    bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
+    assert "talosctl" not in {check.name for check in checks(own, bare)}
+    assert run(own, "init", "rack", "--machines", "3+6", "--network", "10.1.0.0/24").status == Exit.OK
+    missing = {check.name: check for check in checks(own, bare)}["talosctl"]
+    assert (missing.state, missing.fix.split(": ")[0]) == ("note", f"install talosctl {versions.load().talos}")
+    there = OwnMachine(environment={}, which=str, say=lambda _: "Client:\nTalos v1.13.9\n")
+    assert {check.name: check for check in checks(own, there)}["talosctl"].result == "Talos v1.13.9"
+
+
 def test_doctor_names_the_pod_network_of_a_site_of_machines(own: Path) -> None:
     """Without it `up` ends; doctor, which the way from the rack begins with, looked at the CRDs alone."""
     bare = OwnMachine(environment={}, which=lambda _: None, say=lambda _: "")
