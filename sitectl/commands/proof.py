@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -93,10 +94,22 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         ]
         record["agrees"] = all(second_opinion.agrees(comparison) for comparison in beside)
     verdicts = _verdicts(len(models), len(uncertain))
-    verdicts += " by themselves; together THEY DO NOT FIT, as the last blocks show" if full else ""
-    heading = "\n".join([f"site {name}: {verdicts}", *warned.lines(plan, project)])
+    if full:
+        verdicts += " by themselves; together THEY DO NOT FIT, as the last blocks show"
+    elif models:
+        verdicts += ", with room for all" if placement["known"] else "; whether they find room is not known"
+    heading = "\n".join([f"site {name}: {verdicts}", *_short_of_replicas(placement), *warned.lines(plan, project)])
     lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
+
+
+def _short_of_replicas(placement: Mapping[str, Any]) -> list[str]:
+    """Which models a lost node leaves with too few replicas, be it only until others have started."""
+    losses = placement.get("lost_node", {}).values()
+    short = {name for loss in losses for name in loss["missing"]}
+    short |= {name for loss in losses for name, left in loss["meanwhile"].items() if left["verdict"] != "holds"}
+    names = ", ".join(sorted(short))
+    return [f"  lost node: too few replicas of {names} until others serve, as `placement` shows"] if short else []
 
 
 def _verdicts(models: int, uncertain: int) -> str:

@@ -104,7 +104,10 @@ def test_a_model_that_hangs_on_its_speed_is_uncertain_and_no_failure(tmp_path: P
     tighten(own / "Pulumi.prod.yaml", WITHIN_MS)
     result = run(own, "proof", "prod")
     assert result.status == Exit.OK
-    assert result.out.startswith("site prod: 1 model holds, 1 uncertain\n  warning: Pulumi.prod.yaml:")
+    first, lost, warning = result.out.splitlines()[:3]
+    assert first == "site prod: 1 model holds, 1 uncertain, with room for all"
+    assert lost == "  lost node: too few replicas of glm-5-1, qwen3-32b until others serve, as `placement` shows"
+    assert warning.startswith("  warning: Pulumi.prod.yaml:")
     assert f":{UNCERTAIN}" in result.out
     assert "\nglm-5-1: uncertain. zai-org/GLM-5.1-FP8 on h200-sxm" in result.out
     data = run(own, "proof", "prod", "--json").data["prod"]
