@@ -32,7 +32,7 @@ class AddressesSpec(Spec):
     def _pool_is_one(self) -> AddressesSpec:
         if (self.announced_by == "external") != (not self.pool):
             raise WrongValueError(
-                f"announced_by is {self.announced_by} and pool has {len(self.pool)} entries",
+                f"announced_by is {self.announced_by} and pool is {'set' if self.pool else 'not'}",
                 allowed="a pool with cilium_l2, cilium_bgp and metallb_l2, and none with external",
                 fix="name the pool's addresses, or take announced_by and pool out",
             )

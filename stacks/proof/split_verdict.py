@@ -56,7 +56,8 @@ class SplitVerdict:
         if joint.problems:
             text = f"{sizes} would hold it; ITL p99 {gap} ms, mean TTFT {first} ms"
         else:
-            text = f"{sizes}, not {joint.gpus}; ITL p99 {gap}, not {shown(self._gap_s(joint) * 1e3)} ms"
+            now = "as now" if split.gpus == joint.gpus else f"not {joint.gpus}"
+            text = f"{sizes}, {now}; ITL p99 {gap}, not {shown(self._gap_s(joint) * 1e3)} ms"
             text += f"; mean TTFT {first}, not {shown(joint.steady.ttft.total * 1e3)} ms"
         return text
 
