@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from components.specs.weights import BucketSpec
 from floor.problems import WrongValueError
 
+# Of the reference site and the pages; its private key was thrown away.
+SHOWN_KEY = "age1pt7ndh5mtvwk794wezdejzvn6a9x9h8t5g5w97vxc56jaudgtc7svp45kq"
 _ALPHABET = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 
@@ -37,6 +40,17 @@ class EtcdBackupSpec(BucketSpec):
                 allowed="age1 and 58 characters, as `age-keygen -y` prints it",
                 fix="copy the line `# public key` of the key's file"
                 + (", and make a new pair: this one has been in a file of the site" if private else ""),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_decrypted(self) -> EtcdBackupSpec:
+        # No server has a name below .example (RFC 2606): such a site is for show too.
+        if self.age_public_key == SHOWN_KEY and not (urlsplit(self.address).hostname or "").endswith(".example"):
+            raise WrongValueError(
+                "age_public_key is the one of the reference site, and no one has its private key",
+                allowed="the public key of a pair of your own",
+                fix="make a pair with age-keygen, and write its public key",
             )
         return self
 

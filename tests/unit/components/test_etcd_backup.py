@@ -105,6 +105,15 @@ def test_a_private_key_is_not_shown() -> None:
     assert not is_age_recipient(private)
 
 
+def test_snapshots_are_for_no_key_that_no_one_has() -> None:
+    reference = plan_values(prod(), "Pulumi.prod.yaml").site.cluster.machines
+    assert reference and reference.etcd_backup
+    shown = reference.etcd_backup.age_public_key
+    with pytest.raises(ValidationError, match="no one has its private key"):
+        spec(address="https://s3.oslo.site/etcd", age_public_key=shown)
+    assert spec(address="https://s3.oslo.site/etcd").age_public_key == KEY
+
+
 def planned(**keys: Any) -> SitePlan:
     return plan_values(changed(prod(), {"cluster.machines.etcd_backup": dict(VALUES), **keys}), "Pulumi.prod.yaml")
 
