@@ -252,7 +252,7 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
     if placement.whole and any(demand.gpus < slices_per_node(demand.gpu) for demand in demands):
         lines.append(_line("kept whole", f"{listed(placement.whole)}, which smaller replicas take last"))
     if infra := describe_infra(site):
-        lines.append(_line("no GPUs", infra))
+        lines.append(_line("CPU nodes", infra))
     if placement.crowded:
         lines.append(_line("order", _order(site, placement)))
     return "\n".join(lines)

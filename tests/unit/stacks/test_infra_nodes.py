@@ -43,7 +43,7 @@ def sized(**sizes: int) -> dict[str, Any]:
 
 def test_the_reference_sites_machines_hold_them_also_with_one_away() -> None:
     line = "12.3 cores and 25.5 GiB for proxies and pickers fit on 2 machines with 60 cores and 248 GiB beside their"
-    assert f"no GPUs     {line} systems, also with one away" in plan_values(prod(), "site.yaml").placement_text
+    assert f"CPU nodes   {line} systems, also with one away" in plan_values(prod(), "site.yaml").placement_text
 
 
 def test_a_site_whose_pickers_have_no_room_is_refused() -> None:
