@@ -110,6 +110,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *encryption.warnings(values),
         *firewall.warnings(values),
         *pools.warnings(values),
+        *monitoring.warnings(values),
         *servers.warnings(values),
         *models.warnings(values),
         *slices.warnings(values),

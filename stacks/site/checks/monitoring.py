@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.specs.longhorn import database_class, scratch_class
 from components.specs.monitoring import READ_BY, MonitoringSpec
 from floor.problems import Problem, shown
 from stacks.site.reading.raw import at, mapping
 
 _SECTION = "monitoring"
+_STORAGE_CLASS = "longhorn"
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
@@ -34,6 +36,20 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             got="system prometheus_operator without storage.system: longhorn",
             allowed="a class that offers ReadWriteOnce",
             fix="set storage_class to a class of the cluster, or storage.system to longhorn",
+        )
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Classes of the program's Longhorn are called after `storage.storage_class`: a copied name outlives its change."""
+    storage, named = at(values, "storage", "storage_class") or _STORAGE_CLASS, at(values, _SECTION, "storage_class")
+    before = [made(_STORAGE_CLASS) for made in (scratch_class, database_class)]
+    if at(values, "storage", "system") == "longhorn" and storage != _STORAGE_CLASS and named in before:
+        yield Problem(
+            path=(_SECTION, "storage_class"),
+            what=f"is a class that the program makes where storage.storage_class is {_STORAGE_CLASS}",
+            got=shown(named),
+            allowed=f"{scratch_class(str(storage))}, {database_class(str(storage))}, or a class that you make",
+            fix=f"write {storage}{str(named).removeprefix(_STORAGE_CLASS)}",
         )
 
 

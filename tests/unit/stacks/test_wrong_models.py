@@ -372,7 +372,7 @@ def test_volumes_of_longhorn_without_its_disks_are_warned_of() -> None:
     assert crosschecks.warnings(prod()) == []
     (warning,) = crosschecks.warnings(changed(prod(), {f"{M}.hgx.storage": None}))
     assert (warning.key, warning.fix[:36]) == ("storage.storage_class", "add cluster.machines.hgx.storage wit")
-    other = {f"{M}.hgx.storage": None, "storage.storage_class": "nfs"}
+    other = {f"{M}.hgx.storage": None, "storage.storage_class": "nfs", "monitoring.storage_class": "nfs"}
     assert crosschecks.warnings(changed(prod(), other)) == []
 
 

@@ -86,6 +86,13 @@ def test_a_volume_needs_a_class_where_the_program_brings_no_storage() -> None:
     refused_and_fixed(Wrong(own | others, SECTION, "lacks storage_class", fixed=fixed))
 
 
+@pytest.mark.parametrize(("own", "warned"), [("longhorn-scratch", True), ("fast-scratch", False), ("nvme", False)])
+def test_a_class_that_took_another_name_is_warned_of(own: str, warned: bool) -> None:
+    change = {"storage.storage_class": "fast", "monitoring.storage_class": own}
+    fixes = {warning.key: warning.fix for warning in plan_values(changed(prod(), change), "site.yaml").warnings}
+    assert fixes.get("monitoring.storage_class") == ("write fast-scratch" if warned else None)
+
+
 @pytest.mark.parametrize(
     ("change", "named", "own"),
     [
