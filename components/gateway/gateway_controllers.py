@@ -35,7 +35,7 @@ CLIENT_ATTRIBUTE = "client"
 _REVISIONS_KEPT = 5
 
 
-def envoy_gateway_values() -> dict[str, Any]:
+def envoy_gateway_values(dns_domain: str) -> dict[str, Any]:
     """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
     everything = {"includeAll": True}
     config = {
@@ -57,7 +57,7 @@ def envoy_gateway_values() -> dict[str, Any]:
             },
             "service": {
                 "fqdn": {
-                    "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.cluster.local",
+                    "hostname": f"ai-gateway-controller.{AI_NAMESPACE}.svc.{dns_domain}",
                     "port": _EXTENSION_PORT,
                 }
             },
@@ -70,6 +70,8 @@ def envoy_gateway_values() -> dict[str, Any]:
         # A webhook for routing by zone, of which a rack has one. As a hook it would outlive the release.
         "topologyInjector": {"enabled": False},
         "config": {"envoyGateway": config},
+        # Envoys find the gateway by it, and its certificates are for it (internal/envoygateway/config/config.go).
+        "kubernetesClusterDomain": dns_domain,
         # The chart's pod stays when the configuration changes, which would reach it a minute after the release is done;
         # what needs it, such as Lua, would be refused until then.
         "deployment": {"pod": {"annotations": {"inference-platform/config-digest": digest}}},
@@ -131,6 +133,8 @@ class GatewayControllersArgs:
     ai_gateway: Chart
     webhook_certificate_rotation: int
     needs: list[pulumi.Resource]
+    dns_domain: str = "cluster.local"
+    """Domain of the cluster's Services."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read their metrics; none where nothing measures."""
     patience_s: int = 600
@@ -162,7 +166,7 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
         ai_values = ai_gateway_values(args.webhook_certificate_rotation, seed, measured=measured)
         for suffix, release, chart, space, values in (
             ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
-            ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values()),
+            ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values(args.dns_domain)),
         ):
             ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
             made.append(

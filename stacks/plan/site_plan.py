@@ -34,6 +34,7 @@ from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
 from stacks.proof.proof import Proof
 from stacks.site.loader import ReadSite, read_site_file, read_values
+from stacks.site.machines import NetworksSpec
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin, origins
 from talos.documents.problems import ConfigError
@@ -170,6 +171,12 @@ class SitePlan:
         lock has a digest of.
         """
         return self.machines.machines.image_factory if self.machines and self.image_lock is None else None
+
+    @property
+    def dns_domain(self) -> str:
+        """Domain of the cluster's Services; the usual one of a cluster that exists already."""
+        machines = self.site.cluster.machines
+        return machines.networks.dns_domain if machines else str(NetworksSpec.model_fields["dns_domain"].default)
 
     @property
     def machine_secrets(self) -> Keeping | None:

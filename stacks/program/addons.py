@@ -76,7 +76,7 @@ def values_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, Mapping[
     values: dict[str, Mapping[str, Any]] = {}
     if site.gateway.controllers == "chart":
         rotation, measured = site.gateway.webhook_certificate_rotation, bool(scrapers(site.monitoring))
-        values["envoy_gateway"] = envoy_gateway_values()
+        values["envoy_gateway"] = envoy_gateway_values(plan.dns_domain)
         values["ai_gateway"] = ai_gateway_values(rotation, "the seed is in the state", measured=measured)
     return values | {name: release.values for name, release in releases_of(plan, charts).items()}
 

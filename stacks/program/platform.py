@@ -86,6 +86,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             ai_gateway=charts["ai_gateway"],
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
+            dns_domain=plan.dns_domain,
             scrapers=measured_by,
             recovered=site.recovered,
         )

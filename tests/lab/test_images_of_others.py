@@ -23,7 +23,7 @@ from talos.images import DEFAULTS, kubelet_image, kubernetes_image
 pytestmark = pytest.mark.row("000.07")
 
 VALUES: Mapping[str, Mapping[str, Any]] = {
-    "envoy_gateway": envoy_gateway_values(),
+    "envoy_gateway": envoy_gateway_values("cluster.local"),
     "ai_gateway": ai_gateway_values(1, "seed"),
     "cert_manager": cert_manager_values(),
 }

@@ -128,3 +128,11 @@ def test_a_list_is_held_against_the_values_of_a_chart() -> None:
         "d: is not in its values.yaml",
     ]
     assert len(list(table.misread(yaml.safe_dump(documented) + '# d: "a value without a default"\n'))) == 2
+
+
+def test_envoy_gateway_and_its_proxies_look_for_services_in_the_cluster_s_own_domain() -> None:
+    plan = site({"cluster.machines.networks.dns_domain": "k8s.site.internal"})
+    values = values_of(plan, charts_of(plan))["envoy_gateway"]
+    assert values["kubernetesClusterDomain"] == "k8s.site.internal"
+    service = values["config"]["envoyGateway"]["extensionManager"]["service"]
+    assert service["fqdn"]["hostname"].endswith(".svc.k8s.site.internal")

@@ -202,7 +202,11 @@ CASES = {
         longhorn.managed(2, "longhorn-1"),
         longhorn.stored("hgx-1", ["longhorn-0"], "longhorn-1"),
     ],
-    "chart-values": lambda: [envoy_gateway_values(), ai_gateway_values(1, "not-a-seed"), *network_policies()],
+    "chart-values": lambda: [
+        envoy_gateway_values("cluster.local"),
+        ai_gateway_values(1, "not-a-seed"),
+        *network_policies(),
+    ],
 }
 
 
