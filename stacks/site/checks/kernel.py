@@ -72,6 +72,9 @@ _ARGUMENTS: Mapping[str, tuple[str | None, str]] = {
     "rdinit": (None, "Talos itself is the first program, and nothing else starts a machine"),
     "talos.platform": (None, "image_factory builds images for metal"),
     "talos.config": (None, "`up` sends each machine its config, and another one would win at the first boot"),
+    # Talos reads both at each start, of its own disk as well (runtime/v1alpha1/v1alpha1_sequencer.go).
+    "talos.experimental.wipe": (None, "each start would erase the machine's system disk, with its config"),
+    "talos.halt_if_installed": (None, "once Talos is on its disk, the machine halts at each start"),
     "mem": (None, "it hides memory that models are placed by"),
     "systemd.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),
     "talos.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),

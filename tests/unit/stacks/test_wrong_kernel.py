@@ -57,6 +57,8 @@ WRONG: dict[str, Wrong] = {
         "more memory than a server has",
         {f"{M}.hgx.huge_pages_2mib": 512},
     ),
+    "wipe at each start": argument("talos.experimental.wipe=system", "each start would erase"),
+    "halt once installed": argument("talos.halt_if_installed=1", "halts at each start"),
     "own init": argument("init=/bin/sh", "Talos itself is the first program"),
     "other platform": argument("talos.platform=aws", "images for metal"),
     "no platform": argument("-talos.platform", "images for metal"),
