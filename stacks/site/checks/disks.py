@@ -11,7 +11,8 @@ from typing import Any
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.selectors import canonical, evaluate
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
-from stacks.site.reading.raw import at, mapping
+from stacks.site.reading.raw import at, items, mapping
+from talos.documents.checks import labels
 
 _STORAGE = (*MACHINES, "hgx", "storage", "disks")
 # Keys of an install disk that distinguish one disk from another; size and type are shared by many.
@@ -63,6 +64,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _twice(longhorn)
     yield from _not_of_a_disk(longhorn, refused=(True, False))
     yield from _of_no_size(longhorn)
+    yield from _not_taken_by_longhorn(mapping(at(machines, "hgx", "storage", "disks")))
     for disk in longhorn:
         yield from _of_longhorn(disk, longhorn, list(machines_of(machines)))
     for machine in machines_of(machines):
@@ -73,7 +75,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _on_a_disk_that_is_taken(machine, own)
         if machine.role == "hgx":
             for volume in own:
-                yield from _longhorns_too(volume, longhorn, grows=_grows(machine, volume))
+                takes = _grows(machine, volume) or not _limited(machine, volume)
+                yield from _longhorns_too(volume, longhorn, takes=takes)
             yield from _system_volumes(machine, longhorn)
             own += longhorn
         yield from _twice([volume for volume in _volumes(machine) if _whole(machine, volume)])
@@ -162,6 +165,31 @@ def _of_longhorn(disk: _Wanted, longhorn: list[_Wanted], machines: list[SiteMach
             return
 
 
+def _not_taken_by_longhorn(disks: Mapping[str, Any]) -> Iterator[Problem]:
+    """What Longhorn refuses of one disk, and then takes none of the node (longhorn-manager v1.12.1, types/types.go)."""
+    for name, disk in sorted(disks.items()):
+        path = (*_STORAGE, str(name))
+        for index, tag in enumerate(items(mapping(disk).get("tags"))):
+            if isinstance(tag, str) and labels({tag: ""}):
+                yield Problem(
+                    path=(*path, "tags", str(index)),
+                    what="is no tag that Longhorn takes, and with it no disk of the node would be Longhorn's",
+                    got=shown(tag),
+                    allowed="1 to 63 letters, digits, and inner dashes, dots and underscores",
+                    fix="correct it, or take it out",
+                )
+        reserved, least = mapping(disk).get("reserved_bytes"), amount(mapping(disk).get("min_size"))[1]
+        if isinstance(reserved, int) and 0 < least <= reserved:
+            yield Problem(
+                path=(*path, "reserved_bytes"),
+                what=f"leaves Longhorn nothing of a disk of min_size, {disk['min_size']}; of one with less than is "
+                "reserved, it takes no disk of the node",
+                got=str(reserved),
+                allowed=f"below {least:.0f}",
+                fix=f"write {least / 10:.0f} or less, or take it out",
+            )
+
+
 def _beside_ephemeral(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:
     """Volumes that only the system disk can have, where Talos leaves them no room."""
     ephemeral = mapping(at(machine.keys, "system_volumes", "EPHEMERAL", "provisioning"))
@@ -239,9 +267,9 @@ def _twice(volumes: list[_Wanted]) -> Iterator[Problem]:
         seen.setdefault(plain, volume.name)
 
 
-def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted], *, grows: bool) -> Iterator[Problem]:
+def _longhorns_too(volume: _Wanted, longhorn: list[_Wanted], *, takes: bool) -> Iterator[Problem]:
     for disk in longhorn:
-        taken = grows and disk.simple and evaluate(volume.selector, disk.described, system_disk=False)
+        taken = takes and disk.simple and evaluate(volume.selector, disk.described, system_disk=False)
         if taken or (disk.known and disk.known == volume.known):
             yield Problem(
                 path=volume.path,
@@ -259,7 +287,7 @@ def _system_volumes(machine: SiteMachine, longhorn: list[_Wanted]) -> Iterator[P
         where = machine.path("system_volumes", str(name), "provisioning", "disk_selector")
         wanted = _wanted(where, str(name), place.get("disk_selector"), place.get("min_size"))
         if wanted:
-            yield from _longhorns_too(wanted, longhorn, grows=not place.get("max_size"))
+            yield from _longhorns_too(wanted, longhorn, takes=not place.get("max_size"))
 
 
 def _installed_over(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:

@@ -59,6 +59,24 @@ WRONG: dict[str, Wrong] = {
         "the disk of Longhorn's longhorn-0",
         {f"{CACHE}.disk_selector": OTHER},
     ),
+    "a volume that takes Longhorn's disk before it, for it has no largest size": Wrong(
+        cache(disk_selector="!system_disk"),
+        f"{CACHE}.disk_selector",
+        "the disk of Longhorn's longhorn-0",
+        {f"{CACHE}.max_size": "1TB"},
+    ),
+    "a tag that Longhorn refuses": Wrong(
+        {f"{D}.longhorn-1.tags": ["nvme", "row a"]},
+        f"{D}.longhorn-1.tags.1",
+        "no disk of the node would be Longhorn's",
+        {f"{D}.longhorn-1.tags": ["nvme", "row-a"]},
+    ),
+    "a disk that is reserved as a whole": Wrong(
+        {f"{D}.longhorn-1.reserved_bytes": 3_000_000_000_000, f"{D}.longhorn-0.min_size": "9TB"},
+        f"{D}.longhorn-1.reserved_bytes",
+        "leaves Longhorn nothing",
+        {f"{D}.longhorn-1.reserved_bytes": 300_000_000_000},
+    ),
     "a volume on the system disk, of which EPHEMERAL takes all": Wrong(
         {**cache(disk_selector="system_disk && disk.size > 1u * TB", min_size="100GB"), EPHEMERAL: {"min_size": "9GB"}},
         f"{CACHE}.disk_selector",
