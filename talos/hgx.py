@@ -23,6 +23,7 @@ _STORAGE_PACKAGES = ("iscsi-tools", "util-linux-tools", "nfsrahead")
 FABRIC_MANAGER_SERVICE = "ext-nvidia-fabricmanager"
 """Talos's service of the extension `nvidia-fabricmanager`: without it NVSwitch does not connect the GPUs."""
 _FABRIC_MANAGER = "nvidia-fabricmanager"
+_CONTAINER_TOOLKIT = "nvidia-container-toolkit"
 _DRIVER_MODULES = ("nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_modeset")
 _RDMA_MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad")
 
@@ -31,6 +32,12 @@ def required_services(extensions: Iterable[str]) -> tuple[str, ...]:
     """Services that must run where an image has these extensions, by their names there or in a schematic."""
     names = [name.removeprefix("siderolabs/") for name in extensions]
     return (FABRIC_MANAGER_SERVICE,) if any(name.startswith(_FABRIC_MANAGER) for name in names) else ()
+
+
+def is_driver(extension: str) -> bool:
+    """Whether the extension is a part of NVIDIA's driver, of any line and kind: an image can have one of each."""
+    packages = (*_MODULE_PACKAGES.values(), _CONTAINER_TOOLKIT, _FABRIC_MANAGER)
+    return extension.removeprefix("siderolabs/").startswith(packages)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +71,7 @@ class HGXProfile:
     @property
     def extensions(self) -> tuple[str, ...]:
         """Names for the schematic, sorted; fork and kind agree by construction."""
-        stack = (_MODULE_PACKAGES[self.modules], "nvidia-container-toolkit", _FABRIC_MANAGER)
+        stack = (_MODULE_PACKAGES[self.modules], _CONTAINER_TOOLKIT, _FABRIC_MANAGER)
         names = {f"siderolabs/{package}-{self.fork}" for package in stack}
         names |= {f"siderolabs/{package}" for package in _STORAGE_PACKAGES}
         return tuple(sorted(names | set(self.extra_extensions)))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
 from stacks.site.reading.raw import at, items, mapping, matching
+from talos.hgx import is_driver
 
 _HGX = (*MACHINES, "hgx")
 _HUGE_PAGES = (*_HGX, "huge_pages_2mib")
@@ -139,6 +140,23 @@ def _of_gpu_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
     for machine in machines_of(machines):
         if machine.role != "hgx":
             continue
+        for index, extension in enumerate(items(machine.keys.get("extensions"))):
+            if isinstance(extension, str) and is_driver(extension):
+                yield Problem(
+                    path=machine.path("extensions", str(index)),
+                    what="is a part of NVIDIA's driver, which hgx.modules and hgx.fork choose: with parts of two, the "
+                    "image has both, and no GPU starts",
+                    got=shown(extension),
+                    fix="take it out, and set hgx.modules and hgx.fork",
+                )
+        for index, module in enumerate(items(machine.keys.get("kernel_modules"))):
+            if str(module).replace("-", "_") == "nvidia_peermem":
+                yield Problem(
+                    path=machine.path("kernel_modules", str(index)),
+                    what="does not load beside the kernel's own mlx5 modules, and Talos has no others",
+                    got=shown(module),
+                    fix="take it out; hgx.gpu_direct: dma-buf is how network cards reach GPU memory",
+                )
         for name in mapping(machine.keys.get("sysctls")):
             if _dotted(str(name)) == _PAGES and from_profile:
                 yield Problem(

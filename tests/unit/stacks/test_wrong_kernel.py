@@ -59,6 +59,18 @@ WRONG: dict[str, Wrong] = {
     ),
     "wipe at each start": argument("talos.experimental.wipe=system", "each start would erase"),
     "halt once installed": argument("talos.halt_if_installed=1", "halts at each start"),
+    "a second driver": Wrong(
+        {f"{M}.roles.hgx.extensions": ["siderolabs/nvidia-open-gpu-kernel-modules-production"]},
+        f"{M}.roles.hgx.extensions.0",
+        "which hgx.modules and hgx.fork choose",
+        {f"{M}.roles.hgx.extensions": ["siderolabs/intel-ucode"]},
+    ),
+    "the module of another network driver": Wrong(
+        {f"{M}.roles.hgx.kernel_modules": ["nvidia-peermem"]},
+        f"{M}.roles.hgx.kernel_modules.0",
+        "does not load",
+        {f"{M}.roles.hgx.kernel_modules": []},
+    ),
     "own init": argument("init=/bin/sh", "Talos itself is the first program"),
     "other platform": argument("talos.platform=aws", "images for metal"),
     "no platform": argument("-talos.platform", "images for metal"),
