@@ -73,7 +73,7 @@ _RULES = (
     "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, but not served on.",
     "- One machine must accept pods without GPUs: a node of role worker, or a control plane with `schedulable`.",
     "- `networks`: the VIP and the nodes' addresses lie in `nodes`, and nothing else has them; `services` is /12 to "
-    "/28, `pods` at most /8, all of one family; no server that machines use lies in `pods` or `services`, or has a "
+    "/26, `pods` at most /8, all of one family; no server that machines use lies in `pods` or `services`, or has a "
     "machine's address; no link overlaps `pods` or `services`.",
     "- A machine that names its links keeps its own address on one that is up and has an MTU of at least 1280; a link "
     "in a bond has no address; a bond's delays are multiples of its `miimon_ms`.",

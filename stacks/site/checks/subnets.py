@@ -17,8 +17,9 @@ _POD_PREFIX = {4: 24, 6: 64}
 # Most bits of host part below a subnet. Services: kube-apiserver 1.36, cmd/kube-apiserver/app/options/validation.go,
 # `maxCIDRBits = 20`. Pods: kube-controller-manager, pkg/controller/nodeipam/ipam/cidrset, `clusterSubnetMaxDiff = 16`.
 _SERVICE_BITS, _POD_BITS = 20, 16
-# The 10th address of the services is the cluster's DNS (Talos 1.13, v1alpha1 `clusterDNS`), so 16 are the fewest.
-_SERVICE_BITS_LEAST = 4
+# Kubernetes, the platform and its charts have some 20 Services, and each model one for its pickers and one for the
+# server of its volume.
+_SERVICE_BITS_LEAST = 6
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -160,8 +160,8 @@ WRONG: dict[str, Wrong] = {
         "larger than the Kubernetes API",
         {f"{N}.services": "10.128.0.0/12"},
     ),
-    "services without room for DNS": Wrong(
-        {f"{N}.services": "10.80.0.0/29"}, f"{N}.services", "too few addresses", {f"{N}.services": "10.80.0.0/28"}
+    "services without room for the platform's": Wrong(
+        {f"{N}.services": "10.80.0.0/27"}, f"{N}.services", "too few addresses", {f"{N}.services": "10.80.0.0/26"}
     ),
     "services of the other family": Wrong({f"{N}.services": "fd00:10::/112"}, f"{N}.services", "is IPv6"),
     "services on loopback": Wrong({f"{N}.services": "127.16.0.0/16"}, f"{N}.services", "is loopback"),
