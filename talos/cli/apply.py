@@ -10,7 +10,7 @@ import click
 from talos.api.errors import InvalidError, UntrustedError
 from talos.api.results import Applied, ApplyMode
 from talos.api.tls import FirstContact
-from talos.cli import inputs
+from talos.cli import inputs, node_name
 from talos.cli.boot_chain import refusal
 from talos.cli.failures import CommandError, InputError, NotAllowedError
 from talos.cli.options import Command, MachineOptions, machine_options
@@ -100,6 +100,8 @@ def classify(contact: Contact, config: bytes) -> Verdict:
     """Ask the machine, by a dry run, what the config would do there."""
     if contact.state == "configured" and (stage := contact.client.machine_status().stage) in PASSING_STAGES:
         raise PendingError(f"it is {stage}")
+    if other := node_name.refusal(contact, config):
+        return Verdict("refused", reason=other[0], fix=other[1])
     try:
         answer = contact.client.apply_configuration(config, mode=ApplyMode.AUTO, dry_run=True)
     except InvalidError as error:

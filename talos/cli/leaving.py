@@ -8,7 +8,7 @@ import click
 
 from talos.api.client import MachineClient
 from talos.api.errors import AbsentError, TooSlowError, UnreachableError, UntrustedError
-from talos.cli import inputs
+from talos.cli import inputs, node_name
 from talos.cli.bootstrap import etcd_state
 from talos.cli.failures import InputError
 from talos.cli.inputs import Address
@@ -30,6 +30,8 @@ disks other than the system's keep their data.
      can no longer leave by itself, the others remove its member
   3. STATE and EPHEMERAL are erased, and the machine boots into maintenance mode
   4. the Node object is deleted
+
+A machine that runs as another node than --name is not touched: only the Node object of that name is deleted.
 
 With --dead the command does not call the machine, and only removes its etcd member and its Node object; for hardware
 that will not answer again. It finds the other control planes by their Node objects, which requires
@@ -54,13 +56,14 @@ def command(options: MachineOptions, *, dead: bool, drain_timeout: str) -> int:
     outcome = "dead"
     last = False
     if not dead:
-        leaving = _Leaving(machine, cluster, watch, drain_timeout_s=seconds(drain_timeout))
+        leaving = _Leaving(machine, cluster, watch, node=options.name, drain_timeout_s=seconds(drain_timeout))
         outcome = watch.until("to leave the cluster", leaving.attempt, passing=(LostOrderError,))
         last = leaving.last
     removed = False
     # With its last control plane the cluster is gone, and no member is left to ask.
     if cluster is not None and not last:
-        if outcome != "done":
+        # Of a machine that has another name now, the member is its own.
+        if outcome not in {"done", "other"}:
             removed = watch.until("to be forgotten by etcd", lambda: forget_member(machine, cluster, watch))
         watch.until("to delete its node", lambda: cluster.delete_node(machine.name))
     inputs.print_result({"node": machine.name, "left": outcome, "etcd_member_removed": removed})
@@ -104,8 +107,10 @@ def _removed(machine: Reach, client: MachineClient, watch: Watch) -> bool:
 class _Leaving:
     """Leaving with repeats: each attempt looks first how far the machine is."""
 
-    def __init__(self, machine: Reach, cluster: Kubernetes | None, watch: Watch, *, drain_timeout_s: int) -> None:
-        self._machine, self._cluster, self._watch = machine, cluster, watch
+    def __init__(
+        self, machine: Reach, cluster: Kubernetes | None, watch: Watch, *, node: str | None, drain_timeout_s: int
+    ) -> None:
+        self._machine, self._cluster, self._watch, self._node = machine, cluster, watch, node
         self._drain_timeout_s = drain_timeout_s
         self._drained = False
         self._resetting: Resetting | None = None
@@ -113,8 +118,18 @@ class _Leaving:
 
     def attempt(self) -> str:
         if self._resetting is None:
+            if other := self._other():
+                self._watch.say(f"its address is that of the node {other} now, so the machine is not erased")
+                return "other"
             self._resetting = self._prepared()
         return self._resetting.attempt()
+
+    def _other(self) -> str:
+        """The node that the machine is, where that is another one than the one which leaves."""
+        with self._machine.configured() as client, contextlib.suppress(UntrustedError):
+            name = node_name.name_of(client)
+            return name if self._node and name != self._node else ""
+        return ""
 
     def _prepared(self) -> Resetting:
         graceful = False

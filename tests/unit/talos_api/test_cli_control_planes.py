@@ -191,3 +191,17 @@ def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubect
     assert bench.cluster.nodes["worker"].kubelet_version == "v1.37.0"
     site("roll", "m1", *image, config=both)
     assert bench.cluster.nodes["cp-1"].kubelet_version == "v1.37.0"
+
+
+def test_a_machine_is_neither_renamed_nor_erased_in_the_place_of_a_former_name(
+    bench: Bench, site: Site, kubectl: Kubectl
+) -> None:
+    """A node with another name in the site: `up` first rolls the new one, and then the old one leaves."""
+    renamed = bench.control_plane("cp-4")
+    plan = site("plan", "m3", "--image", bench.image, "--insecure", config=renamed)
+    assert (plan["change"], plan["reason"].partition(":")[0]) == ("refused", "it runs as the node cp-3, not as cp-4")
+    site("roll", "m3", "--image", bench.image, "--insecure", config=renamed, code=3)
+    assert site("leave", "m3", "--name", "former")["left"] == "other"
+    assert kubectl.calls() == ["delete"]
+    assert bench.rack.machines["m3"].stage == "running"
+    assert members(bench) == ["cp-1", "cp-2", "cp-3"]
