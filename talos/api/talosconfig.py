@@ -45,10 +45,17 @@ def parse_talosconfig(text: str, *, context: str | None = None) -> Talosconfig:
         raise TalosconfigError(f"no context {name!r}; it has {', '.join(map(str, contexts)) or 'none'}")
     return Talosconfig(
         name=name,
-        endpoints=tuple(map(str, chosen.get("endpoints") or ())),
-        nodes=tuple(map(str, chosen.get("nodes") or ())),
+        endpoints=_texts(chosen, "endpoints"),
+        nodes=_texts(chosen, "nodes"),
         identity=MutualTls(ca=_pem(chosen, "ca"), certificate=_pem(chosen, "crt"), key=_pem(chosen, "key")),
     )
+
+
+def _texts(context: dict[str, object], name: str) -> tuple[str, ...]:
+    listed = context.get(name) or []
+    if not isinstance(listed, list):
+        raise TalosconfigError(f"{name} is no list")
+    return tuple(map(str, listed))
 
 
 def _pem(context: dict[str, object], name: str) -> bytes:

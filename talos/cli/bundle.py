@@ -33,12 +33,14 @@ the cluster. --output overwrites no other bundle.
 @click.option("--output", metavar="FILE", help="write it here, mode 0600, instead of stdout")
 def make_secrets(*, imported: str | None, from_config: str | None, output: str | None) -> int:
     """Print or write the bundle."""
-    if imported and from_config:
+    if imported is not None and from_config is not None:
         raise InputError("--import: not allowed with --from-config", fix="leave one of them out")
-    if from_config:
+    if from_config is not None:
         bundle = bundle_of(inputs.text_of(from_config, "machine config"))
     else:
-        bundle = secrets.load(inputs.text_of(imported, "secrets bundle")) if imported else secrets.generate()
+        bundle = (
+            secrets.load(inputs.text_of(imported, "secrets bundle")) if imported is not None else secrets.generate()
+        )
     text = bundle.export()
     _refuse_another(output, text)
     inputs.write_secret(output, text)

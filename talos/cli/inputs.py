@@ -116,6 +116,8 @@ def print_result(result: dict[str, Any] | list[dict[str, Any]]) -> None:
 def private_file(path: str) -> Iterator[Any]:
     """A binary file for the owner alone, which takes its name when it is whole; InputError where it cannot be."""
     target = Path(path)
+    if not target.name or target.is_dir():
+        raise InputError(f"{path or 'an empty path'} cannot be written: it is no file", fix="give the path of a file")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:

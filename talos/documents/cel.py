@@ -31,6 +31,10 @@ _PLACES = (
     (re.compile(rf"{_FIELD}\.(?:contains|startsWith|endsWith|matches)\b"), {"text"}, "a text"),
     (re.compile(rf"{_FIELD}\.(?:all|exists|exists_one|map|filter)\b"), {"list"}, "a list"),
 )
+_NUMBER_WITH_UNIT = re.compile(r"(?<![\w.])(\d[\d.]*)((?!u\b|[eE][-+\d]|[xX][0-9a-fA-F])[A-Za-z]\w*)")
+# CEL has no others outside of texts.
+_NO_SIGN = re.compile(r"[^\x20-\x7e\s]|[#$;@`\\~]")
+_VALUE = re.compile(r"\s*(\"\"|-?\d[\d.]*u?|disk|volume|link)\s*")
 _CALL = re.compile(r"\.(\w+)\s*\(")
 _CALL_NAMES = "contains startsWith endsWith matches size all exists exists_one map filter"
 _CALLS = frozenset(_CALL_NAMES.split())
@@ -117,8 +121,7 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
     for owner, name in _MEMBER.findall(bare):
         if name not in KINDS[owner]:
             yield f"names the field {owner}.{name}, which does not exist{_meant(name, KINDS[owner])}"
-    for count, unit in _SIGNED_SIZE.findall(bare):
-        yield f"multiplies {count}, which has a sign, with {unit}; CEL writes {count}u * {unit}"
+    yield from _numbers(bare)
     yield from _comparisons(bare)
     for name in _CALL.findall(bare):
         if name not in _CALLS:
@@ -127,8 +130,19 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
     for name in _NAME.findall(bare):
         if name not in known:
             yield f"names {name}, which does not exist{_meant(name, known)}"
-    if (whole := re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)) and KINDS[subject][whole.group(1)] != "condition":
+    field = re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)
+    if _VALUE.fullmatch(bare) or (field and KINDS[subject][field.group(1)] != "condition"):
         yield "is a value, not a condition"
+
+
+def _numbers(bare: str) -> Iterator[str]:
+    """Numbers with a unit, sizes with a sign, and what CEL has no use for."""
+    if sign := _NO_SIGN.search(bare):
+        yield f"has {sign[0]!a}, which is no sign of CEL"
+    for count, unit in _NUMBER_WITH_UNIT.findall(bare):
+        yield f"has {count}{unit}, which is no number; CEL writes {count}u * {unit if unit in _UNITS else 'GB'}"
+    for count, unit in _SIGNED_SIZE.findall(bare):
+        yield f"multiplies {count}, which has a sign, with {unit}; CEL writes {count}u * {unit}"
 
 
 def _comparisons(bare: str) -> Iterator[str]:

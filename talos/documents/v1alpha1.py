@@ -16,6 +16,8 @@ from talos.documents.problems import ConfigProblem
 
 DiskType = Literal["ssd", "hdd", "nvme", "sd"]
 
+# Talos takes an empty text for none, and then any disk matches.
+_NOT_EMPTY = checks.expect(lambda text: bool(text.strip()), "a text that is not empty", fix="write it, or take it out")
 _SUBNETS = checks.both(checks.some("subnet"), checks.every(checks.cidr))
 
 
@@ -67,13 +69,13 @@ class InstallDisk(Part):
     """Which disk Talos is installed on when none is named: all that is given must match. `size` is `<= 2TB` or so."""
 
     size: str | None = field(default=None, metadata=checked(checks.disk_size))
-    name: str | None = None
-    model: str | None = None
-    serial: str | None = None
-    uuid: str | None = None
-    wwid: str | None = None
+    name: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
+    model: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
+    serial: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
+    uuid: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
+    wwid: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
     type: DiskType | None = None
-    bus_path: str | None = None
+    bus_path: str | None = field(default=None, metadata=checked(_NOT_EMPTY))
 
 
 @dataclass(frozen=True, kw_only=True)

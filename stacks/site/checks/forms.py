@@ -185,6 +185,8 @@ _FORMS: Mapping[str, _Form] = {
     "addresses.bgp.peers.<name>.password_secret": _NAME._replace(example="tor-password", hidden=True),
     "gateway.load_balancer_class": _Form(_CLASS.fullmatch, "a class, [domain/]name", "example.org/metal"),
     "cluster.kubeconfig": _Form(_PATH.fullmatch, "the path of a file", "kubeconfig.berlin"),
+    # With an empty one, a cluster that exists would get another identity.
+    "cluster.machines.secrets_import": _Form(_PATH.fullmatch, "the path of a file", "secrets.yaml"),
     "models.<name>.server.gpu_family": _Form(
         _LABEL.fullmatch, "a label of letters, digits, dashes, dots and underscores", "hopper"
     ),

@@ -34,6 +34,14 @@ WRONG: dict[str, Wrong] = {
         f"{M}.roles.hgx.install_disk",
         "also matches the disk of longhorn-0",
     ),
+    "install disk by a model that is empty": Wrong(
+        {f"{M}.roles.hgx.install_disk": {"model": ""}},
+        f"{M}.roles.hgx.install_disk",
+        "a text that is not empty",
+    ),
+    "secrets of no file": Wrong(
+        {f"{M}.secrets_import": ""}, f"{M}.secrets_import", "not the path of a file", {f"{M}.secrets_import": "s.yaml"}
+    ),
     "install disk by a glob of Longhorn's": Wrong(
         {f"{M}.roles.hgx.install_disk": {"bus_path": "/pci0000:3a/*"}},
         f"{M}.roles.hgx.install_disk",

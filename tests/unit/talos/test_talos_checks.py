@@ -73,6 +73,7 @@ def test_a_value_is_quoted_unless_it_may_be_secret() -> None:
         "disk.model == 'a = b and (c'",
         "size(disk.secondary_disks) == 0 ? true : false",
         '"SAMSUNG" == disk.model || disk.rotational == false',
+        "1e3 in [1.5e+3] || disk.size > 0x10u",
         "disk.symlinks.size() > 0 && 3u * TB < disk.size",
     ],
 )
@@ -90,6 +91,9 @@ def test_good_selectors_pass(expression: str) -> None:
         ('"nvme" in disk.model', "takes disk.model for a list; it holds a text"),
         ('disk.symlinks.startsWith("/dev")', "takes disk.symlinks for a text; it holds a list"),
         ("disk.wwid == 5", "compares disk.wwid with 5; CEL compares it with a text"),
+        ("disk.size > 3TB", "has 3TB, which is no number; CEL writes 3u * TB"),
+        ("disk", "is a value, not a condition"),
+        ('disk.model == "x" && \u00e9', "has '\\xe9', which is no sign of CEL"),
         ("disk.size > 3 * TB", "multiplies 3, which has a sign, with TB; CEL writes 3u * TB"),
         ('disk.model.startswith("S")', "calls startswith, which does not exist; did you mean startsWith?"),
         (

@@ -128,6 +128,15 @@ def test_a_bundle_is_not_overwritten_by_another(tmp_path: Path, capsys: pytest.C
     assert file.read_text() == made
 
 
+@pytest.mark.parametrize("option", ["--import", "--from-config", "--output"])
+def test_secrets_of_an_empty_path_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a variable that is not set leaves it: a new bundle would stand for that of a cluster which exists."""
+    assert main(["secrets", option, ""]) == Exit.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "fix: give" in shown.err
+
+
 def test_client_cert_has_the_least_role_unless_asked(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 
@@ -261,7 +270,14 @@ def test_a_bug_shows_where_and_quotes_nothing(
 
 
 @pytest.mark.parametrize(
-    "text", [CANARY, f"context: x\ncontexts: {{x: {{ca: {CANARY}}}}}", f"{{{CANARY}: ["], ids=["text", "ca", "yaml"]
+    "text",
+    [
+        CANARY,
+        f"context: x\ncontexts: {{x: {{ca: {CANARY}}}}}",
+        f"{{{CANARY}: [",
+        f"context: x\ncontexts: {{x: {{endpoints: 7, ca: {CANARY}}}}}",
+    ],
+    ids=["text", "ca", "yaml", "endpoints"],
 )
 def test_an_unusable_talosconfig_is_not_quoted(
     machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
