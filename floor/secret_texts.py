@@ -40,6 +40,8 @@ _NAMED = re.compile(
     r"(?i)\"(api[_-]?key|access[_-]?token|token|password|secret)\"\s*:\s*\"[^\"]"
     r"|[?&](\w*token|api[_-]?key|password|secret)=[^&\s]"
 )
+# The same in the environment of a service, in a file, or as a kernel argument.
+_ASSIGNED = re.compile(r"(?i)(?<![a-z0-9])\w*(auth_?key|api_?key|access_?key|token|password|passwd|secret)=[^\s=]")
 # Fields of a machine config that hold a secret in any form.
 _SECRET_FIELD = re.compile(r"(?i)(token|secret|password|passphrase|privatekey|auth)$")
 # What switches hold, such as a flag `anonymous-auth`.
@@ -144,7 +146,8 @@ def masked(value: Any, secrets: list[PlainSecret], written: Path = (), path: Pat
 
 
 def _is_secret_value(value: str, path: Path) -> bool:
-    return looks_secret(value) or bool(_NAMED.search(value)) or (value not in _SWITCHES and _is_secret_field(path))
+    named = _NAMED.search(value) or (_ASSIGNED.search(value) and ("patches" in path or "kernel_args" in path))
+    return looks_secret(value) or bool(named) or (value not in _SWITCHES and _is_secret_field(path))
 
 
 def _is_secret_field(path: Path) -> bool:
@@ -163,6 +166,11 @@ def _place_of_secret(path: Path) -> str:
         return "name the file that holds it"
     if path[-1:] == ("certificate_secret",):
         return "make a TLS Secret in the cluster and write its name"
+    if path[: len(_REGISTRIES)] == _REGISTRIES and "endpoints" in path:
+        return (
+            "take it out of the address, run `pulumi config set --secret registry-password`, and write below "
+            "registries.auth, by the address's host, {username: NAME, password_secret: registry-password}"
+        )
     if path[: len(_REGISTRIES)] == _REGISTRIES:
         key = path[-1] if path[-1].endswith(NAMES_ONE) else f"{path[-1]}{NAMES_ONE}"
         return f"run `pulumi config set --secret registry-password`, and write {key}: registry-password"

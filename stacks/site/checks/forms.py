@@ -53,6 +53,10 @@ _KERNEL: Mapping[str, tuple[str, re.Pattern[str], str]] = {
 }
 # Keys that the cluster, a role and a node may hold.
 _LEVELS = tuple(f"cluster.machines.{level}" for level in LEVELS)
+_ENCRYPTED = (
+    *(f"{level}{kind}" for level in _LEVELS for kind in ("system_volumes", "volumes", "raw_volumes")),
+    "cluster.machines.hgx.storage.disks",
+)
 
 
 class _Form(NamedTuple):
@@ -216,6 +220,7 @@ _FORMS: Mapping[str, _Form] = {
         _is_fingerprint, "the SHA-256 of a key in base64, 44 characters", "what the machine's console shows"
     ),
     **{f"cluster.machines.registries.auth.<name>.{key}_secret": _SECRET for key in ("password", "identity_token")},
+    **{f"{place}.<name>.encryption.<name>.passphrase_secret": _SECRET for place in _ENCRYPTED},
     **{f"{level}cert_sans.<name>": _HOST._replace(example="hgx-1.site.example") for level in _LEVELS},
     **{f"{level}extensions.<name>": _EXTENSION_NAME for level in _LEVELS},
     **{f"{level}udev_rules.<name>": _UDEV_RULE for level in _LEVELS},

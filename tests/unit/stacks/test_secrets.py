@@ -145,3 +145,19 @@ def test_a_password_in_the_place_of_its_name_is_hidden() -> None:
         plan_values(changed(prod(), {f"{M}.registries.auth": auth}), "site.yaml")
     assert "s3cr3t" not in str(caught.value)
     assert HIDDEN in str(caught.value) and "revoke it" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fix"),
+    [
+        (f"{M}.kernel_args", ["ipmi_password=canary1"], "keep it in a Secret"),
+        (f"{M}.patches", {"vpn": {"kind": "ExtensionServiceConfig", "environment": ["TS_AUTHKEY=canary1"]}}, "take it"),
+        (f"{M}.registries.mirrors.*.endpoints", ["https://talos:canary1@registry.site.example"], "registries.auth, by"),
+        (f"{M}.system_volumes.STATE.encryption.0", {"kind": "static", "slot": 0, "passphrase_secret": "a canary1"}, ""),
+    ],
+)
+def test_secrets_of_machines_are_refused_and_not_shown(key: str, value: Any, fix: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        plan_values(changed(prod(), {key: value}), "site.yaml")
+    assert "canary1" not in str(caught.value)
+    assert any(fix in problem.fix and HIDDEN in problem.got for problem in caught.value.problems)

@@ -58,6 +58,25 @@ def test_a_disk_that_one_mainboard_alone_opens_is_warned_of() -> None:
     assert "kind: kms" in warning.fix
 
 
+def test_keys_that_are_needed_before_the_config_or_lie_beside_the_disk_are_warned_of() -> None:
+    def stated(change: dict[str, Any]) -> dict[str, str]:
+        found = warnings(changed(prod(), change))
+        return {".".join(problem.path): problem.what for problem in found if "encryption" in problem.path}
+
+    static = {"kind": "static", "slot": 0, "passphrase_secret": "disk"}
+    ephemeral = f"{M}.system_volumes.EPHEMERAL.encryption"
+    longhorn = f"{M}.hgx.storage.disks.longhorn-0.encryption"
+    assert stated({longhorn: [static]}) == {}
+    assert "before the machine has read its config" in stated({STATE: [KMS]})[STATE]
+    assert stated({STATE: [KMS], f"{M}.kernel_args": ["ip=eno1:dhcp"]}) == {}
+    assert "in plain text on the same disk" in stated({STATE: [static]})[STATE]
+    plain = stated({f"{M}.system_volumes.STATE": None, ephemeral: [static], longhorn: [static]})
+    assert {path for path, what in plain.items() if "on STATE, and that is not encrypted" in what} == {
+        ephemeral,
+        longhorn,
+    }
+
+
 def test_a_single_way_to_the_api_is_warned_of() -> None:
     def stated(change: dict[str, Any]) -> list[str]:
         matching = warnings(changed(prod(), change))
