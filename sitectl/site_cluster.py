@@ -90,3 +90,7 @@ def _text(file: Path) -> str:
         return file.read_text()
     except OSError as error:
         raise unusable_file(error) from None
+    except UnicodeDecodeError:
+        raise SitectlError(
+            f"{file} is no text, so no kubeconfig", fix="name an administrator's with --kubeconfig", status=Exit.USAGE
+        ) from None

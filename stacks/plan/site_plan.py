@@ -295,6 +295,8 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
     yield from many_downloads(plan.site, plan.stores)
+    # Dead nodes refuse no site, and `up` waits for replicas that find no other.
+    yield from crowds(plan.site, plan.proofs, dead=False)
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores, plan.site.name)

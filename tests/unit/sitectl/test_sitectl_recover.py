@@ -123,6 +123,13 @@ def test_a_cluster_of_the_program_needs_a_kubeconfig(live: Path) -> None:
     assert "python -m talos kubeconfig" in shown.err
 
 
+def test_a_kubeconfig_that_is_no_text_is_reported(live: Path) -> None:
+    (live.parent / "kubeconfig").write_bytes(b"\xff\xfe")
+    shown = recover(live)
+    assert shown.status == Exit.USAGE
+    assert "is no text, so no kubeconfig" in shown.err
+
+
 def test_names_in_the_file_are_those_that_the_program_reads() -> None:
     assert recovered.MCP_SEED == MCP_SEED
     assert ai_gateway_values(1, SEED)["controller"]["mcp"]["sessionEncryption"]["seed"] == SEED

@@ -137,8 +137,10 @@ def test_a_dead_node_is_no_room_and_no_refusal() -> None:
     """Removing a dead node takes an `up` before the site can become smaller."""
     values = copy.deepcopy(FULL)
     values["cluster"]["machines"]["nodes"]["hgx-2"]["dead"] = True
-    config = plan_values(values, "site.yaml").site
+    plan = plan_values(values, "site.yaml")
+    config = plan.site
     assert list(crowds(config, proofs(config))) == []
+    assert [warning.what for warning in plan.warnings if "3 of 3 replicas find no room" in warning.what]
     text = reported(config)
     assert text.startswith("placement: DOES NOT FIT\n")
     assert "llama       3 of 3 replicas find no room" in text
