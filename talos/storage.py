@@ -14,7 +14,6 @@ from talos.documents.v1alpha1 import ExtraMount, KernelModule
 
 LonghornEngine = Literal["v1", "v2"]
 
-_ANNOTATION = "node.longhorn.io/default-disks-config"
 _HUGE_PAGES_2MIB = 1024
 # Longhorn v1 keeps and runs its engines' programs here, whatever its disks are.
 _CONTROL_PATH = "/var/lib/longhorn"
@@ -79,7 +78,7 @@ class LonghornStorage:
             }
             for disk in self.disks
         ]
-        return {_ANNOTATION: json.dumps(listed, separators=(",", ":"))}
+        return {storage_nodes.DISKS_ANNOTATION: json.dumps(listed, separators=(",", ":"))}
 
     @property
     def kernel_modules(self) -> tuple[KernelModule, ...]:

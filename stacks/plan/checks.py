@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from floor.counts import listed
 from floor.problems import Problem
 from floor.spec import MOST_SECONDS
+from stacks.facts.hardware import GPUS
 from stacks.facts.versions import Versions
 from stacks.plan import conflicts
 from stacks.plan.models import RevisionPlan
 from stacks.plan.settings.gateway import token_s
 from stacks.proof.fixes import steadier
 from stacks.proof.proof import Proof
+from stacks.site.machine import MachineKeys
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
 
@@ -22,6 +25,28 @@ def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
     """Answers of the declared load that their request's time ends, even on the fastest engine of the band."""
     if (cut := _cut(plan)) and cut.span[0] > plan.spec.request_timeout_s:
         yield _ends_answers(plan, cut, "ends answers that the declared load has")
+
+
+def across_processors(site: SiteConfig, proofs: Mapping[str, Proof]) -> Iterator[Problem]:
+    """Replicas on GPUs of both processors of a node, where its kubelet admits no pod that needs both."""
+    machines = site.cluster.machines
+    half = GPUS[site.cluster.gpu].gpus_per_node // 2
+    large = [name for name, proof in proofs.items() if proof.order.gpu in GPUS and proof.case.layout.gpus > half]
+    if machines is None or not large:
+        return
+    levels: list[tuple[tuple[str, ...], MachineKeys]] = [((), machines)]
+    levels += [(("roles", role), keys) for role, keys in machines.roles.items() if role == "hgx"]
+    levels += [(("nodes", name), node) for name, node in machines.nodes.items() if node.role == "hgx"]
+    for where, keys in levels:
+        if keys.kubelet_config.get("topologyManagerPolicy") == "single-numa-node":
+            yield Problem(
+                path=("cluster", "machines", *where, "kubelet_config", "topologyManagerPolicy"),
+                what=f"admits no pod on GPUs of both processors of a node (TopologyAffinityError), and {listed(large)} "
+                f"takes more than {half} GPUs",
+                got="'single-numa-node'",
+                allowed="none, best-effort, restricted",
+                fix="write restricted",
+            )
 
 
 def may_cut_answers(plan: RevisionPlan) -> Iterator[Problem]:

@@ -258,6 +258,7 @@ def _plan(
     plan = SitePlan(site=site, versions=pins, models=models, machines=None, image_lock=images)
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
+    problems += checks.across_processors(site, plan.proofs)
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()
     if valid.whole and len(models) == len(site.models):

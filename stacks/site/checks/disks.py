@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from floor import storage_nodes
 from floor.problems import Path, Problem, shown
 from stacks.site.checks.selectors import canonical, evaluate
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
@@ -78,6 +79,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 takes = _grows(machine, volume) or not _limited(machine, volume)
                 yield from _longhorns_too(volume, longhorn, takes=takes)
             yield from _system_volumes(machine, longhorn)
+            yield from _hidden_from_longhorn(machine, longhorn)
             own += longhorn
         yield from _twice([volume for volume in _volumes(machine) if _whole(machine, volume)])
         yield from _installed_over(machine, own)
@@ -187,6 +189,17 @@ def _not_taken_by_longhorn(disks: Mapping[str, Any]) -> Iterator[Problem]:
                 got=str(reserved),
                 allowed=f"below {least:.0f}",
                 fix=f"write {least / 10:.0f} or less, or take it out",
+            )
+
+
+def _hidden_from_longhorn(machine: SiteMachine, longhorn: list[_Wanted]) -> Iterator[Problem]:
+    """What Longhorn finds a node's disks by, which the site would set instead of this program."""
+    for section, key in (("labels", storage_nodes.LABEL), ("annotations", storage_nodes.DISKS_ANNOTATION)):
+        if longhorn and key in mapping(machine.keys.get(section)):
+            yield Problem(
+                path=machine.path(section, key),
+                what="is how Longhorn finds the disks of hgx.storage, and with another value it takes none of them",
+                fix="take it out, and list disks in hgx.storage.disks",
             )
 
 

@@ -65,6 +65,12 @@ WRONG: dict[str, Wrong] = {
         "the disk of Longhorn's longhorn-0",
         {f"{CACHE}.max_size": "1TB"},
     ),
+    "a label that hides Longhorn's disks": Wrong(
+        {f"{M}.roles.hgx.labels": {"node.longhorn.io/create-default-disk": "false"}},
+        f"{M}.roles.hgx.labels.node.longhorn.io/create-default-disk",
+        "with another value it takes none of them",
+        {f"{M}.roles.hgx.labels": {}},
+    ),
     "a tag that Longhorn refuses": Wrong(
         {f"{D}.longhorn-1.tags": ["nvme", "row a"]},
         f"{D}.longhorn-1.tags.1",

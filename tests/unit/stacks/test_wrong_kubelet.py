@@ -25,6 +25,12 @@ WRONG: dict[str, Wrong] = {
     "number in quotes": wrong({"maxPods": "110"}, "maxPods", "a whole number without quotes", {"maxPods": 110}),
     "no pods": wrong({"maxPods": 0}, "maxPods", "allowed: 16 or more", {"maxPods": 16}),
     "too few pods": wrong({"maxPods": 5}, "maxPods", "allowed: 16 or more"),
+    "pods on one processor of a node": wrong(
+        {"topologyManagerPolicy": "single-numa-node"},
+        "topologyManagerPolicy",
+        "glm-5-1 takes more than 4 GPUs",
+        {"topologyManagerPolicy": "restricted"},
+    ),
     "own DNS server": wrong({"clusterDNS": ["10.80.0.99"]}, "clusterDNS", "decided by networks.services", {}),
     "own domain": wrong({"clusterDomain": "other.local"}, "clusterDomain", "use networks.dns_domain", {}),
     "own port": wrong({"port": 9999}, "port", "decided by Talos", {}),
@@ -224,7 +230,7 @@ def test_what_the_kubelet_takes_is_valid() -> None:
     config = {
         "maxPods": 250,
         "cpuManagerPolicy": "static",
-        "topologyManagerPolicy": "single-numa-node",
+        "topologyManagerPolicy": "restricted",
         "systemReserved": {"cpu": "2", "memory": "8Gi", "pid": "1000"},
         "evictionHard": {"memory.available": "5%", "nodefs.available": "0%"},
         "shutdownGracePeriod": "20m",
