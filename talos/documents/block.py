@@ -56,10 +56,10 @@ class StaticKey(_Key):
 
 @dataclass(frozen=True, kw_only=True)
 class KMSKey(_Key):
-    """A key sealed by a KMS server, `https://host:port`."""
+    """A key sealed by a KMS server, `https://host:port`: by grpc:// it would travel in plain text."""
 
     endpoint: str = field(
-        metadata=wired("kms", lambda endpoint: {"endpoint": endpoint}, checks.url("https", "http", "grpc", port=True))
+        metadata=wired("kms", lambda endpoint: {"endpoint": endpoint}, checks.url("https", port=True))
     )
 
 

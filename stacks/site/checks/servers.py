@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from floor.problems import Path, Problem
 from stacks.site.checks import firewall
 from stacks.site.checks.subnets import inner, is_no_sender
-from stacks.site.reading.levels import MACHINES, machines_of
-from stacks.site.reading.raw import Address, address, at, host_of, items, mapping
+from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
+from stacks.site.reading.raw import Address, address, at, host_of, items, mapping, matching
 
 _CALLED = {
     "resolvers": "a DNS server",
@@ -35,7 +35,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                     got=str(ip),
                     fix=f"correct it, or give networks.{name} another subnet",
                 )
-        if path[-1] != "endpoint" and (ip.is_loopback or is_no_sender(ip)):
+        if path != (*MACHINES, "endpoint") and (ip.is_loopback or is_no_sender(ip)):
             yield Problem(path=path, what="is no address of a server", got=str(ip), fix="correct it")
         if ip.version == 6 and ip.is_link_local and not ip.scope_id:
             yield Problem(
@@ -81,6 +81,12 @@ def _asked(machines: Mapping[str, Any]) -> Iterator[tuple[Path, Address]]:
         for index, text in enumerate(items(machines.get(key)))
     ]
     asked += [((key,), host_of(machines.get(key))) for key in ("endpoint", *_LOGS)]
+    for level in LEVELS:
+        for kind in ("system_volumes", "volumes", "raw_volumes"):
+            asked += [
+                (path, host_of(text))
+                for path, text in matching(machines, f"{level}{kind}.<name>.encryption.<name>.endpoint")
+            ]
     for key, text in asked:
         ip = address(text)
         if ip is not None:

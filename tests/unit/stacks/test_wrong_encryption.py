@@ -37,6 +37,18 @@ WRONG: dict[str, Wrong] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "key", "what"),
+    [
+        ("https://127.0.0.1:4050", f"{STATE}.1.endpoint", "is no address of a server"),
+        ("https://10.64.0.9:4050", f"{STATE}.1.endpoint", "inside of the cluster"),
+        ("grpc://10.5.0.9:4050", STATE, "does not fit"),
+    ],
+)
+def test_the_key_server_is_one_outside_of_the_cluster_by_tls(endpoint: str, key: str, what: str) -> None:
+    refused_and_fixed(Wrong({f"{STATE}.1.endpoint": endpoint}, key, what, {f"{STATE}.1": KMS}))
+
+
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_tpm_seals_no_disk_of_an_unsigned_image(wrong: Wrong) -> None:
     refused_and_fixed(wrong)
