@@ -92,6 +92,9 @@ _NEEDED_WITH_CILIUM: Mapping[tuple[str, ...], tuple[bool, str]] = {
     ("machine", "features", "kubePrism", "enabled"): (False, "Cilium reaches the Kubernetes API through KubePrism"),
     ("cluster", "proxy", "disabled"): (False, "Cilium takes its place, and both would handle Services"),
 }
+_NEEDED_FOR_BACKUPS: Mapping[tuple[str, ...], tuple[bool, str]] = {
+    ("machine", "features", "kubernetesTalosAPIAccess", "enabled"): (False, "etcd_backup takes snapshots through it"),
+}
 _CLOUD_PROVIDER = ("cluster", "externalCloudProvider")
 _IN_ANY_CASE = frozenset({"apiVersion", "kind", "name"})
 # Document kinds that `up` makes from a key: the key, and the fields that it decides; all of them where none is named.
@@ -127,6 +130,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     needed = dict(_NEEDED)
     if mapping(machines).get("cni", "cilium") == "cilium":
         needed |= _NEEDED_WITH_CILIUM
+    if mapping(machines).get("etcd_backup"):
+        needed |= _NEEDED_FOR_BACKUPS
     for level in LEVELS:
         for path, patch in matching(machines, f"{level}patches.<name>"):
             where, patch = (*MACHINES, *path), mapping(patch)

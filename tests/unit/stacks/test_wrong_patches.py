@@ -69,6 +69,12 @@ WRONG: dict[str, Wrong] = {
     "no node": wrong("machine.kubelet.skipNodeRegistration", True, "is a node of the cluster"),
     "no KubePrism": wrong("machine.features.kubePrism.enabled", False, "Cilium reaches the Kubernetes API"),
     "KubePrism deleted": wrong("machine.features.kubePrism", DELETE, "Cilium reaches the Kubernetes API"),
+    "no access of etcd's backups": Wrong(
+        {f"{M}.roles.controlplane.patches.own.machine.features.kubernetesTalosAPIAccess.enabled": False},
+        f"{M}.roles.controlplane.patches.own.machine.features.kubernetesTalosAPIAccess.enabled",
+        "etcd_backup takes snapshots through it",
+        {f"{M}.etcd_backup": None},
+    ),
     "own Services": wrong("cluster.apiServer.extraArgs.service-cluster-ip-range", "10.9.0.0/16", "networks.services"),
     "own pods": wrong("cluster.controllerManager.extraArgs.cluster-cidr", "10.9.0.0/16", "networks.pods"),
     # Flags of the programs
