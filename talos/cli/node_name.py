@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import yaml
 
 from talos.api.client import MachineClient
-from talos.api.errors import DeniedError
+from talos.api.errors import AbsentError, DeniedError
 from talos.cli.reaching import Contact
 
 
@@ -15,7 +15,7 @@ def name_of(client: MachineClient) -> str:
     """The host name in the config that a machine runs by; empty where it has none, or the client may not read it."""
     try:
         return _stated(client.machine_config())
-    except DeniedError:
+    except (AbsentError, DeniedError):
         return ""
 
 
