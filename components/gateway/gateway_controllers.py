@@ -31,6 +31,8 @@ AI_GATEWAY_PODS = {"app.kubernetes.io/name": "ai-gateway-helm"}
 # Label of the AI gateway's metrics with the client of a request.
 CLIENT_ATTRIBUTE = "client"
 
+# What Envoy Gateway's chart takes for the domain of Services.
+_CHART_DOMAIN = "cluster.local"
 # Helm keeps each revision with all its values in a Secret.
 _REVISIONS_KEPT = 5
 
@@ -71,7 +73,7 @@ def envoy_gateway_values(dns_domain: str) -> dict[str, Any]:
         "topologyInjector": {"enabled": False},
         "config": {"envoyGateway": config},
         # Envoys find the gateway by it, and its certificates are for it (internal/envoygateway/config/config.go).
-        "kubernetesClusterDomain": dns_domain,
+        **({} if dns_domain == _CHART_DOMAIN else {"kubernetesClusterDomain": dns_domain}),
         # The chart's pod stays when the configuration changes, which would reach it a minute after the release is done;
         # what needs it, such as Lua, would be refused until then.
         "deployment": {"pod": {"annotations": {"inference-platform/config-digest": digest}}},
@@ -133,7 +135,7 @@ class GatewayControllersArgs:
     ai_gateway: Chart
     webhook_certificate_rotation: int
     needs: list[pulumi.Resource]
-    dns_domain: str = "cluster.local"
+    dns_domain: str = _CHART_DOMAIN
     """Domain of the cluster's Services."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read their metrics; none where nothing measures."""
