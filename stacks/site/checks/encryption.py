@@ -10,30 +10,49 @@ from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_o
 from stacks.site.reading.raw import at, items, mapping, matching
 
 SECURE_BOOT: Path = (*MACHINES, "secure_boot")
+# Key of one kind alone -> that kind, and what to write.
+_OF_KINDS = {
+    "endpoint": ("kms", "write the key server's address, https://HOST:PORT"),
+    "passphrase_secret": ("static", "name the configuration key that holds the passphrase"),
+    "pcrs": ("tpm", ""),
+}
+_KINDS = frozenset({"node_id", "tpm", "kms", "static"})
 _STATE = ("system_volumes", "STATE")
 _DISKS: Path = (*MACHINES, "hgx", "storage", "disks")
 _SECTIONS = ("system_volumes", "volumes", "raw_volumes")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Disks that are sealed by the TPM of machines that do not boot signed images.
+    """Keys without what they are made of or with what they are not, and those that a TPM cannot seal.
 
     Talos binds the seal to the key that signs the image's measurements, and only signed images carry that key
     (siderolabs/talos, internal/pkg/secureboot/tpm2/seal.go, internal/pkg/uki/uki.go).
     """
-    if at(values, *SECURE_BOOT) is True:
-        return
     for path, keys in _encrypted(values):
         for index, key in enumerate(keys):
-            if mapping(key).get("kind") == "tpm":
+            here, kind = (*path, str(index)), mapping(key).get("kind")
+            yield from _of_kind(here, mapping(key), kind)
+            if kind == "tpm" and at(values, *SECURE_BOOT) is not True:
                 yield Problem(
-                    path=(*path, str(index), "kind"),
+                    path=(*here, "kind"),
                     what="needs secure_boot: an unsigned image has no key that the TPM could seal for, so the disk is "
                     "never formatted and the machine does not finish its install",
                     got="'tpm'",
                     allowed="tpm with machines.secure_boot: true; kms, static or node_id without",
                     fix="set machines.secure_boot: true, or take another kind of key",
                 )
+
+
+def _of_kind(path: Path, key: Mapping[str, Any], kind: Any) -> Iterator[Problem]:
+    for name, (owner, meaning) in _OF_KINDS.items():
+        if kind == owner and not key.get(name) and name != "pcrs":
+            yield Problem(path=(*path, name), what=f"missing, and a key of kind {kind} is made of it", fix=meaning)
+        elif kind in _KINDS and kind != owner and key.get(name) is not None:
+            yield Problem(
+                path=(*path, name),
+                what=f"is not read for a key of kind {kind}, so it protects nothing",
+                fix=f"take it out, or write kind: {owner}",
+            )
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -49,6 +49,19 @@ def test_the_key_server_is_one_outside_of_the_cluster_by_tls(endpoint: str, key:
     refused_and_fixed(Wrong({f"{STATE}.1.endpoint": endpoint}, key, what, {f"{STATE}.1": KMS}))
 
 
+@pytest.mark.parametrize(
+    ("keys", "key", "what"),
+    [
+        ([TPM, {"kind": "static", "slot": 1}], "1.passphrase_secret", "missing, and a key of kind static"),
+        ([TPM, {"kind": "kms", "slot": 1}], "1.endpoint", "missing, and a key of kind kms"),
+        ([TPM | {"passphrase_secret": "disk"}, KMS], "0.passphrase_secret", "is not read for a key of kind tpm"),
+        ([TPM, KMS | {"pcrs": [7]}], "1.pcrs", "is not read for a key of kind kms"),
+    ],
+)
+def test_a_key_has_what_its_kind_is_made_of_and_no_more(keys: list[Any], key: str, what: str) -> None:
+    refused_and_fixed(Wrong({STATE: keys}, f"{STATE}.{key}", what, {STATE: [TPM, KMS]}))
+
+
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_a_tpm_seals_no_disk_of_an_unsigned_image(wrong: Wrong) -> None:
     refused_and_fixed(wrong)
