@@ -30,9 +30,11 @@ def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
 def across_processors(site: SiteConfig, proofs: Mapping[str, Proof]) -> Iterator[Problem]:
     """Replicas on GPUs of both processors of a node, where its kubelet admits no pod that needs both."""
     machines = site.cluster.machines
+    if machines is None or site.cluster.gpu not in GPUS:
+        return
     half = GPUS[site.cluster.gpu].gpus_per_node // 2
     large = [name for name, proof in proofs.items() if proof.order.gpu in GPUS and proof.case.layout.gpus > half]
-    if machines is None or not large:
+    if not large:
         return
     levels: list[tuple[tuple[str, ...], MachineKeys]] = [((), machines)]
     levels += [(("roles", role), keys) for role, keys in machines.roles.items() if role == "hgx"]
