@@ -276,7 +276,7 @@ def _plan(
         problems += _unlocked(plan, images)
     problems += checks.incompatible(site, pins, sources)
     problems += engines_too_old(site, pins)
-    return plan if problems else replace(plan, warnings=tuple(_warnings(plan))), problems
+    return plan if problems else replace(plan, warnings=tuple(_warnings(plan, whole=valid.whole))), problems
 
 
 def _unlocked(plan: SitePlan, lock: ImageLock) -> Iterator[Problem]:
@@ -286,7 +286,7 @@ def _unlocked(plan: SitePlan, lock: ImageLock) -> Iterator[Problem]:
         yield Problem(path=("images", "locked"), what=error.what, fix=error.fix)
 
 
-def _warnings(plan: SitePlan) -> Iterator[Problem]:
+def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     """What hangs on a speed that is known between two bounds, and on what a source of weights states."""
     for revision in plan.revisions:
 
@@ -297,7 +297,8 @@ def _warnings(plan: SitePlan) -> Iterator[Problem]:
         yield from checks.may_cut_answers(revision)
     yield from many_downloads(plan.site, plan.stores)
     # Dead nodes refuse no site, and `up` waits for replicas that find no other.
-    yield from crowds(plan.site, plan.proofs, dead=False)
+    if whole:
+        yield from crowds(plan.site, plan.proofs, dead=False)
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores, plan.site.name)
