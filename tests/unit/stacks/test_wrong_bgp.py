@@ -162,7 +162,7 @@ def test_no_subnet_is_held_against_a_machine_whose_addresses_are_not_known() -> 
     [
         ({**SECTION, "bgp": None}, "announced_by is cilium_bgp and bgp is not set"),
         ({**SECTION, "announced_by": "cilium_l2"}, "announced_by is cilium_l2 and bgp is set"),
-        ({**SECTION, "pool": []}, "announced_by is cilium_bgp and pool has 0 entries"),
+        ({**SECTION, "pool": []}, "announced_by is cilium_bgp and pool is not"),
     ],
 )
 def test_routers_come_with_bgp_alone(section: dict[str, Any], what: str) -> None:

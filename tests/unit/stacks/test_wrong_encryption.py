@@ -85,8 +85,8 @@ def test_a_disk_that_one_mainboard_alone_opens_is_warned_of() -> None:
 
 def test_keys_that_are_needed_before_the_config_or_lie_beside_the_disk_are_warned_of() -> None:
     def stated(change: dict[str, Any]) -> dict[str, str]:
-        found = warnings(changed(prod(), change))
-        return {".".join(problem.path): problem.what for problem in found if "encryption" in problem.path}
+        shown = warnings(changed(prod(), change))
+        return {".".join(problem.path): problem.what for problem in shown if "encryption" in problem.path}
 
     static = {"kind": "static", "slot": 0, "passphrase_secret": "disk"}
     ephemeral = f"{M}.system_volumes.EPHEMERAL.encryption"
