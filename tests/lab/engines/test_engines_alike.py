@@ -181,10 +181,11 @@ def test_a_stop_lets_streams_end_and_refuses_what_comes(own_engine: RunningEngin
     assert (late.status_code, late.json()) == (VLLM["stopping"]["status"], VLLM["stopping"]["body"])
     assert own_engine.child.wait(timeout=120) is not None
     for text in texts:
-        events = events_of(text)
-        assert events[-1] == "[DONE]"
-        assert len(events) > tokens / 2
-        assert not [event for event in events[:-1] if "error" in json.loads(event)]
+        *chunks, last = events_of(text)
+        assert last == "[DONE]"
+        assert not [chunk for chunk in chunks if "error" in json.loads(chunk)]
+        # Several tokens may be one chunk, where the machine is busy.
+        assert json.loads(chunks[-1])["choices"][0]["finish_reason"] in {"length", "stop"}
 
 
 @pytest.mark.row("000.25", "001.21")
