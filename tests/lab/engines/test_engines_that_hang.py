@@ -122,8 +122,8 @@ def test_a_core_that_works_or_idles_is_left_alone(own_engine: RunningEngine) -> 
 
 @pytest.mark.exhaustive
 def test_chunks_of_one_long_prompt_are_steps(vllm: RunningEngine) -> None:
-    """vLLM counts no token before the first one of the answer; only the use of its cache moves."""
+    """vLLM counts no token before the first one of the answer. Only the use of its cache moves. A byte is a token."""
     watched = Watched(vllm)
-    with asked(vllm, prompt="word " * 35_000, tokens=1):
+    with asked(vllm, prompt="word " * 7_000, tokens=1):
         for _ in range(3):
             watched.moves()
