@@ -17,7 +17,7 @@ from benchmarks.report import Cell, Result, Row, Table
 from floor.command_line import Several
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
-from sitectl import checkout, manifests_folder, over_cores, proofs
+from sitectl.offline import checkout, manifests_folder, over_cores, proofs
 from stacks.plan.site_plan import plan_file
 
 HELP = "processor time of validate, proof and render of many generated sites"

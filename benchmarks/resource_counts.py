@@ -14,7 +14,7 @@ from benchmarks.report import Result, Row, Table
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
 from policy.model import Resource
-from sitectl import checkout
+from sitectl.offline import checkout
 
 HELP = "resources of a site, and what one tenant, key, model and node more add"
 NEEDS_LAB = False

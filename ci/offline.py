@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 
 from floor import command_line
-from sitectl.cli import main as sitectl
-from sitectl.code_scanning import workflow_commands
-from sitectl.errors import Exit
-from sitectl.markdown import fenced
+from sitectl.output.code_scanning import workflow_commands
+from sitectl.output.markdown import fenced
+from sitectl.shell.cli import main as sitectl
+from sitectl.shell.errors import Exit
 
 # GitHub takes 1 MiB of summary a step.
 _MOST_SUMMARY = 900_000

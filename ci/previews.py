@@ -18,21 +18,13 @@ import click
 
 from floor import command_line
 from floor.problems import SiteError
-from sitectl import (
-    checkout,
-    cold_starts,
-    engine,
-    headroom,
-    live_objects,
-    planned_machines,
-    project_folder,
-    revisions,
-    warned,
-    whole_files,
-)
-from sitectl.errors import Exit, SitectlError
-from sitectl.previews_folder import SUFFIX, failed
-from sitectl.proofs import texts_of_file
+from sitectl.change import cold_starts, headroom
+from sitectl.change.previews_folder import SUFFIX, failed
+from sitectl.live import engine, live_objects
+from sitectl.offline import checkout, planned_machines, warned
+from sitectl.offline.proofs import texts_of_file
+from sitectl.shell import project_folder, revisions, whole_files
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.site_plan import plan_file
 
 VARIABLE = "SITE_KUBECONFIGS"

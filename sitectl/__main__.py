@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from sitectl.called import called_as
+from sitectl.shell.called import called_as
 
 VARIABLE = "SITECTL_CALLED_AS"
 LAUNCHER = Path(__file__).resolve().parent.parent / "bin" / "sitectl"
@@ -34,7 +34,7 @@ def run():
     gc.set_threshold(100000)
     try:
         in_the_environment()
-        from sitectl.cli import main as command_line  # noqa: PLC0415 - it needs the packages
+        from sitectl.shell.cli import main as command_line  # noqa: PLC0415 - it needs the packages
 
         return command_line()
     except KeyboardInterrupt:

@@ -38,8 +38,8 @@ READERS: Mapping[str, tuple[str, ...]] = {
 }
 # Programs that are started by a path, which no import shows.
 STARTS: Mapping[str, tuple[str, ...]] = {
-    "sitectl/checkout.py": ("sitectl/mocked_program.py",),
-    "sitectl/mocked_program.py": ("__main__.py",),
+    "sitectl/offline/checkout.py": ("sitectl/offline/mocked_program.py",),
+    "sitectl/offline/mocked_program.py": ("__main__.py",),
     "tests/unit/rules/test_rules_policy_pack.py": ("policy/__main__.py",),
     "tests/unit/rules/test_rules_program.py": ("__main__.py",),
     "tests/unit/plugin_kubernetes/test_kubernetes_program.py": ("lab/plugins/kubernetes/__main__.py",),

@@ -7,7 +7,7 @@ from typing import Any
 
 from floor import gpu_nodes
 from floor.taints import GPU_TAINT
-from sitectl.gpu_evidence import Evidence, MachineSeen, WantedOffer
+from sitectl.live.gpu_evidence import Evidence, MachineSeen, WantedOffer
 
 TALOS, DRIVER = "v1.13.9", "595.91.07"
 MODULES = "nvidia-open-gpu-kernel-modules-production"

@@ -12,12 +12,12 @@ import click
 from pydantic import ValidationError
 
 from floor.problems import Path, meant, nearest
-from sitectl import checkout
-from sitectl.advised_inputs import inputs_line, with_inputs
-from sitectl.command import Command, CommandContext, pass_context, site_names
+from sitectl.commands.advised_inputs import inputs_line, with_inputs
 from sitectl.commands.catalogue import model_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.planned import plan_of
+from sitectl.offline import checkout
+from sitectl.offline.planned import plan_of
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import catalogue, versions
 from stacks.facts.hardware import GPUS, GpuSlice, other_kinds
 from stacks.plan import advice

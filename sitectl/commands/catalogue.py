@@ -13,9 +13,9 @@ import click
 
 from floor.counts import counted
 from floor.problems import meant
-from sitectl import whole_files
-from sitectl.command import PATH, CommandContext, CommandGroup, pass_context
-from sitectl.errors import Exit, SitectlError
+from sitectl.shell import whole_files
+from sitectl.shell.command import PATH, CommandContext, CommandGroup, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from sitectl import kept_files, markdown, previews_folder
-from sitectl.command import PATH, Command, CommandContext, pass_context
-from sitectl.errors import Exit
+from sitectl.change import previews_folder
 from sitectl.forge import choosing
 from sitectl.forge.keeping import keep_comment
+from sitectl.output import kept_files, markdown
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit
 
 MORE = """\
 Reads previews that the trusted job saved, one DIR/SITE.json per site, and keeps one comment on the request. The token

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from sitectl.command import COMPLETE, Command, CommandContext, pass_context
-from sitectl.errors import Exit
+from sitectl.shell.command import COMPLETE, Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit
 
 MORE = """\
 Completes commands, options, files, pages, models of the catalogue, and names of sites: those of the folder that you

@@ -9,22 +9,13 @@ from typing import Any
 import click
 
 from policy.model import Resource
-from sitectl import (
-    changes,
-    checkout,
-    cold_starts,
-    headroom,
-    kept_files,
-    machine_changes,
-    manifests_folder,
-    markdown,
-    report,
-    revisions,
-    words,
-)
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.machine_changes import Shown
+from sitectl.change import changes, cold_starts, headroom, machine_changes, report
+from sitectl.change.machine_changes import Shown
+from sitectl.offline import checkout, manifests_folder
+from sitectl.output import kept_files, markdown, words
+from sitectl.shell import revisions
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.site_plan import SitePlan
 
 MORE = """\

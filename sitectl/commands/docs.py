@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from floor.problems import meant, nearest
-from sitectl import home
-from sitectl.command import Command, CommandContext, pass_context
-from sitectl.errors import Exit, SitectlError
+from sitectl.shell import home
+from sitectl.shell.command import Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 
 MORE = """\
 \b

@@ -21,9 +21,10 @@ from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.digests import sha256_of
 from floor.problems import SiteError
-from sitectl import checkout, home
-from sitectl.command import Command, CommandContext, pass_context
-from sitectl.errors import Exit, SitectlError
+from sitectl.offline import checkout
+from sitectl.shell import home
+from sitectl.shell.command import Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.charts import announces_by_bgp, cilium_manifest, installed_charts
 from stacks.plan.optional_parts import optional_parts

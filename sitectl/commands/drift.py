@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
-from sitectl import checkout, engine, live_objects, markdown, previews_folder, words
-from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
+from sitectl.change import previews_folder
+from sitectl.change.report import SiteReport, of_preview_document
 from sitectl.forge import choosing
 from sitectl.forge.keeping import drift_mark, keep_issues
-from sitectl.report import SiteReport, of_preview_document
+from sitectl.live import engine, live_objects
+from sitectl.offline import checkout
+from sitectl.output import markdown, words
+from sitectl.output.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 
 MORE = """\
 A site has drifted if a refreshed preview shows a change, or if a manager other than the program has set a field of its

@@ -12,11 +12,11 @@ import click
 
 from floor.problems import meant, nearest
 from policy.model import Resource
-from sitectl import checkout, derived_fields, set_fields
-from sitectl.command import Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.planned import plan_of
-from sitectl.proofs import in_text, in_words, setting_record
+from sitectl.offline import checkout, derived_fields, set_fields
+from sitectl.offline.planned import plan_of
+from sitectl.offline.proofs import in_text, in_words, setting_record
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import catalogue, versions
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floor.counts import counted
-from sitectl import checkout, site_cluster
-from sitectl.command import Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, ask, evidence, machines_to_ask
-from sitectl.gpu_states import RUNBOOK, GpuFinding, classify
-from sitectl.site_cluster import SiteCluster
+from sitectl.live import site_cluster
+from sitectl.live.gpu_evidence import ClusterSeen, MachinesSeen, ask, evidence, machines_to_ask
+from sitectl.live.gpu_states import RUNBOOK, GpuFinding, classify
+from sitectl.live.site_cluster import SiteCluster
+from sitectl.offline import checkout
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.site_plan import SitePlan, plan_file
 from talos.api.talosconfig import TalosconfigError, parse_talosconfig

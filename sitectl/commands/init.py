@@ -12,9 +12,11 @@ import yaml
 from components.specs.model_server import ModelServerSpec
 from floor.counts import counted
 from floor.problems import SiteError, meant
-from sitectl import annotated, new_machines, whole_files
-from sitectl.command import Command, CommandContext, pass_context
-from sitectl.errors import Exit, SitectlError
+from sitectl.commands import new_machines
+from sitectl.output import annotated
+from sitectl.shell import whole_files
+from sitectl.shell.command import Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.site_plan import plan_values

@@ -8,24 +8,13 @@ from pathlib import Path
 
 import click
 
-from sitectl import (
-    checkout,
-    cold_starts,
-    engine,
-    headroom,
-    kept_files,
-    live_objects,
-    markdown,
-    planned_machines,
-    proofs,
-    report,
-    saved_previews,
-    warned,
-    words,
-)
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.verdicts.model import Severity
+from sitectl.change import cold_starts, headroom, report, saved_previews
+from sitectl.change.verdicts.model import Severity
+from sitectl.live import engine, live_objects
+from sitectl.offline import checkout, planned_machines, proofs, warned
+from sitectl.output import kept_files, markdown, words
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 
 MORE = """\
 Runs `pulumi preview --json` for the site's stack, so it needs the engine, its state and the cluster; or reads a

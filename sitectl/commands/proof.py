@@ -11,9 +11,11 @@ import click
 
 from floor.counts import counted
 from floor.problems import SiteError
-from sitectl import checkout, invocation, proofs, second_opinion, warned
-from sitectl.checkout import Told
-from sitectl.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.offline import checkout, proofs, warned
+from sitectl.offline.checkout import Told
+from sitectl.output import second_opinion
+from sitectl.shell import invocation
+from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
 from stacks.plan.site_plan import plan_file
 
 MORE = """\

@@ -9,11 +9,13 @@ import click
 
 from floor import namespaces
 from floor.counts import counted
-from sitectl import checkout, site_cluster, whole_files
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.recovered import helm_records, of_cluster
-from sitectl.running_versions import CHART_NAMESPACES
+from sitectl.commands.recovered import helm_records, of_cluster
+from sitectl.live import site_cluster
+from sitectl.live.running_versions import CHART_NAMESPACES
+from sitectl.offline import checkout
+from sitectl.shell import whole_files
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.site_plan import plan_file
 
 RUNBOOK = "docs/runbooks/lost-state.md"

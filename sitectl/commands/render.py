@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from floor.counts import counted
-from sitectl import checkout, manifests_folder
-from sitectl.checkout import Declared, Told
-from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
+from sitectl.offline import checkout, manifests_folder
+from sitectl.offline.checkout import Declared, Told
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, sites_argument
 
 MORE = """\
 Runs the real program without engine, cluster or network. The same site gives the same bytes. Secrets have no

@@ -13,11 +13,11 @@ from floor.problems import SiteError
 from policy import rules_file
 from policy.listing import RULES
 from policy.waivers import Judgement, judge
-from sitectl import checkout, warned
-from sitectl.checkout import Declared, Told
-from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
-from sitectl.command import Command, CommandContext, pass_context, sites_argument
-from sitectl.errors import Exit
+from sitectl.offline import checkout, warned
+from sitectl.offline.checkout import Declared, Told
+from sitectl.output.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import SitePlan, plan_file
 
 MORE = """\

@@ -11,12 +11,14 @@ import click
 
 from floor.counts import counted
 from floor.problems import file_error, site_error
-from sitectl import checkout, helm_releases, revisions, site_cluster
-from sitectl.command import Command, CommandContext, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.helm_releases import HelmRelease
-from sitectl.running_versions import ClusterObjects, RunningVersions, running
-from sitectl.site_cluster import SiteCluster
+from sitectl.live import helm_releases, site_cluster
+from sitectl.live.helm_releases import HelmRelease
+from sitectl.live.running_versions import ClusterObjects, RunningVersions, running
+from sitectl.live.site_cluster import SiteCluster
+from sitectl.offline import checkout
+from sitectl.shell import revisions
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan import conflicts, upgrades
 from stacks.plan.site_plan import SitePlan, plan_file

@@ -13,10 +13,11 @@ import click
 from floor.counts import counted
 from floor.problems import SiteError
 from policy import rules_file
-from sitectl import checkout, invocation, warned
-from sitectl.checkout import Told
-from sitectl.code_scanning import Result, format_option, sarif, workflow_commands
-from sitectl.command import PATH, Command, CommandContext, pass_context, site_names
+from sitectl.offline import checkout, warned
+from sitectl.offline.checkout import Told
+from sitectl.output.code_scanning import Result, format_option, sarif, workflow_commands
+from sitectl.shell import invocation
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
 from stacks.plan.by_hand import by_hand
 from stacks.plan.site_plan import plan_file
 

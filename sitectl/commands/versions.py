@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sitectl.command import Command, CommandContext, pass_context
+from sitectl.shell.command import Command, CommandContext, pass_context
 from stacks.facts import versions
 
 MORE = """\

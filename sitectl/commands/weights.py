@@ -17,10 +17,10 @@ from floor.problems import meant, nearest
 from services.weights.failure import WeightsError
 from services.weights.manifest import Manifest, file_name, parse
 from services.weights.pace import size
-from sitectl import invocation, whole_files
-from sitectl.command import PATH, Command, CommandContext, CommandGroup, pass_context
-from sitectl.errors import Exit, SitectlError
-from sitectl.planned import plan_of
+from sitectl.offline.planned import plan_of
+from sitectl.shell import invocation, whole_files
+from sitectl.shell.command import PATH, Command, CommandContext, CommandGroup, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.weights import LOCKS, wanted_of
 from stacks.site.demand import OrderedModelSpec
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from sitectl import whatif, whatif_plot
-from sitectl.command import PATH, Command, CommandContext, FiniteRange, pass_context, site_names
-from sitectl.errors import Exit, SitectlError
-from sitectl.planned import plan_of
+from sitectl.offline.planned import plan_of
+from sitectl.output import whatif, whatif_plot
+from sitectl.shell.command import PATH, Command, CommandContext, FiniteRange, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.whatif.refusal import NoScenarioError
 from stacks.whatif.scenario import LONG_TAIL, SPIKE_S, WORST, Scenario
 from stacks.whatif.twin import outcome_of

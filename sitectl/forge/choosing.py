@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from sitectl.errors import Exit, SitectlError
 from sitectl.forge import github, gitlab
 from sitectl.forge.model import Client, Forge
+from sitectl.shell.errors import Exit, SitectlError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)+|\d+")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sitectl.errors import Exit, SitectlError
+from sitectl.shell.errors import Exit, SitectlError
 
 _TRIES = 4
 _LONGEST_WAIT_S = 60.0

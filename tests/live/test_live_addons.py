@@ -11,8 +11,8 @@ from components.addons.rdma_devices import resource_name
 from components.gateway.certificate import acme_issuer, certificate
 from floor import namespaces
 from floor.address_ranges import read_range
-from sitectl.helm_releases import SECRET_TYPE, releases
-from sitectl.running_versions import CHART_NAMESPACES, platform_releases
+from sitectl.live.helm_releases import SECRET_TYPE, releases
+from sitectl.live.running_versions import CHART_NAMESPACES, platform_releases
 from stacks.facts.versions import Charts
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts

@@ -9,7 +9,7 @@ import pytest
 
 from components.network_policies import deny_ingress
 from floor import namespaces
-from sitectl.running_versions import CHART_NAMESPACES
+from sitectl.live.running_versions import CHART_NAMESPACES
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.models import MODELS_NAMESPACE

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from floor import gpu_nodes
-from sitectl.gpu_evidence import ClusterSeen, Evidence, MachinesSeen, ask, evidence, machines_to_ask
-from sitectl.gpu_states import classify
+from sitectl.live.gpu_evidence import ClusterSeen, Evidence, MachinesSeen, ask, evidence, machines_to_ask
+from sitectl.live.gpu_states import classify
 from stacks.plan.cluster import PlannedNode
 from talos.api.client import MachineClient
 from talos.api.errors import MachineApiError

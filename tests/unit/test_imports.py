@@ -99,26 +99,25 @@ MAY_IMPORT = {
     # It names its commands as text, and imports the one that is called.
     "lab.cli": {"floor", "lab.errors", "lab.paths"},
     "lab.__main__": {"lab.cli"},
-    # Works on a site from outside: what it knows of the program comes from a run of the program.
-    "sitectl.errors": {"floor"},
-    "sitectl.saved_previews": {"floor.reading"} | {"sitectl.errors"},
-    "sitectl.changes": {"policy"} | {"sitectl.errors", "sitectl.saved_previews"},
-    "sitectl.verdicts": {"components.gateway", "components.specs"}
-    | {"definitions", "floor", "policy"}
-    | {"sitectl.changes", "stacks.facts"},
-    "sitectl.forge": {"sitectl.errors"},
-    "sitectl": {"bundle", "definitions", "floor", "floor.reading", "policy", "services"}
-    | {"talos", "talos.api", "talos.factory"}
-    | {"components.addons", "components.specs"}
-    | {"sitectl.changes", "sitectl.errors", "sitectl.saved_previews", "sitectl.verdicts"}
+    # Works on a site from outside: what it knows of the program comes from a run of the program. Of each other, what
+    # asks a running site, what runs the program offline and what prints know nothing; all know changes.
+    "sitectl.shell": {"floor"},
+    "sitectl.change": {"components.gateway", "components.specs", "definitions", "floor", "floor.reading", "policy"}
+    | {"sitectl.shell", "stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "talos"},
+    "sitectl.live": {"definitions", "floor", "sitectl.change", "sitectl.shell"}
+    | {"stacks.facts", "stacks.plan", "stacks.site", "talos", "talos.api", "talos.factory"},
+    "sitectl.offline": {"bundle", "components.addons", "floor", "floor.reading", "policy", "services"}
+    | {"sitectl.change", "sitectl.shell", "stacks.facts", "stacks.plan", "stacks.site"},
+    "sitectl.output": {"floor", "floor.reading", "sitectl.change", "sitectl.shell"}
     | {"stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
-    "sitectl.commands": {"bundle", "floor", "policy", "services", "talos.api"}
-    | {"components.addons", "components.specs"}
-    | {"sitectl", "sitectl.changes", "sitectl.errors", "sitectl.forge", "sitectl.saved_previews", "sitectl.verdicts"}
-    | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif"},
-    "sitectl.cli": {"floor"} | {"sitectl", "sitectl.errors"},
-    "sitectl.__main__": {"sitectl", "sitectl.cli"},
-    "ci": {"floor", "sitectl", "sitectl.cli", "sitectl.errors", "stacks.plan"},
+    "sitectl.forge": {"sitectl.shell"},
+    "sitectl.commands": {"bundle", "components.addons", "components.specs", "floor", "policy", "services"}
+    | {"sitectl.change", "sitectl.forge", "sitectl.live", "sitectl.offline", "sitectl.output", "sitectl.shell"}
+    | {"stacks.facts", "stacks.importing", "stacks.plan", "stacks.proof", "stacks.site", "stacks.whatif", "talos.api"},
+    "sitectl.__main__": {"sitectl.shell"},
+    "sitectl": set(),
+    "ci": {"floor", "stacks.plan"}
+    | {"sitectl.change", "sitectl.live", "sitectl.offline", "sitectl.output", "sitectl.shell"},
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
 TEXTS = {"envoy_names", "gpu_resources", "machine_commands", "queries"}

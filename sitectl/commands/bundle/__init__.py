@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from sitectl.command import SHARED, CommandGroup, site_names
+from sitectl.shell.command import SHARED, CommandGroup, site_names
 
 _DEFAULT = "fetch"
 _MEANINGS = {

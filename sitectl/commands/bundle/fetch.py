@@ -17,11 +17,12 @@ from components.addons.charts import checked_mirror
 from components.specs.crd_bundle import CrdBundleSpec
 from floor.counts import counted
 from floor.problems import SiteError, WrongValueError
-from sitectl import checkout, invocation
-from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.waiting import waits
-from sitectl.errors import Exit, SitectlError
-from sitectl.supplied import sources_of
+from sitectl.offline import checkout
+from sitectl.offline.supplied import sources_of
+from sitectl.shell import invocation
+from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.plan.charts import cilium_manifest, installed_charts
 from stacks.plan.site_plan import plan_file

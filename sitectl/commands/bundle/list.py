@@ -10,10 +10,10 @@ from bundle.errors import BundleError
 from bundle.mirror_list import TOOLS, Tool, mirror_list
 from bundle.supplies import COMMANDS, Supplies
 from services.weights.pace import size
-from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import unable
-from sitectl.registry_address import FORM, REGISTRY
-from sitectl.supplied import chart_digests, supplied
+from sitectl.offline.supplied import chart_digests, supplied
+from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.shell.registry_address import FORM, REGISTRY
 
 MORE = """\
 \b

@@ -16,13 +16,14 @@ from bundle.locked_images import PLATFORM, Registries
 from bundle.schematics import FactoryImage, make_known, post_command
 from floor.counts import counted
 from floor.images import ImageReference
-from sitectl import checkout, invocation, whole_files
-from sitectl.command import Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
 from sitectl.commands.bundle.waiting import waits
-from sitectl.registry_address import FORM, REGISTRY
-from sitectl.rendered_charts import rendered_images
-from sitectl.supplied import Supplied, sources_of, supplied
+from sitectl.offline import checkout
+from sitectl.offline.rendered_charts import rendered_images
+from sitectl.offline.supplied import Supplied, sources_of, supplied
+from sitectl.shell import invocation, whole_files
+from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
+from sitectl.shell.registry_address import FORM, REGISTRY
 from stacks.facts import versions
 from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
 

@@ -20,11 +20,11 @@ from floor.counts import counted
 from floor.digests import sha256_of
 from floor.model_hub import HUB
 from services.weights.pace import size
-from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
 from sitectl.commands.bundle.fetch import given_mirror, program_of, unable
 from sitectl.commands.bundle.waiting import waits
-from sitectl.registry_address import FORM, REGISTRY
-from sitectl.supplied import chart_digests, require_locked, sources_of, supplied
+from sitectl.offline.supplied import chart_digests, require_locked, sources_of, supplied
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, sites_argument
+from sitectl.shell.registry_address import FORM, REGISTRY
 from stacks.facts import versions
 
 MORE = """\

@@ -13,10 +13,10 @@ from bundle.inventory import read_inventory
 from bundle.mirror_paths import require_own_paths
 from bundle.supplies import IMAGES
 from floor.counts import counted
-from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import program_of, unable
-from sitectl.errors import Exit, SitectlError
-from sitectl.registry_address import FORM, REGISTRY
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit, SitectlError
+from sitectl.shell.registry_address import FORM, REGISTRY
 
 MORE = """\
 Under the paths that machines ask a mirror of all registries for: docker.io/vllm/vllm-openai:v0.32.0 becomes

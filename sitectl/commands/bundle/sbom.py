@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from bundle.sbom import sbom
-from sitectl import whole_files
-from sitectl.command import PATH, Command, CommandContext, pass_context, sites_argument
-from sitectl.supplied import chart_digests, supplied
+from sitectl.offline.supplied import chart_digests, supplied
+from sitectl.shell import whole_files
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context, sites_argument
 
 MORE = """\
 CycloneDX 1.6: images with digest and package URL, charts, Python packages, programs and plugins, weights with commit

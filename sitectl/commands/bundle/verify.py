@@ -10,10 +10,10 @@ from bundle.errors import BundleError
 from bundle.inventory import FILE, missing, read_inventory, spoiled
 from floor.counts import counted
 from floor.digests import sha256_of
-from sitectl.command import PATH, Command, CommandContext, pass_context
 from sitectl.commands.bundle.fetch import unable
-from sitectl.errors import Exit, SitectlError
-from sitectl.supplied import chart_digests, require_locked, supplied
+from sitectl.offline.supplied import chart_digests, require_locked, supplied
+from sitectl.shell.command import PATH, Command, CommandContext, pass_context
+from sitectl.shell.errors import Exit, SitectlError
 
 MORE = """\
 Needs no network. Reads every file, and compares it with bundle.json and with images.lock, charts.sha256,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.paths import CHECKOUT
-from sitectl import revisions
-from sitectl.errors import SitectlError
+from sitectl.shell import revisions
+from sitectl.shell.errors import SitectlError
 from tests.program_folders import FOLDERS
 
 _REST = (".venv", ".lab")

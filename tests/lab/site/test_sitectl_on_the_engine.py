@@ -13,7 +13,7 @@ import yaml
 
 from lab import session
 from lab.paths import CHECKOUT
-from sitectl.report import of_preview_document
+from sitectl.change.report import of_preview_document
 from tests.fixtures.previews import kept
 from tests.fixtures.previews.record import copy_project, preview, trimmed
 from tests.fixtures.previews.scenarios import SCENARIOS

@@ -13,7 +13,7 @@ from benchmarks.many_sites import PHASES, Walk, findings, walk
 from lab.errors import LabError
 from lab.paths import Lab
 from policy.model import Resource
-from sitectl import checkout
+from sitectl.offline import checkout
 from stacks.plan.site_plan import plan_file
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from ci import offline, previews
 from policy.listing import RULES
-from sitectl.cli import COMMAND_LINE, COMMANDS
-from sitectl.cli import main as sitectl
-from sitectl.errors import MEANINGS
+from sitectl.shell.cli import COMMAND_LINE, COMMANDS
+from sitectl.shell.cli import main as sitectl
+from sitectl.shell.errors import MEANINGS
 from tests import documented
 from tests.command_lines import refusal
 from tests.documented import RUN_WHOLE

@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sitectl.cli import main
-from sitectl.errors import Exit, SitectlError
 from sitectl.forge.github import GitHub, headers
 from sitectl.forge.keeping import drift_mark, keep_comment
 from sitectl.forge.model import Client
-from sitectl.markdown import MARK
+from sitectl.output.markdown import MARK
+from sitectl.shell.cli import main
+from sitectl.shell.errors import Exit, SitectlError
 from tests.unit.ci.fake_forge import GITHUB_BOT, GITLAB_BOT, TOKEN, FakeForge, fake_forge
 from tests.unit.sitectl.sites_to_work_on import recording
 

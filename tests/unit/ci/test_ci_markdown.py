@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from sitectl.changes import Change
-from sitectl.headroom import Headroom
-from sitectl.markdown import FENCE, MARK, MOST_CHARACTERS, cut, document, fenced, name, sentence
-from sitectl.report import SiteReport, report
+from sitectl.change.changes import Change
+from sitectl.change.headroom import Headroom
+from sitectl.change.report import SiteReport, report
+from sitectl.output.markdown import FENCE, MARK, MOST_CHARACTERS, cut, document, fenced, name, sentence
 
 pytestmark = pytest.mark.row("opening 3")
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from ci import offline, previews
-from sitectl.errors import Exit
-from sitectl.markdown import document
-from sitectl.previews_folder import reports
+from sitectl.change.previews_folder import reports
+from sitectl.output.markdown import document
+from sitectl.shell.errors import Exit
 from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, print_recording, recording
 

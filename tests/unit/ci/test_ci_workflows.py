@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ci import offline, previews
-from sitectl.cli import COMMAND_LINE
+from sitectl.shell.cli import COMMAND_LINE
 from tests.command_lines import refusal
 from tests.unit.sitectl.sites_to_work_on import git
 

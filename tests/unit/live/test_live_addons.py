@@ -17,7 +17,7 @@ from components.specs.certificates import CertificatesSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import RemoteSpec, SecretsSpec, StoreSpec
 from floor import namespaces
-from sitectl.running_versions import CHART_NAMESPACES
+from sitectl.live.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import SitePlan, plan_file
 from tests.live import test_live_addons as addons

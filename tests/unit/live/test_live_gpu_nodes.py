@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sitectl import gpu_evidence
+from sitectl.live import gpu_evidence
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.site_plan import plan_file
 from tests import gpu_nodes_seen as seen_nodes

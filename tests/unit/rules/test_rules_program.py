@@ -15,14 +15,14 @@ import yaml
 
 from floor.reading.document import read_file
 from floor.stateful import holder
-from sitectl import checkout
+from sitectl.offline import checkout
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, remembering, run
 from tests.unit.stacks.site_examples import ON_NODES
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 15")]
 
-RUN = "import sys; from sitectl.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
+RUN = "import sys; from sitectl.offline.mocked_program import main; main(sys.argv[1:], enforce_rules=True)"
 SOVEREIGN = {"sovereign": True, "registries": ["ghcr.io"]}
 MISSPELT = "{rule: spreads, resource: a, reason: because, expires: 2027-02-30}"
 PICKERS = [f"Deployment inference-models/{model}-epp" for model in ("glm-5-1", "qwen3-32b")]

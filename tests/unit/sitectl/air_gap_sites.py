@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from tests.unit.bundle.stand_in_crane import StandInCrane
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.sitectl.sites_to_work_on import edit, run

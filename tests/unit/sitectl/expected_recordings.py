@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sitectl.verdicts.model import Severity
+from sitectl.change.verdicts.model import Severity
 
 GONE, ANEW, AGAIN, LIVE = Severity.IRREVERSIBLE, Severity.REPLACED, Severity.RESTARTS, Severity.LIVE
 MODELS = "inference-models"

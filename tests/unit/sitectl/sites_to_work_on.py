@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from policy.model import Resource
-from sitectl import checkout
-from sitectl.cli import main
-from sitectl.progress import Progress
+from sitectl.offline import checkout
+from sitectl.shell.cli import main
+from sitectl.shell.progress import Progress
 from stacks.facts.image_lock import FILE as IMAGE_LOCK
 from stacks.site.loader import KEY
 from tests.fixtures.previews import kept

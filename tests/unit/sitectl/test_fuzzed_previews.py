@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from sitectl import markdown, saved_previews, words
-from sitectl.errors import SitectlError
-from sitectl.report import of_preview_document
+from sitectl.change import saved_previews
+from sitectl.change.report import of_preview_document
+from sitectl.output import markdown, words
+from sitectl.shell.errors import SitectlError
 from tests.fixtures.previews import kept
 from tests.unit.stacks.site_mutations import changed, damaged
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts.hardware import GPUS, slice_name
 from stacks.facts.mig import slices_of
 from stacks.plan.advice import PublicPrice, public_cost

@@ -12,7 +12,7 @@ import yaml
 from bundle.inventory import FILE as INVENTORY
 from floor.digests import sha256_of
 from lab.hub.server import EmulatedHubServer, Hub
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts import versions
 from stacks.facts.image_lock import FILE
 from stacks.plan.site_plan import plan_file

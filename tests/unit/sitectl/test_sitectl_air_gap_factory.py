@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
 from tests.unit.bundle.stand_in_crane import StandInCrane

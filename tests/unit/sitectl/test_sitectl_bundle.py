@@ -11,7 +11,7 @@ import pytest
 from bundle.definitions import definitions_file
 from bundle.pod_network import manifest
 from sitectl.commands.doctor import Check, OwnMachine, checks
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts import versions
 from stacks.facts.versions import CrdSource
 from stacks.plan.charts import installed_charts
@@ -205,7 +205,7 @@ def test_a_chart_that_was_packed_again_is_refused_by_command_and_program(
     own: Path, helm: StandInHelm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each run of the program looks at the files that are there now.
-    monkeypatch.setattr("sitectl.checkout.declare", really_declare)
+    monkeypatch.setattr("sitectl.offline.checkout.declare", really_declare)
     edit(own, "prod", charts={"mirror": ".bundle/charts"})
     names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
     helm.has_charts(*names)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from sitectl.cli import COMMAND_LINE
-from sitectl.command import COMPLETE
+from sitectl.shell.cli import COMMAND_LINE
+from sitectl.shell.command import COMPLETE
 
 pytestmark = pytest.mark.row("opening 14")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, make_checkout, run
 from tests.unit.stacks.site_mutations import SECRETS, TRACES, places
 

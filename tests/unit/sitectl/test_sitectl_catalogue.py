@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 from stacks.proof.weights import parameters

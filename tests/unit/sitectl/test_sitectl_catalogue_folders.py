@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts.catalogue import CatalogueModel
 from tests.unit.proof.test_proof_import_config import CONFIGS
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run

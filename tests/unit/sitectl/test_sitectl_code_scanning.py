@@ -11,7 +11,7 @@ import yaml
 
 from ci import offline
 from policy.listing import names
-from sitectl.code_scanning import Result, sarif, workflow_commands
+from sitectl.output.code_scanning import Result, sarif, workflow_commands
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("C.05")

@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from ci import previews
-from sitectl import cold_starts, words
-from sitectl.changes import Change
-from sitectl.cold_starts import ColdStart
-from sitectl.errors import Exit
-from sitectl.markdown import document
-from sitectl.report import report
+from sitectl.change import cold_starts
+from sitectl.change.changes import Change
+from sitectl.change.cold_starts import ColdStart
+from sitectl.change.report import report
+from sitectl.output import words
+from sitectl.output.markdown import document
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
 from tests.fixtures.previews import kept

@@ -12,9 +12,9 @@ import click
 import pytest
 import yaml
 
-from sitectl.cli import COMMAND_LINE, COMMANDS
-from sitectl.errors import MEANINGS, Exit
-from sitectl.progress import Progress
+from sitectl.shell.cli import COMMAND_LINE, COMMANDS
+from sitectl.shell.errors import MEANINGS, Exit
+from sitectl.shell.progress import Progress
 from stacks.facts import versions
 from stacks.site.loader import KEY
 from tests.command_lines import help_text

@@ -8,9 +8,9 @@ import pytest
 
 from definitions.command import ApplyCommand
 from floor.kubectl import is_away
-from sitectl.changes import Change, Op
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity
+from sitectl.change.changes import Change, Op
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
 
 pytestmark = pytest.mark.row("000.30")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from policy.model import Resource
-from sitectl import checkout
-from sitectl.derived_fields import derivations
+from sitectl.offline import checkout
+from sitectl.offline.derived_fields import derivations
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from tests.unit.sitectl.sites_to_work_on import ROOT, remembering, run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sitectl import engine
-from sitectl.changes import Change
-from sitectl.errors import Exit
-from sitectl.words import field_words
+from sitectl.change.changes import Change
+from sitectl.live import engine
+from sitectl.output.words import field_words
+from sitectl.shell.errors import Exit
 from stacks.facts.hardware import GPUS
 from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sitectl.commands.doctor import Check, OwnMachine, checks
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts import versions
 from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
 

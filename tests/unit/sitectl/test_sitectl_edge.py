@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sitectl import cli
-from sitectl.command import Command
-from sitectl.errors import Exit
+from sitectl.shell import cli
+from sitectl.shell.command import Command
+from sitectl.shell.errors import Exit
 from tests.unit.sitectl.sites_to_work_on import COMMAND, PROGRAM, ROOT, CommandResult, make_checkout, run
 
 pytestmark = pytest.mark.processes

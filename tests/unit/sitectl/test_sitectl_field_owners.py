@@ -19,9 +19,9 @@ import yaml
 
 from ci import previews
 from floor.metadata import FIELD_MANAGER, PROTECTED
-from sitectl.errors import Exit
-from sitectl.field_owners import ForeignField, ForeignFields, foreign_fields
-from sitectl.known_writers import KNOWN_WRITERS
+from sitectl.change.field_owners import ForeignField, ForeignFields, foreign_fields
+from sitectl.change.known_writers import KNOWN_WRITERS
+from sitectl.shell.errors import Exit
 from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sitectl import manifests_folder, whole_files
-from sitectl.errors import Exit, SitectlError
+from sitectl.offline import manifests_folder
+from sitectl.shell import whole_files
+from sitectl.shell.errors import Exit, SitectlError
 from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, make_checkout
 
@@ -108,7 +109,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     whole_files.write(pipe, "text")
     assert (os.read(reader, 10), pipe.is_fifo()) == (b"text", True)
     os.close(reader)
-    script = "import pathlib, sys; from sitectl import whole_files; whole_files.write(pathlib.Path(sys.argv[1]), 'a')"
+    script = "import pathlib, sys; from sitectl.shell.whole_files import write; write(pathlib.Path(sys.argv[1]), 'a')"
     command = [sys.executable, "-c", script, "/dev/stdout"]
     with (tmp_path / "out").open("w") as out:
         subprocess.run(command, cwd=ROOT, stdout=out, check=True)

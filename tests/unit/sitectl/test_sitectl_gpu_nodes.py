@@ -15,9 +15,9 @@ import yaml
 
 from floor import gpu_nodes
 from sitectl.commands import gpu_nodes as command
-from sitectl.errors import Exit
-from sitectl.gpu_evidence import ClusterSeen, MachinesSeen, evidence, look
-from sitectl.gpu_states import classify
+from sitectl.live.gpu_evidence import ClusterSeen, MachinesSeen, evidence, look
+from sitectl.live.gpu_states import classify
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file, plan_values
 from talos.api import client
 from talos.api.errors import UnreachableError

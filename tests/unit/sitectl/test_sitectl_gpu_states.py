@@ -9,8 +9,8 @@ import pytest
 
 from floor import gpu_nodes
 from floor.taints import Taint
-from sitectl.gpu_evidence import Evidence
-from sitectl.gpu_states import RUNBOOK, STATES, WELL, classify, table
+from sitectl.live.gpu_evidence import Evidence
+from sitectl.live.gpu_states import RUNBOOK, STATES, WELL, classify, table
 from tests import gpu_nodes_seen as seen
 from tests.gpu_nodes_seen import DONE, LABELS, MACHINE, RUNNING, node, plugin, validator, waiting, without_gpus
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from ci import previews
-from sitectl.errors import Exit, SitectlError
-from sitectl.headroom import Headroom, between, least, of_records
-from sitectl.markdown import document
-from sitectl.report import of_preview_document
-from sitectl.words import targets, tightest
+from sitectl.change.headroom import Headroom, between, least, of_records
+from sitectl.change.report import of_preview_document
+from sitectl.output.markdown import document
+from sitectl.output.words import targets, tightest
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.site.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run, stand_in_pulumi

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sitectl import checkout, mocked_registration
-from sitectl.cli import COMMANDS
+from sitectl.offline import checkout, mocked_registration
+from sitectl.shell.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 SDK = {"pulumi", "pulumi_kubernetes", "pulumi_command", "grpc", "google.protobuf"}
@@ -17,7 +17,7 @@ CLIENTS = {"httpx"}
 
 _SCRIPT = """
 import io, json, sys
-from sitectl.cli import COMMAND_LINE, main
+from sitectl.shell.cli import COMMAND_LINE, main
 imported = {}
 for name in sys.argv[1:]:
     if name == "validate":
@@ -45,7 +45,7 @@ def test_no_command_imports_the_sdk() -> None:
 
 
 def test_help_imports_no_part_of_the_program() -> None:
-    script = "import sys, sitectl.cli; print(*sorted(sys.modules))"
+    script = "import sys, sitectl.shell.cli; print(*sorted(sys.modules))"
     modules = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True).split()
     assert {name.partition(".")[0] for name in modules} & {
         "rich",

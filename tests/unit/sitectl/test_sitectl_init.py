@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 

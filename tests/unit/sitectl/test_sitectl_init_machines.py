@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.site.machines import MachinesSpec
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run

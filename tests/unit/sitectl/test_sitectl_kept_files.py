@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from tests.fixtures.previews import kept
 from tests.unit.sitectl.sites_to_work_on import run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from components.specs.access import KeySpec, TenantSpec, secret_name, tenant_of
-from sitectl.changes import Change
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity
+from sitectl.change.changes import Change
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
 
 pytestmark = pytest.mark.row("opening 3")
 

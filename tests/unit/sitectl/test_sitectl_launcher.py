@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.cli import COMMANDS
+from sitectl.shell.cli import COMMANDS
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import COMMAND, ROOT, make_checkout
 
@@ -141,14 +141,14 @@ def test_the_module_without_an_environment_is_the_launcher(own: Path) -> None:
 
 
 def test_an_old_python_can_read_the_launcher() -> None:
-    for file in ("bin/sitectl", "sitectl/__main__.py", "sitectl/called.py", "sitectl/__init__.py"):
+    for file in ("bin/sitectl", "sitectl/__main__.py", "sitectl/shell/called.py", "sitectl/__init__.py"):
         ast.parse((ROOT / file).read_text(), feature_version=(3, 6))
 
 
 def imported(*words: str) -> set[str]:
     """Top-level packages that a command has imported by its end."""
     code = (
-        "import sys; from sitectl.cli import main\n"
+        "import sys; from sitectl.shell.cli import main\n"
         f"main({list(words)!r})\n"
         "print('\\n'.join({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
     )

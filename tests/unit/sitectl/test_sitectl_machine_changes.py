@@ -16,8 +16,8 @@ import yaml
 
 from components.specs.etcd_backup import EtcdBackupSpec
 from floor.spec import Spec
-from sitectl.errors import Exit
-from sitectl.machine_changes import MachineChange, between, between_words, names
+from sitectl.change.machine_changes import MachineChange, between, between_words, names
+from sitectl.shell.errors import Exit
 from stacks.plan.shown_machines import MASK, shown_machines
 from stacks.site.loader import KEY
 from stacks.site.machines import MachinesSpec
@@ -359,7 +359,7 @@ def test_a_plan_shows_machines_since_the_last_commit(
     change_site(rack, lambda machines: machines["nodes"]["cp-1"].update(schedulable=True))
     change_site(rack, lambda machines: machines["networks"].update(pods="10.128.0.0/14"))
     preview = tmp_path / "preview.json"
-    monkeypatch.setattr("sitectl.engine.preview", lambda *_, **__: {"steps": []})
+    monkeypatch.setattr("sitectl.live.engine.preview", lambda *_, **__: {"steps": []})
     try:
         asked = run(rack, "plan", "prod", "--save", str(preview))
     finally:

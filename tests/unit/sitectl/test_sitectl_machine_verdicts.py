@@ -9,9 +9,9 @@ import pytest
 from components.machines import machine_commands
 from components.machines.machine_commands import Machine
 from components.objects import KEEP
-from sitectl.changes import Change, Op, of_preview
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity
+from sitectl.change.changes import Change, Op, of_preview
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
 
 pytestmark = pytest.mark.row("opening 3")
 

@@ -13,9 +13,9 @@ from kubernetes import client
 
 from policy.listing import RULES
 from policy.model import HIDDEN, Resource, SiteFacts, violations
-from sitectl import checkout
-from sitectl.errors import SitectlError
-from sitectl.manifests_folder import contents, file_name, read, redacted, write
+from sitectl.offline import checkout
+from sitectl.offline.manifests_folder import contents, file_name, read, redacted, write
+from sitectl.shell.errors import SitectlError
 from tests.unit.sitectl.sites_to_work_on import really_declare, remembering, run
 
 pytestmark = pytest.mark.row("C.05", "C.06")

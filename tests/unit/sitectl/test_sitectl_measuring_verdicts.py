@@ -11,9 +11,9 @@ from components.monitoring.alertmanager import alertmanager
 from components.monitoring.pods import Placing
 from components.monitoring.prometheus import prometheus
 from components.specs.monitoring import MonitoringSpec
-from sitectl.changes import Change
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity, Verdict
+from sitectl.change.changes import Change
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity, Verdict
 
 pytestmark = pytest.mark.row("opening 3")
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 _SCRIPT = """
 import json, sys
 from pathlib import Path
-from sitectl import mocked_program
+from sitectl.offline import mocked_program
 sdk, registered = mocked_program._sdk_register, []
 def counting(resource, type_, name, *more):
     registered.append(name)

@@ -8,9 +8,9 @@ import pytest
 
 from components.models import node_weights, weights
 from components.models.model_server import deployment
-from sitectl.changes import Change, Op
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity
+from sitectl.change.changes import Change, Op
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import ON_NODES, prod
 from tests.unit.stacks.wrong_sites import changed

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl import checkout, over_cores
-from sitectl.checkout import Told
-from sitectl.errors import SitectlError
-from sitectl.mocked_program import KEY
+from sitectl.offline import checkout, over_cores
+from sitectl.offline.checkout import Told
+from sitectl.offline.mocked_program import KEY
+from sitectl.shell.errors import SitectlError
 from tests.unit.sitectl.sites_to_work_on import ROOT, really_declare
 
 SITES = {f"site-{number:02}": number for number in range(20)}
@@ -79,7 +79,7 @@ def test_no_process_outlives_a_command_that_is_killed() -> None:
     """One that did would hold the output open, and a reader waits for its end."""
     script = (
         "import os, signal\n"
-        "from sitectl.over_cores import for_each\n"
+        "from sitectl.offline.over_cores import for_each\n"
         "os.sched_getaffinity = lambda _: {0, 1}\n"
         "for_each(dict.fromkeys(range(16)), lambda *_: (os.write(1, b'.'), signal.pause()))\n"
     )
@@ -111,7 +111,7 @@ def test_a_checkout_s_folder_may_have_a_colon_in_its_name(tmp_path: Path) -> Non
     )
     site.write_text("config: {}\n")
     declare = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); from sitectl import checkout; "
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); from sitectl.offline import checkout; "
         "print(checkout.declare(Path(sys.argv[2]), {'one': Path(sys.argv[3])})['one'].error)"
     )
     run = subprocess.run(
@@ -156,7 +156,7 @@ def test_the_program_under_mocks_proves_nothing_for_a_report_and_starts_no_threa
     """Half of a proof is for what a preview prints: the capacity, the layout that would do better."""
     script = (
         "import sys, threading; from pathlib import Path\n"
-        "from sitectl import mocked_program\n"
+        "from sitectl.offline import mocked_program\n"
         "sys.path.insert(0, '.')\n"
         "from stacks.plan.models import RevisionPlan\n"
         "RevisionPlan.text = lambda _: sys.exit('a report was made')\n"

@@ -13,8 +13,8 @@ import pytest
 from components.specs.weights import WeightsSpec
 from lab.install import parts
 from policy.listing import RULES
-from sitectl.cli import COMMAND_LINE
-from sitectl.errors import Exit
+from sitectl.shell.cli import COMMAND_LINE
+from sitectl.shell.errors import Exit
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS
 from stacks.plan.site_plan import plan_file

@@ -13,8 +13,8 @@ import pytest
 
 from ci import offline, previews
 from lab import cli as lab_cli
-from sitectl import cli
-from sitectl.errors import Exit
+from sitectl.shell import cli
+from sitectl.shell.errors import Exit
 from talos.cli import main as talos_cli
 from tests.command_lines import refusal
 from tests.unit.sitectl.sites_to_work_on import ROOT, run

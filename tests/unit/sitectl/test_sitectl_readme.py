@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit
-from sitectl.terminal import wrapped
+from sitectl.shell.errors import Exit
+from sitectl.shell.terminal import wrapped
 from tests import documented
 from tests.documented import ROOT
 from tests.unit.sitectl.sites_to_work_on import PROGRAM, git, make_checkout, run

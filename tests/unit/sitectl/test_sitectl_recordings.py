@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from policy.model import Resource
-from sitectl.changes import between, of_preview
-from sitectl.report import SiteReport, of_preview_document
+from sitectl.change.changes import between, of_preview
+from sitectl.change.report import SiteReport, of_preview_document
 from tests.fixtures.previews import kept
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.unit.sitectl.expected_recordings import EXPECTED

@@ -14,8 +14,8 @@ from components.gateway.gateway_controllers import ai_gateway_values
 from components.minted import MCP_SEED, mint
 from components.specs.access import secret_name
 from components.tenants.access import client_id
-from sitectl import recovered
-from sitectl.errors import Exit
+from sitectl.commands import recovered
+from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from tests.unit.components.test_minted import ran
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.errors import Exit, SitectlError
-from sitectl.registry_address import REGISTRY
+from sitectl.shell.errors import Exit, SitectlError
+from sitectl.shell.registry_address import REGISTRY
 from tests.unit.sitectl.sites_to_work_on import run
 
 pytestmark = pytest.mark.row("opening 14")

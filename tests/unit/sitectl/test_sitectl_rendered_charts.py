@@ -10,7 +10,7 @@ from bundle.fetching import Sources
 from bundle.helm import Helm
 from components.addons.charts import Chart
 from policy.model import Resource
-from sitectl.rendered_charts import rendered_images
+from sitectl.offline.rendered_charts import rendered_images
 from stacks.facts import versions
 from stacks.facts.image_lock import ChartRelease
 from stacks.plan.images import untagged_repositories
@@ -46,7 +46,7 @@ def test_a_release_is_found_by_its_chart_not_by_the_mirrors_address(
 
     monkeypatch.setattr(Sources, "rendered", render)
     monkeypatch.setattr(
-        "sitectl.rendered_charts.untagged_repositories", lambda *_: {name: [OPERATOR] for name in REPOSITORIES}
+        "sitectl.offline.rendered_charts.untagged_repositories", lambda *_: {name: [OPERATOR] for name in REPOSITORIES}
     )
     charts = {"gpu-operator": PINS.charts.gpu_operator.version, "longhorn": PINS.charts.longhorn.version}
     releases = [release(form.format(name=name, version=version)) for name, version in charts.items()]

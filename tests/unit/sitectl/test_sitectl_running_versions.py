@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from components.specs.certificates import CertificatesSpec
-from sitectl import checkout
-from sitectl.errors import Exit
-from sitectl.helm_releases import UnreadableReleaseError, releases
-from sitectl.running_versions import IMAGES, PICKER, ClusterObjects, RunningVersions, running
+from sitectl.live.helm_releases import UnreadableReleaseError, releases
+from sitectl.live.running_versions import IMAGES, PICKER, ClusterObjects, RunningVersions, running
+from sitectl.offline import checkout
+from sitectl.shell.errors import Exit
 from stacks.facts import versions
 from stacks.plan import conflicts
 from stacks.plan.site_plan import plan_file

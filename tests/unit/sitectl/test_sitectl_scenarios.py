@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from policy.model import Resource
-from sitectl import checkout
-from sitectl.changes import of_preview
-from sitectl.mocked_program import KEY
+from sitectl.change.changes import of_preview
+from sitectl.offline import checkout
+from sitectl.offline.mocked_program import KEY
 from tests.fixtures.previews import kept
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.lab.plain_site import make_plain

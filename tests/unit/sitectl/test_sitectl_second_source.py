@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.proof.proof import prove
 from stacks.proof.second_source import BAND, SERIES, available
 from tests.unit.proof.proof_orders import order

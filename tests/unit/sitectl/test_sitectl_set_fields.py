@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from policy.model import Resource
-from sitectl import checkout
-from sitectl.set_fields import ROWS, KeyOfField, keys_of
+from sitectl.offline import checkout
+from sitectl.offline.set_fields import ROWS, KeyOfField, keys_of
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.loader import KEY
 from tests.unit.sitectl.sites_to_work_on import make_checkout, really_declare, run

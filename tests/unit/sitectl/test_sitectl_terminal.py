@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from sitectl import terminal
-from sitectl.cli import COMMAND_LINE, COMMANDS, main
+from sitectl.shell import terminal
+from sitectl.shell.cli import COMMAND_LINE, COMMANDS, main
 from stacks.facts import catalogue
 from tests.command_lines import help_text
 

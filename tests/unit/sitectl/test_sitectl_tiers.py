@@ -10,10 +10,10 @@ import pytest
 from components.gateway.gateway import target_gateway
 from components.specs.tiers import TierSpec
 from components.tenants.tiers import inference_objective, tier_policy
-from sitectl.changes import Change, Op
-from sitectl.report import report
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity, Verdict
+from sitectl.change.changes import Change, Op
+from sitectl.change.report import report
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity, Verdict
 
 pytestmark = pytest.mark.row("opening 3", "002.15")
 

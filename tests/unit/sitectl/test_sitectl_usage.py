@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.cli import main
-from sitectl.errors import Exit
+from sitectl.shell.cli import main
+from sitectl.shell.errors import Exit
 from tests.unit.sitectl.sites_to_work_on import run
 
 pytestmark = pytest.mark.row("C.05")

@@ -9,11 +9,11 @@ import pytest
 
 from components.gateway.front_door import listed_models
 from components.gateway.gateway import target_gateway
-from sitectl.changes import Change, Op
-from sitectl.report import Price, folded, of_preview_document, report
-from sitectl.verdicts.classify import classify
-from sitectl.verdicts.model import Severity
-from sitectl.words import figures
+from sitectl.change.changes import Change, Op
+from sitectl.change.report import Price, folded, of_preview_document, report
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
+from sitectl.output.words import figures
 from stacks.proof import money
 
 pytestmark = pytest.mark.row("opening 3")

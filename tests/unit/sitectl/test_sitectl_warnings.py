@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from ci import previews
-from sitectl.errors import Exit
-from sitectl.markdown import document
-from sitectl.previews_folder import reports
+from sitectl.change.previews_folder import reports
+from sitectl.output.markdown import document
+from sitectl.shell.errors import Exit
 from tests.unit.sitectl.sites_to_work_on import ROOT, make_checkout, run, stand_in_pulumi
 
 KEY = "cluster.machines.nodes"
@@ -80,7 +80,7 @@ def test_the_program_tells_the_engine(folder: Path) -> None:
     script = (
         "import sys; from pathlib import Path; import pulumi\n"
         "pulumi.log.warn = lambda text, *_, **__: print('WARNED', text)\n"
-        "from sitectl.mocked_program import declared\n"
+        "from sitectl.offline.mocked_program import declared\n"
         "sys.path.insert(0, '.'); declared('prod', Path('document.json'))\n"
     )
     (folder / "document.json").write_text(json.dumps(yaml.safe_load((folder / "Pulumi.prod.yaml").read_text())))

@@ -12,7 +12,7 @@ import pytest
 from lab.hub import made_up
 from lab.hub.server import EmulatedHubServer, Hub
 from services.weights.manifest import file_name, parse
-from sitectl.errors import Exit
+from sitectl.shell.errors import Exit
 from stacks.facts import catalogue
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 

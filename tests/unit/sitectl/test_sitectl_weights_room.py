@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sitectl import checkout, warned
+from sitectl.offline import checkout, warned
 from stacks.facts import catalogue
 from tests.unit.sitectl.sites_to_work_on import edit, make_checkout
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sitectl import whatif_plot
-from sitectl.errors import Exit
+from sitectl.output import whatif_plot
+from sitectl.shell.errors import Exit
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import ROOT, edit, make_checkout, run
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pulumi
 
-from sitectl import mocked_program
+from sitectl.offline import mocked_program
 
 STACK = "site"
 _STACK_TYPE = "pulumi:pulumi:Stack"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sitectl.cli import main
+from sitectl.shell.cli import main
 from stacks.plan.models import STABLE, plan_revision
 from stacks.plan.settings.definition import Serving, Setting
 from stacks.plan.settings.registry import derive

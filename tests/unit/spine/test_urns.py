@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl.mocked_program import KEY
+from sitectl.offline.mocked_program import KEY
 from tests.unit.sitectl.sites_to_work_on import make_checkout
 
 pytestmark = pytest.mark.row("C.04", "C.05")

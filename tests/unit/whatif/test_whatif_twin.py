@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sitectl import whatif
+from sitectl.output import whatif
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from stacks.site.loader import KEY
 from stacks.whatif.deployment import served_of, tiers_of

@@ -1,0 +1,1 @@
+"""What a change does: previews read, judged and counted."""

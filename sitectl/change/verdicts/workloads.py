@@ -1,0 +1,277 @@
+"""Verdicts on what runs: model servers, pickers, other workloads, and the volumes under them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.specs.inference_pool import PICKER
+from floor import gpu_nodes
+from floor.counts import counted
+from policy.model import Resource
+from policy.pods import asks, containers, pod_spec, startup_budget_s
+from sitectl.change.changes import Change, FieldChange
+from sitectl.change.verdicts.model import Severity, Verdict, verdict
+from stacks.facts.mig import part_of_a_gpu
+
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
+# Engine arguments whose cut takes something from callers, with what it takes.
+_CONTEXT_FLAG = "--max-model-len"
+_MOST_CAUSES = 5
+
+
+def deployment(change: Change) -> list[Verdict]:
+    """A Deployment: what its pods and GPUs do."""
+    if _is_picker(change):
+        return _picker(change)
+    before, after = _shape(change, change.before), _shape(change, change.after)
+    gpus = after.gpus - before.gpus
+    if change.op == "create":
+        what = (
+            f"{counted(after.replicas, 'replica')} on {after.hardware}"
+            if after.gpus
+            else f"{counted(after.replicas, 'replica')}"
+        )
+        return [
+            verdict(
+                change, Severity.LIVE, f"starts {what}", "new", gpus=gpus, cold_start_s=after.budget_s if gpus else 0
+            )
+        ]
+    if change.op == "delete":
+        return [
+            verdict(
+                change,
+                Severity.REPLACED,
+                f"stops all {counted(before.replicas, 'replica')} for good",
+                "nothing serves in their place",
+                gpus=gpus,
+                restarts=before.replicas,
+            )
+        ]
+    if change.op == "replace":
+        return [
+            verdict(
+                change,
+                Severity.REPLACED,
+                f"stops all {counted(before.replicas, 'replica')} and creates them again",
+                f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
+                gpus=gpus,
+                restarts=before.replicas,
+                cold_start_s=after.budget_s,
+            )
+        ]
+    return [
+        *_template(change, before, after),
+        *_replicas(change, before, after, gpus),
+        *_context(change),
+        *_another_model(change),
+    ]
+
+
+class _Shape:
+    """What a Deployment's inputs set for its pods."""
+
+    def __init__(self, resource: Resource) -> None:
+        spec: Mapping[str, Any] = resource.body.get("spec") or {}
+        of_pod = containers(resource)
+        self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
+        asked = [item for container in of_pod for item in asks(container, "limits").items()]
+        gpus = self.replicas * sum(int(count) for name, count in asked if name == gpu_nodes.RESOURCE)
+        slices = {profile: int(count) for name, count in asked if (profile := gpu_nodes.profile_of(name))}
+        parts = self.replicas * sum(part_of_a_gpu(profile) * count for profile, count in slices.items())
+        # Whole numbers where nothing is cut.
+        self.gpus: float = gpus + round(parts, 3) if slices else gpus
+        self.hardware = counted(gpus, "GPU")
+        if slices:
+            profiles = ", ".join(sorted(slices))
+            self.hardware = f"{counted(self.replicas * sum(slices.values()), 'slice')} {profiles} of GPUs"
+        self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
+        self.at_once = max(self.replicas, 1) if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
+        self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
+
+
+def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
+    return _Shape(Resource(type=change.type, name=change.name, body=body))
+
+
+def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
+    causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
+    if not causes:
+        return []
+    rounds = -(-after.replicas // after.at_once)
+    starts_s = rounds * after.budget_s
+    return [
+        verdict(
+            change,
+            Severity.RESTARTS,
+            f"restarts {counted(before.replicas, 'replica')}, one after the other",
+            f"their pod changes: {_causes(causes)}",
+            restarts=before.replicas,
+            cold_start_s=starts_s + rounds * after.grace_s,
+            rounds=rounds if after.at_once == 1 else 0,
+        )
+    ]
+
+
+def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> list[Verdict]:
+    if before.replicas == after.replicas:
+        if not gpus:
+            return []
+        reason = "each replica is given another number of GPUs"
+        return [verdict(change, Severity.LIVE, f"{before.gpus} -> {after.gpus} GPUs", reason, gpus=gpus)]
+    what = f"{before.replicas} -> {after.replicas} replicas"
+    if after.replicas > before.replicas:
+        # One by itself reads as fast as one in a rollout.
+        rounds = 1 if after.replicas - before.replicas == 1 else 0
+        return [
+            verdict(
+                change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s, rounds=rounds
+            ),
+        ]
+    gone = before.replicas - after.replicas
+    reason = f"{counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
+    if after.replicas == 1:
+        reason += "; the one that is left has no other when it restarts or its node fails"
+    return [verdict(change, Severity.RESTARTS, what, reason, gpus=gpus, restarts=gone)]
+
+
+def _context(change: Change) -> list[Verdict]:
+    old, new = _last_flag(change, change.before), _last_flag(change, change.after)
+    if old is None or new is None or new >= old:
+        return []
+    what = f"longest request {old:,} -> {new:,} tokens"
+    return [verdict(change, Severity.REPLACED, what, f"requests above {new:,} tokens are refused from then on")]
+
+
+def _another_model(change: Change) -> list[Verdict]:
+    old, new = _answering(change, change.before), _answering(change, change.after)
+    if not old or not new or old == new:
+        return []
+    what = f"another model answers under this name: {new} instead of {old}"
+    reason = "clients notice by the answers alone, and while replicas restart both of them answer"
+    return [verdict(change, Severity.REPLACED, what, reason)]
+
+
+def _answering(change: Change, body: Mapping[str, Any]) -> str:
+    """The model that answers: the one that vLLM loads, or that the simulator names in its --model."""
+    pod = containers(Resource(type=change.type, name=change.name, body=body))
+    words = [str(word) for container in pod for word in container.get("args") or ()]
+    named = next((word.partition("=")[2] for word in words if word.startswith("--model=")), "")
+    return named.removeprefix("simulator of ") or _repository(pod)
+
+
+def _repository(pod: Sequence[Mapping[str, Any]]) -> str:
+    """What vLLM loads: what is checked before it, or its first argument; empty for the simulator.
+
+    Of earlier programs the first argument is a repository, of this one a folder.
+    """
+    words = [str(word) for container in pod for word in container.get("args") or ()]
+    if checked := next((word.partition("=")[2] for word in words if word.startswith("--repository=")), ""):
+        return checked
+    first_words = (str((container.get("args") or [""])[0]) for container in pod)
+    return next((word for word in first_words if word and not word.startswith("-")), "")
+
+
+def _last_flag(change: Change, body: Mapping[str, Any]) -> int | None:
+    """Value of the context flag; the last one counts, as in the engine."""
+    values = [
+        int(str(word).partition("=")[2])
+        for container in containers(Resource(type=change.type, name=change.name, body=body))
+        for word in container.get("args") or ()
+        if re.fullmatch(rf"{_CONTEXT_FLAG}=\d+", str(word))
+    ]
+    return values[-1] if values else None
+
+
+def _is_picker(change: Change) -> bool:
+    spec: Mapping[str, Any] = change.body.get("spec") or {}
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return labels.get("app.kubernetes.io/name") == PICKER
+
+
+def _picker(change: Change) -> list[Verdict]:
+    before, after = _shape(change, change.before), _shape(change, change.after)
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"starts {counted(after.replicas, 'picker')}", "new")]
+    if change.op == "delete":
+        what = f"stops {counted(before.replicas, 'picker')} for good"
+        return [verdict(change, Severity.REPLACED, what, "no request of the model is routed", restarts=before.replicas)]
+    causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
+    if causes or change.op == "replace":
+        reason, pickers = _causes(causes) or ", ".join(change.replaced_by), counted(before.replicas, "picker")
+        what, effect = f"replaces {pickers}, each by a ready one", "what it knew of cached prefixes is lost"
+        if change.op == "replace":
+            what, effect = f"restarts {pickers} at once", f"the model refuses requests until one is back, and {effect}"
+        return [verdict(change, Severity.RESTARTS, what, f"{reason}; {effect}", restarts=before.replicas)]
+    if before.replicas == after.replicas:
+        return []
+    what = f"{before.replicas} -> {after.replicas} pickers"
+    return [verdict(change, Severity.LIVE, what, "each knows the prefixes of the requests that it placed itself")]
+
+
+def claim(change: Change) -> list[Verdict]:
+    """A volume claim: with it go its data."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, f"makes a volume of {claim_size(change.after)}", "new")]
+    if change.op in ("delete", "replace") and not change.retained:
+        cause = f" because {', '.join(change.replaced_by)} changes" if change.op == "replace" else ""
+        earlier, later = (str((body.get("metadata") or {}).get("name", "")) for body in (change.before, change.after))
+        # The verdict's row has the later name.
+        volume = f"the volume {earlier}," if cause and earlier != later else "the volume"
+        return [
+            verdict(
+                change,
+                Severity.IRREVERSIBLE,
+                f"deletes {volume} of {claim_size(change.before)} and what is on it{cause}",
+                "weights have to be fetched again, and whatever else was written to it is lost",
+            )
+        ]
+    if change.op == "delete":
+        return [verdict(change, Severity.LIVE, "leaves the volume to itself", "it is retained")]
+    old, new = bytes_of(claim_size(change.before)), bytes_of(claim_size(change.after))
+    if new < old:
+        reason = "a volume cannot shrink: the API server refuses this, and the whole change with it"
+        return [
+            verdict(change, Severity.REPLACED, f"{claim_size(change.before)} -> {claim_size(change.after)}", reason)
+        ]
+    if new > old:
+        reason = "grows in place where the storage class allows it, and not back"
+        return [verdict(change, Severity.LIVE, f"{claim_size(change.before)} -> {claim_size(change.after)}", reason)]
+    return [verdict(change, Severity.LIVE, "changed in place", "size and class stay")]
+
+
+def claim_size(body: Mapping[str, Any]) -> str:
+    """What a claim, or a template of one, asks for, such as `50Gi`; `?` where it asks for nothing."""
+    return str((((body.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage", "?"))
+
+
+def bytes_of(size: str) -> float:
+    """Bytes of a claim's size; 0 for what is none."""
+    match = re.fullmatch(r"([\d.]+)(Ki|Mi|Gi|Ti|)", size)
+    return float(match[1]) * _UNITS[match[2]] if match else 0.0
+
+
+def _causes(leaves: Sequence[FieldChange]) -> str:
+    """Changed leaves of a pod, short enough to read: lists of variables and volumes are named once."""
+    words = [_word(leaf) for leaf in leaves]
+    shown = list(dict.fromkeys(words))
+    rest = len(shown) - _MOST_CAUSES
+    return ", ".join(shown[:_MOST_CAUSES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _word(leaf: FieldChange) -> str:
+    for part in ("env", "volumes", "volumeMounts"):
+        if f".{part}[" in leaf.path:
+            return part
+    last = leaf.path.removesuffix('"]').rpartition('["' if leaf.path.endswith('"]') else ".")[2]
+    if isinstance(leaf.before, list) and isinstance(leaf.after, list):
+        gone = [f"without {item}" for item in leaf.before if item not in leaf.after]
+        come = [f"with {item}" for item in leaf.after if item not in leaf.before]
+        return _short(f"{last} {', '.join(come + gone)}", 200)
+    return f"{last} {_short(leaf.before)} -> {_short(leaf.after)}"
+
+
+def _short(value: Any, most: int = 80) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

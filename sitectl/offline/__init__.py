@@ -1,0 +1,1 @@
+"""What a checkout declares, without an engine and without a cluster."""
