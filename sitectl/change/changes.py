@@ -110,7 +110,8 @@ def of_preview(preview: Mapping[str, Any]) -> list[Change]:
                 name=str(step["urn"]).rpartition("::")[2],
                 before={} if op == "create" else old.get("inputs") or {},
                 after={} if op == "delete" else new.get("inputs") or {},
-                replaced_by=tuple(step.get("replaceReasons") or ()),
+                # In an order that is another one at each run.
+                replaced_by=tuple(sorted(step.get("replaceReasons") or ())),
                 touched=tuple(sorted(step.get("detailedDiff") or {})),
                 notes=tuple(notes.get(str(step["urn"]), ())),
                 retained=bool(old.get("retainOnDelete")),
