@@ -115,7 +115,8 @@ class Cluster:
 
     def _touch(self, names: Sequence[str]) -> None:
         """Change them for a moment. An API server serves a new kind after it has seen its definition change, not at its
-        own start: one that dies in between leaves it for 5 minutes (customresource_handler.go, v1.33 and since).
+        own start: one that dies in between leaves it for 5 minutes (apiextensions-apiserver, pkg/apiserver/
+        customresource_handler.go: only updates reach the establishing controller; apiserver.go: the informer's period).
         """
         for note in (f"{_TOUCHED}=", f"{_TOUCHED}-"):
             self.run("annotate", "--overwrite", "customresourcedefinitions", *names, note)

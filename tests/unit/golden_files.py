@@ -29,7 +29,7 @@ Objects = list[dict[str, Any]]
 def agreed(name: str) -> Objects:
     """The objects that a file stands for."""
     if name in OVER:
-        return list(over(_by_place(agreed(OVER[name])), yaml.safe_load(_file(name).read_text())).values())
+        return list(over(by_place(agreed(OVER[name])), yaml.safe_load(_file(name).read_text())).values())
     return list(yaml.safe_load_all(_file(name).read_text()))
 
 
@@ -38,23 +38,18 @@ def agree(name: str, built: Objects) -> None:
     if not os.environ.get("UPDATE_GOLDEN"):
         return
     if name in OVER:
-        changes = list(rows(_by_place(agreed(OVER[name])), _by_place(built)))
+        changes = list(rows(by_place(agreed(OVER[name])), by_place(built)))
         text = yaml.safe_dump(changes, default_flow_style=None, width=120)
     else:
         text = yaml.safe_dump_all(built, sort_keys=False, width=120)
     _file(name).write_text(text)
 
 
-def in_order(objects: Sequence[dict[str, Any]]) -> Objects:
-    """As `agreed` has them where they are written over others."""
-    return [body for _, body in sorted(_by_place(objects).items())]
-
-
 def _file(name: str) -> Path:
     return FOLDER / f"{name}.yaml"
 
 
-def _by_place(objects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def by_place(objects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """By kind, and a number for the second and later ones of it."""
     seen: Counter[str] = Counter()
     placed = {}

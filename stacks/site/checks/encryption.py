@@ -10,7 +10,7 @@ from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_o
 from stacks.site.reading.raw import at, items, mapping, matching
 
 SECURE_BOOT: Path = (*MACHINES, "secure_boot")
-# Key of one kind alone -> that kind, and what to write.
+# A key that only one kind has -> that kind, and what to write where the kind needs it; empty where it does not.
 _OF_KINDS = {
     "endpoint": ("kms", "write the key server's address, https://HOST:PORT"),
     "passphrase_secret": ("static", "name the configuration key that holds the passphrase"),
@@ -45,7 +45,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _of_kind(path: Path, key: Mapping[str, Any], kind: Any) -> Iterator[Problem]:
     for name, (owner, meaning) in _OF_KINDS.items():
-        if kind == owner and not key.get(name) and name != "pcrs":
+        if kind == owner and meaning and not key.get(name):
             yield Problem(path=(*path, name), what=f"missing, and a key of kind {kind} is made of it", fix=meaning)
         elif kind in _KINDS and kind != owner and key.get(name) is not None:
             yield Problem(

@@ -9,10 +9,11 @@ from typing import Any
 from components.specs.longhorn import database_class, scratch_class
 from components.specs.monitoring import READ_BY, MonitoringSpec
 from floor.problems import Problem, shown
+from stacks.site.model import StorageSpec
 from stacks.site.reading.raw import at, mapping
 
 _SECTION = "monitoring"
-_STORAGE_CLASS = "longhorn"
+_STORAGE_CLASS = str(StorageSpec.model_fields["storage_class"].default)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")

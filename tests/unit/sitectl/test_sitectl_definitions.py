@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from definitions.command import ApplyCommand
-from floor.kubectl import is_away
 from sitectl.change.changes import Change, Op
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.model import Severity
@@ -40,17 +39,3 @@ def test_a_command_is_read_back_and_no_other_is_taken_for_one() -> None:
         assert ApplyCommand.read(written.text) == written
     for other in ("", None, ".venv/bin/python -m talos apply", f"echo '{command('v1').text}'"):
         assert ApplyCommand.read(other) is None
-
-
-@pytest.mark.parametrize(
-    ("message", "away"),
-    [
-        ("Unable to connect to the server: net/http: TLS handshake timeout", True),
-        ("error: read tcp 10.0.0.1:5->10.0.0.2:6443: read: connection reset by peer", True),
-        ("Error from server (ServiceUnavailable): the server is currently unable to handle the request", True),
-        ("Error from server (Forbidden): nodes is forbidden", False),
-        ("error: Cannot evict pod as it would violate the pod's disruption budget.", False),
-    ],
-)
-def test_an_api_server_that_starts_is_away_and_one_that_refuses_is_not(message: str, away: bool) -> None:
-    assert is_away(message) == away

@@ -214,7 +214,7 @@ CASES = {
 def test_objects_are_as_agreed(case: str) -> None:
     built = CASES[case]()
     golden_files.agree(case, built)
-    assert golden_files.in_order(golden_files.agreed(case)) == golden_files.in_order(built)
+    assert golden_files.by_place(golden_files.agreed(case)) == golden_files.by_place(built)
 
 
 def served_by(engine: str) -> dict[str, Any]:
