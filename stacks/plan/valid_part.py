@@ -38,7 +38,9 @@ class ValidPart:
 
 def valid_part(site: SiteConfig, wrong: Sequence[Path]) -> ValidPart:
     """What can be planned of `site` while these paths of it are wrong."""
-    names = {path[1] for path in wrong if path[0:1] == ("models",) and len(path) > 1}
+    # A section with an unknown name is read as the nearest one, and what is wrong in it is reported below its own name.
+    sections = {"models", *(str(path[0]) for path in wrong if path and path[0] not in SiteConfig.model_fields)}
+    names = {path[1] for path in wrong if path[0:1] and path[0] in sections and len(path) > 1}
     blind = any(path[: len(key)] == key[: len(path)] for path in wrong if path for key in _OF_ALL_PROOFS)
     models = {} if blind else {name: spec for name, spec in site.models.items() if name not in names}
     nodes = any(path[:2] == ("cluster", "machines") and path[2:3] in _OF_THE_NODES for path in wrong)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from floor.problems import SiteError
+from lab.paths import CHECKOUT
 from policy import rules_file
 from stacks.plan.site_plan import plan_file
 from tests.unit.stacks import site_mutations
@@ -82,6 +83,15 @@ def all_are_reported(cases: Iterable[bytes], path: Path, refusal: Callable[[Path
 
 def test_a_damaged_site_is_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
     all_are_reported(site_mutations.sites(QUICK, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
+
+
+def test_what_is_wrong_in_a_section_with_a_wrong_name_is_reported_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.rack.yaml"
+    written = (CHECKOUT / "Pulumi.lab.yaml").read_text()
+    path.write_text(written.replace("    models:\n", "    modelels:\n").replace("glm-5.1-fp8", "no-such-model"))
+    error = refusal(path)
+    assert error
+    assert {"modelels", "modelels.glm-5-1.catalogue"} <= {problem.key for problem in error.problems}
 
 
 def test_a_damaged_rules_file_is_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
