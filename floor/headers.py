@@ -6,6 +6,8 @@ from __future__ import annotations
 MODEL_HEADER = "x-ai-eg-model"
 # The authenticated client, for fairness in the picker and for every later count.
 CLIENT_HEADER = "x-gateway-inference-fairness-id"
+# Whose key a request came with, for the counters of its limits; a script sets it, in the place of a client's own.
+TENANT_HEADER = "x-inference-tenant"
 # The InferenceObjective that a request counts under, from which the picker knows its priority.
 OBJECTIVE_HEADER = "x-gateway-inference-objective"
 # The model's own name, for the picker, where the client used an alias.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -232,10 +232,13 @@ def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
     }
 
 
-def backend_traffic_policy(namespace: str, spec: GatewaySpec, *, body_kib: int) -> dict[str, Any]:
+def backend_traffic_policy(
+    namespace: str, spec: GatewaySpec, *, body_kib: int, rate_limit: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill.
 
-    body_kib: largest request body; the next larger one is answered 413.
+    body_kib: largest request body; the next larger one is answered 413. rate_limit: what limits tenants; None where
+    none has a limit.
     """
     return {
         "apiVersion": f"{_EG}/v1alpha1",
@@ -257,6 +260,7 @@ def backend_traffic_policy(namespace: str, spec: GatewaySpec, *, body_kib: int) 
                     "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
                 },
             },
+            **({"rateLimit": dict(rate_limit)} if rate_limit else {}),
         },
     }
 
@@ -304,6 +308,8 @@ class GatewayArgs:
     """Pods that may read the metrics of Envoy pods; none where nothing measures."""
     proxy_image: str | None = None
     """Image of Envoy; None for Envoy Gateway's own."""
+    rate_limit: Mapping[str, Any] | None = None
+    """What limits tenants; None where none has a limit."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
     """Who makes the certificate of `spec.certificate_secret`; cert-manager is among `needs` where it does."""
 
@@ -335,8 +341,8 @@ class Gateway(Component, token="gateway:Gateway"):
             self.child("proxy", self._proxy(args), depends_on=needs),
             self.child("costs", gateway_config(space), depends_on=needs),
             self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
-            self.child("backends", backend_traffic_policy(space, spec, body_kib=args.body_kib), depends_on=needs),
-            self.child("errors", self._errors(space, spec), depends_on=needs),
+            self.child("backends", self._backends(args), depends_on=needs),
+            self.child("errors", self._errors(args), depends_on=needs),
         ]
         if args.proxy_namespace is not None:
             everybody = front_policy(args.proxy_namespace, space, spec, args.scrapers)
@@ -377,9 +383,20 @@ class Gateway(Component, token="gateway:Gateway"):
         )
 
     @staticmethod
-    def _errors(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
-        tls = bool(spec.certificate_secret)
-        return openai_errors(namespace, target_gateway(), listener=listener_name(namespace), tls=tls)
+    def _backends(args: GatewayArgs) -> dict[str, Any]:
+        return backend_traffic_policy(
+            args.namespace.name, args.spec, body_kib=args.body_kib, rate_limit=args.rate_limit
+        )
+
+    @staticmethod
+    def _errors(args: GatewayArgs) -> dict[str, Any]:
+        return openai_errors(
+            args.namespace.name,
+            target_gateway(),
+            listener=listener_name(args.namespace.name),
+            tls=bool(args.spec.certificate_secret),
+            limited=args.rate_limit is not None,
+        )
 
 
 def endpoint_url(status: dict[str, Any] | None, spec: GatewaySpec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -25,6 +25,10 @@ ENVOY_NAMESPACE, AI_NAMESPACE = namespaces.ENVOY_GATEWAY, namespaces.AI_GATEWAY
 # Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
 _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
 ENVOY_GATEWAY_METRICS_PORT, AI_GATEWAY_METRICS_PORT = 19001, 8080
+# Of the limit service, which Envoy Gateway starts (internal/infrastructure/kubernetes/ratelimit/resource.go), and where
+# it asks Envoy Gateway for its rules.
+LIMIT_SERVICE_PODS = {"app.kubernetes.io/name": "envoy-ratelimit"}
+_LIMITS_PORT, LIMIT_SERVICE_METRICS_PORT, _LIMITS_XDS_PORT = 8081, 19001, 18001
 # Labels of their pods, by the charts.
 ENVOY_GATEWAY_PODS = {"control-plane": "envoy-gateway"}
 AI_GATEWAY_PODS = {"app.kubernetes.io/name": "ai-gateway-helm"}
@@ -37,8 +41,11 @@ _CHART_DOMAIN = "cluster.local"
 _REVISIONS_KEPT = 5
 
 
-def envoy_gateway_values(dns_domain: str) -> dict[str, Any]:
-    """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster."""
+def envoy_gateway_values(dns_domain: str, limit_service: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Chart values with which Envoy Gateway asks the AI gateway about every listener, route and cluster.
+
+    limit_service: fields of its configuration by which it starts the limit service; None where no tenant has a limit.
+    """
     everything = {"includeAll": True}
     config = {
         # Lua also without tiers: were it switched off together with the last one, every route would answer 500
@@ -64,6 +71,7 @@ def envoy_gateway_values(dns_domain: str) -> dict[str, Any]:
                 }
             },
         },
+        **(limit_service or {}),
     }
     digest = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     return {
@@ -100,11 +108,11 @@ def ai_gateway_values(
     }
 
 
-def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
+def network_policies(scrapers: Sequence[Peer] = (), *, limited: bool = False) -> list[dict[str, Any]]:
     """What the controllers' pods let in: proxies that ask for configuration, Envoy Gateway's calls, a webhook's.
 
-    scrapers: who may read their metrics. The API server has no labels to name it by, so the webhook's port is open; it
-    speaks TLS alone.
+    scrapers: who may read their metrics. limited: whether Envoy Gateway starts the limit service. The API server has no
+    labels to name it by, so the webhook's port is open; it speaks TLS alone.
     """
     proxies = peer({"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"})
     return [
@@ -112,7 +120,23 @@ def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
             "envoy-gateway",
             ENVOY_NAMESPACE,
             ENVOY_GATEWAY_PODS,
-            [([proxies], [_XDS_PORT, _WASM_PORT]), *read_by(scrapers, ENVOY_GATEWAY_METRICS_PORT)],
+            [
+                ([proxies], [_XDS_PORT, _WASM_PORT]),
+                *([([peer(LIMIT_SERVICE_PODS)], [_LIMITS_XDS_PORT])] if limited else []),
+                *read_by(scrapers, ENVOY_GATEWAY_METRICS_PORT),
+            ],
+        ),
+        *(
+            [
+                allow_ingress(
+                    "limit-service",
+                    ENVOY_NAMESPACE,
+                    LIMIT_SERVICE_PODS,
+                    [([proxies], [_LIMITS_PORT]), *read_by(scrapers, LIMIT_SERVICE_METRICS_PORT)],
+                )
+            ]
+            if limited
+            else []
         ),
         allow_ingress(
             "ai-gateway",
@@ -139,6 +163,9 @@ class GatewayControllersArgs:
     """Domain of the cluster's Services."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read their metrics; none where nothing measures."""
+    limit_service: Mapping[str, Any] | None = None
+    """Fields of Envoy Gateway's configuration by which it starts the limit service; None where no tenant has a
+    limit."""
     patience_s: int = 600
     """How long Helm waits for each release."""
     recovered: str | None = None
@@ -168,7 +195,13 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
         ai_values = ai_gateway_values(args.webhook_certificate_rotation, seed, measured=measured)
         for suffix, release, chart, space, values in (
             ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
-            ("envoy-gateway", "eg", args.envoy_gateway, ENVOY_NAMESPACE, envoy_gateway_values(args.dns_domain)),
+            (
+                "envoy-gateway",
+                "eg",
+                args.envoy_gateway,
+                ENVOY_NAMESPACE,
+                envoy_gateway_values(args.dns_domain, args.limit_service),
+            ),
         ):
             ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
             made.append(
@@ -186,7 +219,7 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
                 )
             )
-        for policy in network_policies(args.scrapers):
+        for policy in network_policies(args.scrapers, limited=args.limit_service is not None):
             suffix = f"network-policy-{policy['metadata']['name']}"
             self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
         self.handle = GatewayControllersHandle(ready=made)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from components.gateway.envoy_names import http_manager
@@ -24,7 +25,10 @@ def _header(name: str, match: dict[str, Any]) -> dict[str, Any]:
 
 def _details(*parts: str) -> dict[str, Any]:
     """Envoy's own words for why it replied hold one of these parts."""
-    expression = " || ".join(f"response.code_details.contains('{part}')" for part in parts)
+    return _cel(" || ".join(f"response.code_details.contains('{part}')" for part in parts))
+
+
+def _cel(expression: str) -> dict[str, Any]:
     return {
         "extension_filter": {
             "name": "envoy.access_loggers.extension_filters.cel",
@@ -34,6 +38,11 @@ def _details(*parts: str) -> dict[str, Any]:
             },
         }
     }
+
+
+def _flag(flag: str) -> dict[str, Any]:
+    """Envoy's flag for why it replied."""
+    return {"response_flag_filter": {"flags": [flag]}}
 
 
 def _status(comparison: str, code: int) -> dict[str, Any]:
@@ -59,9 +68,16 @@ class _Answer:
     param: str | None = None
     instead_of: dict[str, Any] | None = None
     """Filter of Envoy's access log; without one, every answer of the status."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of the answer beside its own."""
 
     def mapper(self) -> dict[str, Any]:
-        body = {"body_format_override": _body(self.code, self.kind, self.message, self.param)}
+        body: dict[str, Any] = {"body_format_override": _body(self.code, self.kind, self.message, self.param)}
+        if self.headers:
+            body["headers_to_add"] = [
+                {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+                for key, value in self.headers.items()
+            ]
         if self.instead_of is None:
             return {"filter": _status("EQ", self.status), **body}
         return {"filter": self.instead_of, "status_code": self.status, **body}
@@ -180,17 +196,51 @@ _ANSWERS = (
     _Answer(status=503, code="model_unavailable", kind=_SERVER, message="%LOCAL_REPLY_BODY%"),
     _Answer(status=504, code="timeout", kind="timeout_error", message="The model did not answer in time."),
 )
+# Seconds until the counter that refused a request begins again, by Envoy's rate limit filter.
+_RESET = "x-ratelimit-reset"
+# A client's library gives up on a wait above a minute or so; then its user should know, and not its retries.
+_LONG_WAIT_S = 120
+# Of a site that limits tenants, and before all others.
+_LIMIT_ANSWERS = (
+    _Answer(
+        status=429,
+        code="insufficient_quota",
+        kind="insufficient_quota",
+        message=f"This tenant has used what its plan allows. It may go on in %RESP({_RESET})% seconds.",
+        instead_of=_all(_flag("RL"), _cel(f"int(response.headers['{_RESET}']) > {_LONG_WAIT_S}")),
+        # OpenAI's and Anthropic's libraries obey it, and so do not try again for what cannot succeed.
+        headers={"retry-after": f"%RESP({_RESET})%", "x-should-retry": "false"},
+    ),
+    _Answer(
+        status=429,
+        code="rate_limit_exceeded",
+        kind="rate_limit_error",
+        message=f"This tenant has reached a limit of its plan. Try again in %RESP({_RESET})% seconds.",
+        instead_of=_flag("RL"),
+        headers={"retry-after": f"%RESP({_RESET})%"},
+    ),
+    _Answer(
+        status=503,
+        code="limits_unavailable",
+        kind=_SERVER,
+        message="What counts this tenant's use does not answer. Try again.",
+        instead_of=_flag("RLSE"),
+        headers={"retry-after": "5"},
+    ),
+)
 # Statuses by the codes of all errors: the ones above, and the front door's own.
-ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
+ERROR_STATUSES = {answer.code: answer.status for answer in (*_LIMIT_ANSWERS, *_ANSWERS)} | {
     "method_not_allowed": 405,
     "trailers_not_supported": 400,
 }
 
 
-def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls: bool) -> dict[str, Any]:
+def openai_errors(
+    namespace: str, target: dict[str, str], *, listener: str, tls: bool, limited: bool = False
+) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
-    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it.
+    listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -201,7 +251,8 @@ def openai_errors(namespace: str, target: dict[str, str], *, listener: str, tls:
         {"filter": _status("GE", status), "body_format_override": _body(code, kind, "%LOCAL_REPLY_BODY%")}
         for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
     ]
-    mappers = [refused, *(answer.mapper() for answer in _ANSWERS), *rest]
+    limits = [answer.mapper() for answer in _LIMIT_ANSWERS] if limited else []
+    mappers = [*limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyPatchPolicy",

@@ -11,7 +11,7 @@ from components.specs.request_log import RequestLogSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 # Where the AI gateway leaves what it counted and timed of a request (AI gateway internal/extproc).
-_COUNTED = "io.envoy.ai_gateway"
+COUNTED = "io.envoy.ai_gateway"
 
 TOKEN_COUNTS = {
     "llm_input_token": "InputToken",
@@ -78,7 +78,7 @@ def request_log(spec: RequestLogSpec) -> dict[str, Any]:
 
 def _kept(spec: RequestLogSpec) -> str:
     """A CEL expression that is true for each request that is written; what a request lacks makes no part of it true."""
-    counted = f"metadata.filter_metadata['{_COUNTED}']"
+    counted = f"metadata.filter_metadata['{COUNTED}']"
     kept = [
         "response.code >= 400",
         # Ended early: by the client, a timeout, or an engine that went away.
@@ -96,7 +96,7 @@ def _kept(spec: RequestLogSpec) -> str:
 
 
 def counted(key: str) -> str:
-    return marked((_COUNTED, key))
+    return marked((COUNTED, key))
 
 
 def marked(place: tuple[str, str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from components.monitoring.operator import API
-from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, apart, placed, release_of, volume_claim
+from components.monitoring.pods import NAME_LABEL, POD_SECURITY, apart, release_of, volume_claim
+from components.placing import Placing, placed
 from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 
 NAME = "inference"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 NAME_LABEL = "app.kubernetes.io/name"
@@ -22,14 +21,6 @@ _CONTAINER_SECURITY: Mapping[str, Any] = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placing:
-    """On which nodes pods with volumes run."""
-
-    node_selector: Mapping[str, str]
-    tolerations: tuple[Mapping[str, Any], ...]
 
 
 def deployment(
@@ -125,12 +116,4 @@ def budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, An
         "kind": "PodDisruptionBudget",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
-    }
-
-
-def placed(placing: Placing) -> dict[str, Any]:
-    """Fields of a pod that may run on these nodes alone."""
-    return {
-        **({"nodeSelector": dict(placing.node_selector)} if placing.node_selector else {}),
-        **({"tolerations": [dict(entry) for entry in placing.tolerations]} if placing.tolerations else {}),
     }

@@ -9,7 +9,8 @@ from typing import Any
 from components.monitoring import alertmanager
 from components.monitoring.operator import API
 from components.monitoring.permissions import in_cluster, in_namespace, rule, service_account
-from components.monitoring.pods import NAME_LABEL, POD_SECURITY, Placing, apart, placed, release_of, volume_claim
+from components.monitoring.pods import NAME_LABEL, POD_SECURITY, apart, release_of, volume_claim
+from components.placing import Placing, placed
 from components.specs.monitoring import MonitoringSpec
 
 NAME = "inference"

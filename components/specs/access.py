@@ -8,6 +8,7 @@ import re
 
 from pydantic import Field
 
+from components.specs.limits import LimitsSpec
 from floor.spec import MOST_VALUES, Name, Spec
 
 # Of the digest in a Secret's name.
@@ -30,6 +31,10 @@ class TenantSpec(Spec):
     """Keys by purpose, so that one can be replaced while the others go on."""
     tier: str | None = None
     """The tier of its requests, one of `tiers`; without one their priority is 0."""
+    plan: str | None = None
+    """How much it may use, one of `plans`; unlimited without one."""
+    limits: LimitsSpec | None = None
+    """Limits of its own, each in the place of its plan's."""
 
 
 def secret_name(tenant: str, spec: TenantSpec) -> str:

@@ -11,6 +11,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.tiers import TierSpec
+from components.tenants.limits import limits_script
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 _OBJECTIVE_API = "inference.networking.x-k8s.io/v1alpha2"
@@ -55,31 +56,38 @@ def inference_objective(tier: str, spec: TierSpec, model: str, namespace: str) -
     }
 
 
-def tier_policy(namespace: str, gateway: Mapping[str, str], tier_of: Mapping[str, str]) -> dict[str, Any]:
-    """EnvoyExtensionPolicy that names each request's objective, out of the client and the model that are known by then.
+def tiers_script(tier_of: Mapping[str, str]) -> dict[str, Any]:
+    """Script that names each request's objective, out of the client and the model that are known by then.
 
     tier_of: tenant -> tier, of the tenants that have one.
+    """
+    return {"type": "Inline", "inline": _NAME_THE_OBJECTIVE, "filterContext": dict(sorted(tier_of.items()))}
+
+
+def caller_policy(namespace: str, gateway: Mapping[str, str], scripts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """EnvoyExtensionPolicy of the scripts that hand on what a request's tenant has: its tier, its limits.
 
     Envoy Gateway writes the script into the listener and `filterContext` into each route. So the first tier of a site,
     and the last one that goes, replace the listener, whose streams have its drain time; another tier of a tenant
     changes routes alone, and cuts nothing. Envoy Gateway answers 500 everywhere if it runs without `enableLua`.
     """
-    script = {"type": "Inline", "inline": _NAME_THE_OBJECTIVE, "filterContext": dict(sorted(tier_of.items()))}
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyExtensionPolicy",
         "metadata": {"name": "tiers", "namespace": namespace},
-        "spec": {"targetRefs": [dict(gateway)], "lua": [script]},
+        "spec": {"targetRefs": [dict(gateway)], "lua": [dict(script) for script in scripts]},
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiersArgs:
-    """Tiers by name, who is in which, and the models that all of them may call."""
+    """Tiers by name, who is in which, the models that all of them may call, and tenants' limits."""
 
     tiers: Mapping[str, TierSpec]
     tier_of: Mapping[str, str]
     """Tenant -> tier, of the tenants that have one."""
+    limits: Mapping[str, Mapping[str, int]]
+    """Tenant -> key of each limit that it has -> most of it."""
     models: Sequence[str]
     namespace: NamespaceHandle
     """Of the gateway."""
@@ -90,13 +98,13 @@ class TiersArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class TiersHandle:
-    """Priorities in force once every one of `ready` is there."""
+    """Priorities and limits in force once every one of `ready` is there."""
 
     ready: list[pulumi.Resource]
 
 
 class Tiers(Component, token="tiers:Tiers"):
-    """An objective for each tier and model, and the policy that names one on each request."""
+    """An objective for each tier and model, and the policy that names one, and its tenant's limits, on each request."""
 
     def __init__(self, name: str, args: TiersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -111,7 +119,14 @@ class Tiers(Component, token="tiers:Tiers"):
         ]
         policy = self.child(
             "policy",
-            tier_policy(args.namespace.name, args.target, args.tier_of),
+            caller_policy(
+                args.namespace.name,
+                args.target,
+                [
+                    *([tiers_script(args.tier_of)] if args.tiers else []),
+                    *([limits_script(args.limits)] if args.limits else []),
+                ],
+            ),
             # An objective that a picker does not know has priority 0.
             depends_on=[args.namespace.ready, *objectives, *args.needs],
         )

@@ -225,6 +225,11 @@ GO_FAMILIES = (
         version_variables=(("github.com/envoyproxy/ai-gateway/internal/version.version", "{version}-0-gmodule"),),
     ),
     GoFamily(
+        name="ratelimit",
+        module="github.com/envoyproxy/ratelimit",
+        programs=(BuiltProgram(name="ratelimit", package="github.com/envoyproxy/ratelimit/src/service_cmd"),),
+    ),
+    GoFamily(
         name="helm",
         module="helm.sh/helm/v4",
         programs=(BuiltProgram(name="helm", package="helm.sh/helm/v4/cmd/helm"),),
@@ -338,6 +343,8 @@ DEBIAN_PROGRAMS = (
     DebianProgram(name="ip6tables-save", package="iptables"),
     DebianProgram(name="ip6tables-restore", package="iptables"),
     DebianProgram(name="nft", package="nftables"),
+    # Redis's server, which is this program under any other name. The package redis-server would start one.
+    DebianProgram(name="redis-check-rdb", package="redis-tools"),
 )
 
 # What the projects publish beside their programs, out of the modules that these are built from: charts by name, and

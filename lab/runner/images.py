@@ -40,6 +40,9 @@ TABLE: Mapping[str, Program] = {
     "docker.io/envoyproxy/envoy": _tool("envoy"),
     "docker.io/envoyproxy/ai-gateway-controller": _tool("ai-gateway-controller", "/app"),
     "docker.io/envoyproxy/ai-gateway-extproc": _tool("ai-gateway-extproc", "/app"),
+    "docker.io/envoyproxy/ratelimit": _tool("ratelimit", "/bin/ratelimit"),
+    # Redis 7.0 in the place of Valkey, which began as its copy; both keep the same protocol and files.
+    "docker.io/valkey/valkey": _tool("redis-check-rdb", "/usr/local/bin/valkey-server", user=999),
     "registry.k8s.io/gateway-api-inference-extension/epp": _tool("epp", "/epp"),
     "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),

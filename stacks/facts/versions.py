@@ -20,9 +20,10 @@ FILE = Path(__file__).parent / "versions.yaml"
 _KUBELET_BEHIND = 3
 
 _OTHER = "name a revision whose file this project could read"
-# A tag that names one release, or a digest; `latest` and branches move under those who name them.
+# A tag that names one release, or a digest, perhaps beside a commit; `latest` and branches move under those who name
+# them.
 _TAG, _DIGEST = r":(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?", "@sha256:[0-9a-f]{64}"
-Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|{_DIGEST})$")]
+Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|(:[0-9a-f]{{8}})?{_DIGEST})$")]
 Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -53,6 +54,8 @@ class Images(Spec):
     endpoint_picker: Image
     envoy: Image
     kube_state_metrics: Image
+    limit_counters: Image
+    limit_service: Image
     prometheus: Image
     prometheus_operator: Image
     rdma_device_plugin: Image

@@ -15,6 +15,7 @@ from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
 from stacks.plan.placing import cuts_gpus
+from stacks.plan.tenants import limits_of
 from stacks.site.model import SiteConfig
 from talos.images import machine_images
 
@@ -62,6 +63,9 @@ def _of_addons(site: SiteConfig, images: Images) -> Iterator[tuple[str, str]]:
     """What the program names beside the charts, or in their place."""
     if site.gateway.controllers == "chart":
         yield images.envoy, "proxies of the gateway"
+    if limits_of(site):
+        yield images.limit_service, "limits of tenants"
+        yield images.limit_counters, "limits of tenants"
     if site.cluster.rdma_devices.system == "network_operator":
         yield images.rdma_device_plugin, "RDMA devices"
     if site.cluster.machines and site.cluster.machines.etcd_backup:

@@ -16,8 +16,10 @@ def volume_class(site: SiteConfig) -> str | None:
     return scratch_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
 
 
-def longhorn_copies(site: SiteConfig, weight_copies: int | None = None) -> int | None:
-    """Copies of a volume of that class; None where it is no class of the program's own Longhorn.
+def longhorn_copies(
+    site: SiteConfig, weight_copies: int | None = None, *, storage_class: str | None = None
+) -> int | None:
+    """Copies of a volume of that class, or of another one; None where it is no class of the program's own Longhorn.
 
     weight_copies: of a volume of weights, in place of the site's own number.
     """
@@ -28,4 +30,4 @@ def longhorn_copies(site: SiteConfig, weight_copies: int | None = None) -> int |
         database_class(name): DATABASE_COPIES[storage.engine if storage else "v1"],
         scratch_class(name): scratch_copies(of_weights),
     }
-    return by_class.get(volume_class(site) or "") if site.storage.system == "longhorn" else None
+    return by_class.get(storage_class or volume_class(site) or "") if site.storage.system == "longhorn" else None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
+from components.specs.limits import CountersSpec
+from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
 from stacks.plan.models import ModelPlan
 from stacks.site.model import SiteConfig
@@ -22,10 +24,35 @@ class TenantsPlan:
     listed: Mapping[str, Mapping[str, str]]
     """Tenant -> what it is shown: each name that it may call, an alias too -> who owns that model."""
 
+    limits: Mapping[str, Mapping[str, int]]
+    """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
+    counters: CountersSpec
+    counter_class: str
+    """Class of the volume with the counters."""
+
     @property
     def tier_of(self) -> dict[str, str]:
         """Tenant -> tier, of the tenants that have one."""
         return {name: tenant.tier for name, tenant in self.tenants.items() if tenant.tier}
+
+
+def limits_of(site: SiteConfig) -> dict[str, dict[str, int]]:
+    """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
+    merged = {
+        name: {
+            **(site.plans[spec.plan].given if spec.plan else {}),
+            **(spec.limits.given if spec.limits else {}),
+        }
+        for name, spec in sorted(site.tenants.items())
+    }
+    return {name: limits for name, limits in merged.items() if limits}
+
+
+def _counter_class(site: SiteConfig) -> str:
+    if site.counters.storage_class is not None:
+        return site.counters.storage_class
+    named = site.storage.storage_class
+    return scratch_class(named) if site.storage.system == "longhorn" else named
 
 
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
@@ -39,4 +66,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
             tenant: {called: owner for name in spec.models for called, owner in owners.get(name, {}).items()}
             for tenant, spec in site.tenants.items()
         },
+        limits=limits_of(site),
+        counters=site.counters,
+        counter_class=_counter_class(site),
     )

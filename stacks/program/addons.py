@@ -30,6 +30,7 @@ from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
 from stacks.program.remote_secrets import SecretSource, declare_source, external_secrets_args
+from stacks.program.tenants import limit_service_of
 from stacks.site.model import SiteConfig
 
 
@@ -76,7 +77,7 @@ def values_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, Mapping[
     values: dict[str, Mapping[str, Any]] = {}
     if site.gateway.controllers == "chart":
         rotation, measured = site.gateway.webhook_certificate_rotation, bool(scrapers(site.monitoring))
-        values["envoy_gateway"] = envoy_gateway_values(plan.dns_domain)
+        values["envoy_gateway"] = envoy_gateway_values(plan.dns_domain, limit_service_of(plan))
         values["ai_gateway"] = ai_gateway_values(rotation, "the seed is in the state", measured=measured)
     return values | {name: release.values for name, release in releases_of(plan, charts).items()}
 

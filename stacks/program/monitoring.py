@@ -10,7 +10,6 @@ import pulumi
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import kube_state_metrics
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
-from components.monitoring.pods import Placing
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import (
     ScrapeTarget,
@@ -22,14 +21,11 @@ from components.monitoring.scraping import (
     serving_targets,
     storage_target,
 )
-from floor import storage_nodes
-from floor.taints import tolerations
 from stacks.facts.versions import Images
-from stacks.plan.disks import disks_of
-from stacks.plan.monitoring import longhorn_copies, volume_class
-from stacks.plan.node_taints import gpu_node_taints
+from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
+from stacks.plan.volume_nodes import storing_nodes
 from stacks.site.model import SiteConfig
 
 
@@ -69,7 +65,7 @@ def declare_monitoring(
             credentials=own and bool(ends),
         ),
         storage_class=volume_class(site) or "",
-        placing=_placing(site),
+        placing=storing_nodes(site, volume_class(site) or ""),
         filled=filled,
         credential_ends=(ends or {}) if own else {},
         needs=needs,
@@ -105,11 +101,3 @@ def _images(images: Images) -> MonitoringImages:
         config_reloader=images.config_reloader,
         kube_state_metrics=images.kube_state_metrics,
     )
-
-
-def _placing(site: SiteConfig) -> Placing:
-    """Longhorn mounts volumes where it stores; others mount them anywhere, and the taint of nodes with GPUs holds."""
-    if longhorn_copies(site) is None:
-        return Placing(node_selector={}, tolerations=())
-    selected = {storage_nodes.LABEL: storage_nodes.VALUE} if disks_of(site) else {}
-    return Placing(node_selector=selected, tolerations=tuple(tolerations(gpu_node_taints(site))))

@@ -21,6 +21,7 @@ from components.models.model import Model, ModelArgs
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace
 from components.objects import field_manager
+from components.tenants.limits import rate_limit
 from floor import namespaces
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.optional_parts import optional_parts
@@ -29,7 +30,7 @@ from stacks.program import reports
 from stacks.program.addons import charts_of, check_values, declare_addons
 from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
-from stacks.program.tenants import declare_tenants
+from stacks.program.tenants import declare_counters, declare_tenants, limit_service_of
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
 
@@ -87,6 +88,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
             needs=definitions,
             dns_domain=plan.dns_domain,
+            limit_service=limit_service_of(plan),
             scrapers=measured_by,
             recovered=site.recovered,
         )
@@ -100,6 +102,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     certificate = addons.secrets.fill(GATEWAY_NAMESPACE, [front.ready])
     token = addons.secrets.fill(models_namespace, [space.ready])
     tenants = declare_tenants(plan.tenants, front, space, needs, site.recovered, top)
+    counters = declare_counters(plan, front, addons.hardware, top)
     door = FrontDoor(
         "front-door",
         FrontDoorArgs(
@@ -132,6 +135,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             needs=[
                 *needs,
                 *tenants.ready,
+                *counters,
                 *door.ready,
                 *addons.addresses,
                 *addons.certificates,
@@ -141,6 +145,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
             body_kib=plan.body_kib,
             proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
             proxy_image=plan.proxy_image,
+            rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
             scrapers=measured_by,
             certificates=site.certificates,
         ),

@@ -17,6 +17,7 @@ from components.specs.addresses import AddressesSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
+from components.specs.limits import CountersSpec, LimitsSpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
@@ -178,6 +179,10 @@ class SiteConfig(Spec):
     """Models by the name that clients call them; `{}` for none."""
     tiers: dict[Name, TierSpec] = Field(default_factory=dict)
     """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
+    plans: dict[Name, LimitsSpec] = Field(default_factory=dict)
+    """Limits by the name that tenants give as their `plan`."""
+    counters: CountersSpec = Field(default_factory=CountersSpec)
+    """What counts tenants' requests and tokens, where any tenant has a limit."""
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 

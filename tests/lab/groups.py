@@ -21,6 +21,7 @@ SITE_GROUPS = {
         "test_deleted_policies",
         "test_tenants",
         "test_tiers",
+        "test_limits",
         "test_weights",
         "test_weights_on_nodes",
         "test_ranking",

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from components.tenants.tiers import objective_name, tier_policy
+from components.tenants.tiers import caller_policy, objective_name, tiers_script
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
 
@@ -45,7 +45,7 @@ def configuration(script: dict[str, Any]) -> dict[str, Any]:
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Envoy with the script on a free port."""
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference"}
-    (script,) = tier_policy("g", target, TIER_OF)["spec"]["lua"]
+    (script,) = caller_policy("g", target, [tiers_script(TIER_OF)])["spec"]["lua"]
     with envoy_with(configuration(script), tmp_path_factory.mktemp("envoy")) as client:
         yield client
 

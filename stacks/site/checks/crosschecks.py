@@ -61,7 +61,9 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
     for check in (
         _not_listed(values),
         _models_of_tenants(values, where),
-        _tiers_of_tenants(values, where),
+        _named_by_tenants(values, where, "tier", without="priority 0"),
+        _named_by_tenants(values, where, "plan", without="no limit"),
+        _limits_of_others(values),
         _names_that_collide(values, where),
         _aliases(values, where),
         _drains_and_streams(values, where),
@@ -186,23 +188,39 @@ def _each_alias(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
             yield path, alias
 
 
-def _tiers_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
-    tiers = values.get("tiers", {})
-    if not isinstance(tiers, Mapping):
+def _named_by_tenants(values: Mapping[str, Any], where: Where, key: str, *, without: str) -> Iterator[Problem]:
+    """Tiers and plans that tenants name and the site has not. without: what a tenant gets that names none."""
+    section = f"{key}s"
+    known = values.get(section, {})
+    if not isinstance(known, Mapping):
         return
-    names = [str(name) for name in tiers]
+    names = [str(name) for name in known]
     renamed = _renamed(names)
-    there = ", ".join(f"{name}{where(('tiers', name))}" for name in sorted(names)) or "none"
-    for path, name in matching(values, "tenants.<name>.tier"):
+    there = ", ".join(f"{name}{where((section, name))}" for name in sorted(names)) or "none"
+    for path, name in matching(values, f"tenants.<name>.{key}"):
         if isinstance(name, str) and name not in names and name not in renamed:
             near = nearest(name, [*filter(is_plain_name, names), *renamed])
-            add = f"add {name} below tiers, or " if is_plain_name(name) else ""
+            add = f"add {name} below {section}, or " if is_plain_name(name) else ""
             yield Problem(
                 path=path,
-                what=f"names {name or 'no tier'}, tiers has {there}",
+                what=f"names {name or f'no {key}'}, {section} has {there}",
                 near=near,
-                fix=f"write {near}" if near else f"{add}take the key out for priority 0",
+                fix=f"write {near}" if near else f"{add}take the key out for {without}",
             )
+
+
+def _limits_of_others(values: Mapping[str, Any]) -> Iterator[Problem]:
+    if at(values, "gateway", "controllers") != "external":
+        return
+    for key in ("plan", "limits"):
+        for path, value in matching(values, f"tenants.<name>.{key}"):
+            if value is not None:
+                yield Problem(
+                    path=path,
+                    what="limits a tenant, and gateway.controllers external leaves Envoy Gateway's configuration to "
+                    "others: it counts only with the limit service that the program sets there",
+                    fix="set gateway.controllers to chart, or take the key out",
+                )
 
 
 def _renamed(names: Iterable[str]) -> set[str]:

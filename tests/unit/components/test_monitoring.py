@@ -17,9 +17,10 @@ from components.monitoring import alertmanager, kube_state_metrics, operator, pr
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.dashboards.boards import BOARDS
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
-from components.monitoring.pods import Placing, release_of
+from components.monitoring.pods import release_of
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import ScrapeTarget, pod_monitor
+from components.placing import Placing
 from components.specs.gateway import GatewaySpec
 from components.specs.monitoring import MonitoringSpec
 from floor.headers import CLIENT_HEADER

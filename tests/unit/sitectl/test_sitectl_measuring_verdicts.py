@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from components.monitoring.alertmanager import alertmanager
-from components.monitoring.pods import Placing
 from components.monitoring.prometheus import prometheus
+from components.placing import Placing
 from components.specs.monitoring import MonitoringSpec
 from sitectl.change.changes import Change
 from sitectl.change.verdicts.classify import classify

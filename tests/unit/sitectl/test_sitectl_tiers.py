@@ -9,7 +9,7 @@ import pytest
 
 from components.gateway.gateway import target_gateway
 from components.specs.tiers import TierSpec
-from components.tenants.tiers import inference_objective, tier_policy
+from components.tenants.tiers import caller_policy, inference_objective, tiers_script
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import report
 from sitectl.change.verdicts.classify import classify
@@ -23,7 +23,7 @@ CALLERS = {"acme": {"qwen"}, "globex": {"qwen", "glm"}, "initech": {"glm"}}
 
 def of_policy(op: Op, before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> Change:
     def body(tier_of: Mapping[str, str] | None) -> dict[str, Any]:
-        return {} if tier_of is None else tier_policy("g", target_gateway(), tier_of)
+        return {} if tier_of is None else caller_policy("g", target_gateway(), [tiers_script(tier_of)])
 
     kind = "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyExtensionPolicy"
     return Change(op=op, type=kind, name="tiers-policy", before=body(before), after=body(after))

@@ -19,8 +19,8 @@ from components.gateway.pickers import Picker
 from components.models import inference_pool, model_route, model_server, node_weights, weights
 from components.models.engines import PORT
 from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
-from components.monitoring.pods import Placing
 from components.network_policies import deny_ingress, peer
+from components.placing import Placing
 from components.specs.gateway import GatewaySpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
@@ -135,7 +135,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway_protection.admission_binding(gateway.GATEWAY, "g"),
         gateway_protection.routes_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.routes_binding(),
-        tiers.tier_policy("g", gateway.target_gateway(), plan.tenants.tier_of),
+        tiers.caller_policy("g", gateway.target_gateway(), [tiers.tiers_script(plan.tenants.tier_of)]),
         *(
             tiers.inference_objective(tier, spec, name, "m")
             for tier, spec in site.tiers.items()
@@ -295,10 +295,7 @@ def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
 
 def test_no_name_becomes_code() -> None:
     """What runs in Envoy is the same on every site: tenants and tiers are its data."""
-    target = gateway.target_gateway()
-    first, other = (
-        tiers.tier_policy("g", target, of)["spec"]["lua"][0] for of in ({}, {"a": "b", "'..os.exit()..'": "c"})
-    )
+    first, other = (tiers.tiers_script(of) for of in ({}, {"a": "b", "'..os.exit()..'": "c"}))
     assert first["inline"] == other["inline"]
     assert other["filterContext"] == {"a": "b", "'..os.exit()..'": "c"}
     assert f'"{OBJECTIVE_HEADER}"' in first["inline"]

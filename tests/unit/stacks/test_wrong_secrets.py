@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.monitoring.alertmanager import alertmanager
-from components.monitoring.pods import Placing
+from components.placing import Placing
 from floor.problems import Problem, SiteError
 from stacks.plan.remote_secrets import remote_secrets
 from stacks.plan.site_plan import plan_values

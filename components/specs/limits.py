@@ -1,0 +1,77 @@
+"""What a site may set for how much its tenants use, and which limits there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from floor.problems import WrongValueError
+from floor.spec import Spec
+
+MOST_COUNTED = 2**32 - 1
+"""Of requests or tokens in one window: Envoy Gateway's fields and the counters are 32 bits wide."""
+_Most = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
+Unit = Literal["Minute", "Hour", "Day"]
+SECONDS: dict[Unit, int] = {"Minute": 60, "Hour": 3600, "Day": 86_400}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One sort of limit: what is counted, in windows of one unit that begin at its full hours, minutes or days, UTC."""
+
+    key: str
+    unit: Unit
+    counts_tokens: bool
+
+
+LIMITS = (
+    Limit("requests_per_minute", "Minute", counts_tokens=False),
+    Limit("tokens_per_minute", "Minute", counts_tokens=True),
+    Limit("tokens_per_hour", "Hour", counts_tokens=True),
+    Limit("tokens_per_day", "Day", counts_tokens=True),
+)
+
+
+class LimitsSpec(Spec):
+    """Most that one tenant uses, over all of its keys and models. Tokens are those of prompt and answer together."""
+
+    requests_per_minute: _Most | None = None
+    """Requests that may begin in one minute; unlimited if not given."""
+    tokens_per_minute: _Most | None = None
+    """Tokens in one minute; unlimited if not given. An answer counts when it ends: the requests under way when the
+    limit is reached go on, and what they use is beyond it."""
+    tokens_per_hour: _Most | None = None
+    """Tokens in one hour; unlimited if not given."""
+    tokens_per_day: _Most | None = None
+    """Tokens in one day, which begins at 0:00 UTC; unlimited if not given."""
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The limits that are set, by their key."""
+        values: dict[str, int | None] = dict(self)
+        return {key: most for key, most in values.items() if most is not None}
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> LimitsSpec:
+        if not self.given:
+            raise WrongValueError(
+                "sets no limit",
+                allowed=f"at least one of {', '.join(limit.key for limit in LIMITS)}",
+                fix="set one of them, or take the section out: without it a tenant is unlimited",
+            )
+        return self
+
+
+class CountersSpec(Spec):
+    """How limits are kept, where any tenant has one."""
+
+    when_away: Literal["refuse", "admit"] = "admit"
+    """While the counters do not answer, requests of every tenant are admitted and not counted, or refused (503). Their
+    store is one pod: it is away while it moves to another node."""
+    volume_gib: int = Field(default=1, ge=1, le=1024)
+    """Size of the volume with the counters; a thousand tenants need some MiB."""
+    storage_class: str | None = None
+    """Class of that volume. If not given: Longhorn's for scratch volumes where this program installs it, and
+    `storage.storage_class` elsewhere."""

@@ -1,0 +1,268 @@
+"""How much each tenant may use: Envoy asks the limit service before a request, and tells it afterwards what it used.
+
+Counters are kept in one store beside the gateway. A tenant's limits are data that a script hands on with its requests,
+so a thousand tenants with limits of their own are four rules of the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.gateway.gateway_controllers import LIMIT_SERVICE_PODS
+from components.gateway.request_log import COUNTED
+from components.namespace import NamespaceHandle
+from components.network_policies import allow_ingress, peer
+from components.placing import Placing, placed
+from components.specs.limits import LIMITS, MOST_COUNTED, CountersSpec
+from floor import namespaces
+from floor.headers import CLIENT_HEADER, TENANT_HEADER
+from floor.metadata import DISPOSABLE
+
+COUNTERS = "limit-counters"
+PORT = 6379
+_LABELS = {"app.kubernetes.io/name": COUNTERS}
+_METADATA = "inference-platform.limits"
+_USER = 999
+_DATA = "/data"
+
+_USED = "llm_total_token"
+# What few tokens of a prompt in JSON are shorter than; of a stream that its client leaves, nobody counts the prompt.
+_BYTES_OF_A_TOKEN = 4
+
+# As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
+# back to its own. The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until
+# then, what has gone by is counted here, an event for a token.
+_HAND_ON_LIMITS = f"""\
+local units = {{{", ".join(f'{limit.key} = "{limit.unit.upper()}"' for limit in LIMITS)}}}
+function envoy_on_request(request)
+  local headers = request:headers()
+  local client = headers:get("{CLIENT_HEADER}")
+  local tenant = client and string.match(client, "^[^.]+")
+  headers:remove("{TENANT_HEADER}")
+  if not tenant then
+    return
+  end
+  headers:add("{TENANT_HEADER}", tenant)
+  local limits = request:filterContext():get(tenant) or {{}}
+  local metadata = request:streamInfo():dynamicMetadata()
+  for key, unit in pairs(units) do
+    metadata:set("{_METADATA}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
+  end
+  metadata:set("{_METADATA}", "prompt", math.floor((tonumber(headers:get("content-length")) or 0) / {_BYTES_OF_A_TOKEN}))
+end
+function envoy_on_response(response)
+  local kind = response:headers():get("content-type")
+  local own = response:streamInfo():dynamicMetadata():get("{_METADATA}")
+  if not own or not kind or not string.find(kind, "event-stream", 1, true) then
+    return
+  end
+  local used, last = own["prompt"] or 0, nil
+  for chunk in response:bodyChunks() do
+    local metadata = response:streamInfo():dynamicMetadata()
+    local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
+    if counted ~= last then
+      return
+    end
+    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
+    used = used + events
+    metadata:set("{COUNTED}", "{_USED}", used)
+    last = used
+  end
+end
+"""
+
+
+def limits_script(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Script of an EnvoyExtensionPolicy that names each request's tenant and hands on its limits.
+
+    limits: tenant -> key of each limit that it has -> most of it.
+    """
+    context = {tenant: dict(sorted(most.items())) for tenant, most in sorted(limits.items())}
+    return {"type": "Inline", "inline": _HAND_ON_LIMITS, "filterContext": context}
+
+
+def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """`rateLimit` of the Gateway's BackendTrafficPolicy: a rule for each sort of limit that any tenant has.
+
+    A counter is shared by all routes, so a tenant's models draw on one. Where the script's metadata is missing, the
+    rule's own number holds: the largest of any tenant. The cost of a request in tokens is known when its answer ends;
+    at its beginning it is refused if the counter is past the limit already.
+    """
+    rules = []
+    for limit in LIMITS:
+        most = [given[limit.key] for given in limits.values() if limit.key in given]
+        if not most:
+            continue
+        rule: dict[str, Any] = {
+            "clientSelectors": [{"headers": [{"name": TENANT_HEADER, "type": "Distinct"}]}],
+            "shared": True,
+            "limit": {
+                "requests": max(most),
+                "unit": limit.unit,
+                "fromMetadata": {"namespace": _METADATA, "key": limit.key},
+            },
+        }
+        if limit.counts_tokens:
+            used = {"namespace": COUNTED, "key": _USED}
+            rule["cost"] = {
+                "request": {"from": "Number", "number": 0},
+                "response": {"from": "Metadata", "metadata": used},
+            }
+        rules.append(rule)
+    return {"type": "Global", "global": {"rules": rules}}
+
+
+def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: str) -> dict[str, Any]:
+    """Fields of Envoy Gateway's configuration by which it starts the limit service, with counters in this namespace.
+
+    Its own timeout of 20 ms would be a refusal whenever a node is busy; nothing waits longer in a service that answers.
+    """
+    pod = {"topologySpreadConstraints": [_spread(LIMIT_SERVICE_PODS)]}
+    return {
+        "provider": {
+            "type": "Kubernetes",
+            "kubernetes": {
+                "rateLimitDeployment": {"replicas": 2, "container": {"image": image}, "pod": pod},
+                "rateLimitPDB": {"maxUnavailable": 1},
+            },
+        },
+        "rateLimit": {
+            "backend": {"type": "Redis", "redis": {"url": f"{COUNTERS}.{namespace}.svc.{dns_domain}:{PORT}"}},
+            "timeout": "250ms",
+            "failClosed": spec.when_away == "refuse",
+        },
+    }
+
+
+def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+    }
+
+
+def counters(
+    namespace: str, spec: CountersSpec, *, image: str, storage_class: str, placing: Placing
+) -> list[dict[str, Any]]:
+    """The store of the counters: each change is on its volume within a second, so that a restart refills nobody.
+
+    placing: nodes that can mount a volume of the class.
+    """
+    server = [
+        "valkey-server",
+        *("--dir", _DATA, "--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+        # Full memory counts as counters that are away, and forgets none that still holds.
+        *("--maxmemory", "384mb", "--maxmemory-policy", "noeviction"),
+        # Who reaches it is the network policy's.
+        *("--protected-mode", "no"),
+    ]
+    probe = {"tcpSocket": {"port": "store"}, "periodSeconds": 5, "timeoutSeconds": 3}
+    pod = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": COUNTERS,
+                "image": image,
+                "command": server,
+                "ports": [{"name": "store", "containerPort": PORT, "protocol": "TCP"}],
+                "readinessProbe": probe,
+                "livenessProbe": {**probe, "failureThreshold": 6},
+                "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": "counters", "mountPath": _DATA}],
+            }
+        ],
+        **placed(placing),
+    }
+    claim = {
+        "metadata": {"name": "counters"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": f"{spec.volume_gib}Gi"}},
+        },
+    }
+    named = {"name": COUNTERS, "namespace": namespace, "labels": _LABELS}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": named,
+            "spec": {"selector": _LABELS, "ports": [{"name": "store", "port": PORT, "targetPort": "store"}]},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            # Its claim stays. Without it, every window begins again, which is no loss that a site must be kept from.
+            "metadata": {**named, "annotations": {DISPOSABLE: "true"}},
+            "spec": {
+                "serviceName": COUNTERS,
+                "replicas": 1,
+                "selector": {"matchLabels": _LABELS},
+                "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+                "volumeClaimTemplates": [claim],
+            },
+        },
+        allow_ingress(COUNTERS, namespace, _LABELS, [([peer(LIMIT_SERVICE_PODS, namespaces.ENVOY_GATEWAY)], [PORT])]),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitCountersArgs:
+    """The store of the counters, and where its volume comes from."""
+
+    spec: CountersSpec
+    namespace: NamespaceHandle
+    """Of the gateway."""
+    image: str
+    storage_class: str
+    placing: Placing
+    """Nodes that can mount a volume of the class."""
+    needs: Sequence[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitCountersHandle:
+    """Counters that answer."""
+
+    ready: list[pulumi.Resource]
+
+
+class LimitCounters(Component, token="limits:LimitCounters"):
+    """Service, store and who reaches it."""
+
+    def __init__(self, name: str, args: LimitCountersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        bodies = counters(
+            args.namespace.name,
+            args.spec,
+            image=args.image,
+            storage_class=args.storage_class,
+            placing=args.placing,
+        )
+        suffixes = ("service", "store", "network-policy")
+        made = [
+            self.child(suffix, body, depends_on=[args.namespace.ready, *args.needs])
+            for suffix, body in zip(suffixes, bodies, strict=True)
+        ]
+        self.handle = LimitCountersHandle(ready=list(made))
+        self.finish(service=COUNTERS)
