@@ -53,7 +53,8 @@ function envoy_on_request(request)
   for key, unit in pairs(units) do
     metadata:set("{_METADATA}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
   end
-  metadata:set("{_METADATA}", "prompt", math.floor((tonumber(headers:get("content-length")) or 0) / {_BYTES_OF_A_TOKEN}))
+  local bytes = tonumber(headers:get("content-length")) or 0
+  metadata:set("{_METADATA}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
 end
 function envoy_on_response(response)
   local kind = response:headers():get("content-type")

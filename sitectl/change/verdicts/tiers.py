@@ -1,8 +1,8 @@
-"""Verdicts on tiers: which tenant has which tier, and its priority."""
+"""Verdicts on what a tenant gets: its tier with a priority, and its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sitectl.change.changes import Change
@@ -13,20 +13,21 @@ _CUT = "streams older than the drain time are cut"
 
 
 def policy(change: Change) -> list[Verdict]:
-    """The policy that gives requests their tier: its script is the listener's, its table of tenants the routes'."""
+    """The policy that gives requests their tier and limits: its scripts are the listener's, its tables the routes'."""
     if change.op == "create":
-        reason = f"the script that knows tiers becomes part of one that is there already; {_CUT}"
+        reason = f"the script that knows tenants becomes part of one that is there already; {_CUT}"
         return [verdict(change, Severity.RESTARTS, _LISTENER, reason), *_moves(change)]
     if change.op in ("delete", "replace"):
         reason = (
-            f"its script goes; every tenant has priority 0 {'from then on' if change.op == 'delete' else 'meanwhile'}"
+            "its script goes; every tenant has priority 0 and no limit "
+            f"{'from then on' if change.op == 'delete' else 'meanwhile'}"
         )
         return [verdict(change, Severity.RESTARTS, _LISTENER, f"{reason}, and {_CUT}")]
     moves = _moves(change)
     if any("filterContext" not in leaf.path for leaf in change.fields()):
         paths = ", ".join(leaf.path for leaf in change.fields() if "filterContext" not in leaf.path)
         return [verdict(change, Severity.RESTARTS, _LISTENER, f"{paths} changes; {_CUT}"), *moves]
-    return moves or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier changes")]
+    return moves or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier or limit changes")]
 
 
 def _moves(change: Change) -> list[Verdict]:
@@ -39,15 +40,44 @@ def _moves(change: Change) -> list[Verdict]:
         what = f"tenant {tenant}: {f'tier {old}' if old else 'no tier'} -> {f'tier {new}' if new else 'no tier'}"
         reason = "for requests that begin from then on"
         verdicts.append(verdict(change, Severity.LIVE, what, reason, tenants=[tenant]))
+    return [*verdicts, *_limited(change)]
+
+
+def _limited(change: Change) -> list[Verdict]:
+    before, after = _limits_of(change.before), _limits_of(change.after)
+    verdicts = []
+    for tenant in sorted({*before, *after}):
+        old, new = before.get(tenant, {}), after.get(tenant, {})
+        changed = [
+            f"{key} {old.get(key, 'unlimited')} -> {new.get(key, 'unlimited')}"
+            for key in sorted({*old, *new})
+            if old.get(key) != new.get(key)
+        ]
+        if changed:
+            what = f"tenant {tenant}: {', '.join(changed)}"
+            reason = "at once, and what it has used in this window counts"
+            verdicts.append(verdict(change, Severity.LIVE, what, reason, tenants=[tenant]))
     return verdicts
+
+
+def _tables(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each tenant with what a script has of it: a tier by name, or limits by key."""
+    for script in (body.get("spec") or {}).get("lua") or ():
+        yield from (script.get("filterContext") or {}).items()
 
 
 def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:
     """Tenant -> tier, out of the policy's inputs."""
-    tiers: dict[str, str] = {}
-    for script in (body.get("spec") or {}).get("lua") or ():
-        tiers |= {str(tenant): str(tier) for tenant, tier in (script.get("filterContext") or {}).items()}
-    return tiers
+    return {tenant: str(known) for tenant, known in _tables(body) if not isinstance(known, Mapping)}
+
+
+def _limits_of(body: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Tenant -> its limits, out of the policy's inputs. The plugin keeps numbers as floats."""
+    return {
+        tenant: {key: int(most) for key, most in known.items()}
+        for tenant, known in _tables(body)
+        if isinstance(known, Mapping)
+    }
 
 
 def objective(change: Change) -> list[Verdict]:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.row("000.32", "000.33", "000.34", "001.14", "004.03")
 MODELS = ["qwen3-32b", "glm-5-1"]
 PER_MINUTE, PER_DAY = 3, 1_000_000
 LEFT = "x-ratelimit-remaining"
+COMPLETION: dict[str, Any] = {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True}
 
 
 def _limited(site: Document) -> None:
@@ -84,8 +85,8 @@ class Meter:
         ("/chat/completions", chat(MODELS[1], "hello " * 50, tokens=20)),
         ("/chat/completions", chat(MODELS[0], tokens=20, stream=True) | {"stream_options": {"include_usage": True}}),
         ("/chat/completions", chat(MODELS[0], tokens=20, stream=True)),
-        ("/completions", {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True}),
-        ("/completions", {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True, "stream": True}),
+        ("/completions", COMPLETION),
+        ("/completions", COMPLETION | {"stream": True, "stream_options": {"include_usage": True}}),
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20}),
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20, "stream": True}),
         ("/embeddings", {"model": MODELS[0], "input": ["hello", "and goodbye"]}),
@@ -94,11 +95,20 @@ class Meter:
 def test_an_answer_costs_the_tokens_that_it_reports(
     site: Site, keys: dict[str, str], path: str, body: dict[str, Any]
 ) -> None:
-    """Whole or streamed, and also where the client did not ask for the count: the gateway asks the engine for it."""
+    """Whole or streamed, and of a chat also where the client did not ask for the count: the gateway does."""
     meter = Meter(site, keys["counted.one"])
     answer = ask(site, keys["counted.one"], path, **body)
     assert answer.status_code == 200, answer.text
     until(lambda: meter.charged() == total(answer.text), what=f"a charge of {total(answer.text)} tokens")
+
+
+def test_a_stream_without_a_count_is_charged(site: Site, keys: dict[str, str]) -> None:
+    """The AI gateway asks for none of completions: events are counted, and the body's bytes."""
+    meter = Meter(site, keys["counted.one"])
+    answer = ask(site, keys["counted.one"], "/completions", **COMPLETION | {"stream": True})
+    assert answer.status_code == 200
+    until(lambda: meter.charged() >= COMPLETION["max_tokens"], what="a charge for what went by")
+    assert meter.charged() <= answer.text.count("data:") + len(answer.request.content) // 4
 
 
 def test_a_stream_that_its_client_leaves_is_charged(site: Site, keys: dict[str, str]) -> None:
@@ -170,8 +180,8 @@ def test_counters_that_are_away_admit_or_refuse_and_forget_nothing(
         _limited(document)
         document["counters"] = {"when_away": "refuse"}
 
-    # `up` puts the store back as well.
     stack.up(strict)
+    _stores(site, 1)
     until(lambda: ask(site, spent).status_code == 429, what="a refusal of what was spent before")
     _stores(site, 0)
     until(lambda: ask(site, unlimited).status_code == 503, what="a refusal")

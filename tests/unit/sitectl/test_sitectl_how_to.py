@@ -66,6 +66,28 @@ def test_the_page_on_gpus_explains_every_key() -> None:
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(Gpu.model_fields)
 
 
+@pytest.mark.row("004.03")
+def test_the_page_on_limits_shows_what_a_limit_is(tmp_path: Path) -> None:
+    page = PAGES / "limit-tenants.md"
+    own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)
+    assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", "archive").status == 0
+    file = own / "Pulumi.berlin.yaml"
+    document = yaml.safe_load(file.read_text())
+    added = yaml.safe_load(block(page, "yaml"))
+    document["config"][SITE]["plans"] = added["plans"]
+    document["config"][SITE]["tenants"]["archive"]["plan"] = "team"
+    file.write_text(yaml.safe_dump(document))
+    git(own, "init", "-q")
+    git(own, "add", "-A")
+    git(own, "commit", "-qm", "a site with a plan")
+    document["config"][SITE]["tenants"]["archive"] |= added["tenants"]["archive"]
+    file.write_text(yaml.safe_dump(document))
+    for words in shown(page, "sitectl"):
+        result = run(own, *words)
+        assert result.status == 0, result.err
+    assert "tenant archive: tokens_per_minute 200000 -> 500000" in result.out
+
+
 def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
     page = PAGES / "add-a-tenant.md"
     own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)

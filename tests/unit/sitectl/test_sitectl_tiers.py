@@ -9,6 +9,7 @@ import pytest
 
 from components.gateway.gateway import target_gateway
 from components.specs.tiers import TierSpec
+from components.tenants.limits import limits_script
 from components.tenants.tiers import caller_policy, inference_objective, tiers_script
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import report
@@ -54,6 +55,25 @@ def test_another_tier_is_live_and_names_the_tenant(before: dict[str, str], after
     reported = report("a", [of_policy("update", before, after)], CALLERS)
     assert [row.tenants for row in reported.rows] == [("acme",)]
     assert reported.tenants == [], "no requests break off"
+
+
+def test_another_limit_is_live_and_names_the_tenant() -> None:
+    """Row 004.03: who is cut, from what to what."""
+
+    def body(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+        return caller_policy("g", target_gateway(), [tiers_script({"acme": "batch"}), limits_script(limits)])
+
+    before = {"acme": {"tokens_per_day": 500}, "globex": {"tokens_per_day": 500, "requests_per_minute": 9}}
+    after = {"acme": {"tokens_per_day": 500}, "globex": {"tokens_per_day": 100}}
+    change = Change(
+        op="update",
+        type="kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyExtensionPolicy",
+        name="tiers-policy",
+        before=body(before),
+        after=body(after),
+    )
+    what = "tenant globex: requests_per_minute 9 -> unlimited, tokens_per_day 500 -> 100"
+    assert rows(change) == [(LIVE, what, ("globex",))]
 
 
 def test_the_first_tier_and_the_last_replace_the_listener() -> None:
