@@ -14,25 +14,21 @@ from components.gateway.envoy_names import door_port
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
-from components.gateway.traces import FOREIGN_HEADERS, tracing
+from components.gateway.traces import tracing
+from components.gateway.traffic_policies import GATEWAY, backend_traffic_policy, client_traffic_policy, target_gateway
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.objects import KubeObject
 from components.specs.certificates import CertificatesSpec
 from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
-from floor.headers import TRUSTED_HEADERS
-from floor.metadata import PROTECTED
 
 CLASS = "inference"
-GATEWAY = "inference"
 LISTENER = "inference"
 _EG = "gateway.envoyproxy.io"
 _GW = "gateway.networking.k8s.io"
 _AI = "aigateway.envoyproxy.io"
 # Ports of an Envoy pod: Envoy's own metrics, and those of the AI gateway's processor beside it.
 ENVOY_METRICS_PORT, REQUEST_METRICS_PORT = 19001, 1064
-# What Envoy may hold of a message: an unstreamed answer with log probabilities outgrows any prompt.
-_BUFFER = "64Mi"
 _MEASURED = "inference-platform/measured"
 # The cluster that the AI gateway adds for its processor takes no such settings from any policy.
 _PROCESSOR_LIMITS = "circuit_breakers.ai-gateway-extproc-uds.default"
@@ -192,82 +188,6 @@ def gateway(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
 
 # Namespaces whose routes the gateway serves carry this label.
 ROUTES_ALLOWED = {"inference-platform/routes": "allowed"}
-
-
-def client_traffic_policy(namespace: str, spec: GatewaySpec) -> dict[str, Any]:
-    """What clients may send: large bodies, long silent prefills, and none of the headers that we trust inside."""
-    return {
-        "apiVersion": f"{_EG}/v1alpha1",
-        "kind": "ClientTrafficPolicy",
-        "metadata": {"name": GATEWAY, "namespace": namespace, "labels": PROTECTED},
-        "spec": {
-            "targetRefs": [target_gateway()],
-            "connection": {"bufferLimit": _BUFFER},
-            # Envoy Gateway's default is a redirect, before the key check.
-            "path": {"escapedSlashesAction": "KeepUnchanged"},
-            # Envoy would close the connection of an old tool without an error.
-            "http1": {"http10": {}},
-            "http2": {
-                # A window below the body's size makes Envoy answer 413 to HTTP/2 clients.
-                "initialStreamWindowSize": "16Mi",
-                "initialConnectionWindowSize": "24Mi",
-                # Envoy Gateway's default of 100 is below what one agent's connection carries.
-                "maxConcurrentStreams": 1000,
-                # Envoy Gateway's own ends all of a connection's streams for one request that breaks HTTP.
-                "onInvalidMessage": "TerminateStream",
-            },
-            "timeout": {
-                "http": {
-                    "requestReceivedTimeout": "120s",
-                    "idleTimeout": "3600s",
-                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
-                }
-            },
-            "headers": {
-                "earlyRequestHeaders": {"remove": [*TRUSTED_HEADERS, *(FOREIGN_HEADERS if spec.traces else ())]},
-                # Some engine might take one for the header with dashes in its place.
-                "withUnderscoresAction": "DropHeader",
-            },
-        },
-    }
-
-
-def backend_traffic_policy(
-    namespace: str, spec: GatewaySpec, *, body_kib: int, rate_limit: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """What Envoy grants the engines: as many parallel requests as the front takes, and time for a silent prefill.
-
-    body_kib: largest request body; the next larger one is answered 413. rate_limit: what limits tenants; None where
-    none has a limit.
-    """
-    return {
-        "apiVersion": f"{_EG}/v1alpha1",
-        "kind": "BackendTrafficPolicy",
-        "metadata": {"name": GATEWAY, "namespace": namespace},
-        "spec": {
-            "targetRefs": [target_gateway()],
-            "connection": {"bufferLimit": _BUFFER},
-            "requestBuffer": {"limit": f"{body_kib}Ki"},
-            "circuitBreaker": {
-                "maxConnections": spec.max_parallel_streams,
-                "maxPendingRequests": spec.max_parallel_streams,
-                "maxParallelRequests": spec.max_parallel_streams,
-            },
-            "timeout": {
-                "tcp": {"connectTimeout": "10s"},
-                "http": {
-                    "connectionIdleTimeout": "3600s",
-                    "streamIdleTimeout": f"{spec.stream_idle_timeout_s}s",
-                },
-            },
-            **({"rateLimit": dict(rate_limit)} if rate_limit else {}),
-        },
-    }
-
-
-def target_gateway() -> dict[str, str]:
-    """Reference by which a policy attaches to the Gateway."""
-    return {"group": _GW, "kind": "Gateway", "name": GATEWAY}
 
 
 def proxy_labels(namespace: str) -> dict[str, str]:

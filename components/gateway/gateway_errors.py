@@ -229,7 +229,7 @@ _LIMIT_ANSWERS = (
     ),
 )
 # Statuses by the codes of all errors: the ones above, and the front door's own.
-ERROR_STATUSES = {answer.code: answer.status for answer in (*_LIMIT_ANSWERS, *_ANSWERS)} | {
+ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
     "method_not_allowed": 405,
     "trailers_not_supported": 400,
 }

@@ -18,7 +18,7 @@ SECONDS: dict[Unit, int] = {"Minute": 60, "Hour": 3600, "Day": 86_400}
 
 
 @dataclass(frozen=True)
-class Limit:
+class CountedUse:
     """One sort of limit: what is counted, in windows of one unit that begin at its full hours, minutes or days, UTC."""
 
     key: str
@@ -27,10 +27,10 @@ class Limit:
 
 
 LIMITS = (
-    Limit("requests_per_minute", "Minute", counts_tokens=False),
-    Limit("tokens_per_minute", "Minute", counts_tokens=True),
-    Limit("tokens_per_hour", "Hour", counts_tokens=True),
-    Limit("tokens_per_day", "Day", counts_tokens=True),
+    CountedUse("requests_per_minute", "Minute", counts_tokens=False),
+    CountedUse("tokens_per_minute", "Minute", counts_tokens=True),
+    CountedUse("tokens_per_hour", "Hour", counts_tokens=True),
+    CountedUse("tokens_per_day", "Day", counts_tokens=True),
 )
 
 

@@ -1,4 +1,4 @@
-"""How much each tenant may use: Envoy asks the limit service before a request, and tells it afterwards what it used.
+"""How much each tenant may use: Envoy asks the limit service before a request, and reports afterwards what it used.
 
 Counters are kept in one store beside the gateway. A tenant's limits are data that a script hands on with its requests,
 so a thousand tenants with limits of their own are four rules of the gateway.
@@ -17,11 +17,13 @@ from components.gateway.gateway_controllers import LIMIT_SERVICE_PODS
 from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress, peer
+from components.objects import declare
 from components.placing import Placing, placed
 from components.specs.limits import LIMITS, MOST_COUNTED, CountersSpec
 from floor import namespaces
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from floor.metadata import DISPOSABLE
+from floor.stateful import VOLUME
 
 COUNTERS = "limit-counters"
 PORT = 6379
@@ -31,12 +33,15 @@ _USER = 999
 _DATA = "/data"
 
 _USED = "llm_total_token"
-# What few tokens of a prompt in JSON are shorter than; of a stream that its client leaves, nobody counts the prompt.
+# Few tokens of a prompt in JSON are shorter. No part counts the prompt of a stream that its client leaves.
 _BYTES_OF_A_TOKEN = 4
+# An error and the end: what an engine sends that refuses inside an answer.
+_EVENTS_OF_A_REFUSAL = 2
 
 # As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
 # back to its own. The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until
-# then, what has gone by is counted here, an event for a token.
+# then, what has gone by is counted here, an event for a token; also where a stream ends without a count, which the AI
+# gateway takes for none.
 _HAND_ON_LIMITS = f"""\
 local units = {{{", ".join(f'{limit.key} = "{limit.unit.upper()}"' for limit in LIMITS)}}}
 function envoy_on_request(request)
@@ -62,17 +67,21 @@ function envoy_on_response(response)
   if not own or not kind or not string.find(kind, "event-stream", 1, true) then
     return
   end
-  local used, last = own["prompt"] or 0, nil
+  local prompt, seen, last = own["prompt"] or 0, 0, nil
   for chunk in response:bodyChunks() do
     local metadata = response:streamInfo():dynamicMetadata()
     local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
-    if counted ~= last then
+    if counted ~= last and counted ~= 0 then
       return
     end
     local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
-    used = used + events
-    metadata:set("{COUNTED}", "{_USED}", used)
-    last = used
+    seen = seen + events
+    last = prompt + seen
+    metadata:set("{COUNTED}", "{_USED}", last)
+  end
+  local metadata = response:streamInfo():dynamicMetadata()
+  if seen > {_EVENTS_OF_A_REFUSAL} and (metadata:get("{COUNTED}") or {{}})["{_USED}"] == 0 then
+    metadata:set("{COUNTED}", "{_USED}", prompt + seen)
   end
 end
 """
@@ -152,7 +161,7 @@ def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
 def counters(
     namespace: str, spec: CountersSpec, *, image: str, storage_class: str, placing: Placing
 ) -> list[dict[str, Any]]:
-    """The store of the counters: each change is on its volume within a second, so that a restart refills nobody.
+    """The store of the counters: each change is on its volume within a second, so that a restart refills no one.
 
     placing: nodes that can mount a volume of the class.
     """
@@ -194,16 +203,23 @@ def counters(
         ],
         **placed(placing),
     }
-    claim = {
-        "metadata": {"name": "counters"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": storage_class,
-            "resources": {"requests": {"storage": f"{spec.volume_gib}Gi"}},
-        },
-    }
+    # Of another class it is another volume; the fields of a claim by template could not change.
+    claim = f"{COUNTERS}-{storage_class}"
+    pod["volumes"] = [{"name": "counters", "persistentVolumeClaim": {"claimName": claim}}]
+    # Without it every window begins again, which is no loss that a site must be kept from.
+    disposable = {"annotations": {DISPOSABLE: "true"}}
     named = {"name": COUNTERS, "namespace": namespace, "labels": _LABELS}
     return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {**named, "name": claim, **disposable},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": storage_class,
+                "resources": {"requests": {"storage": f"{spec.volume_gib}Gi"}},
+            },
+        },
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -213,14 +229,12 @@ def counters(
         {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            # Its claim stays. Without it, every window begins again, which is no loss that a site must be kept from.
-            "metadata": {**named, "annotations": {DISPOSABLE: "true"}},
+            "metadata": {**named, **disposable},
             "spec": {
                 "serviceName": COUNTERS,
                 "replicas": 1,
                 "selector": {"matchLabels": _LABELS},
                 "template": {"metadata": {"labels": _LABELS}, "spec": pod},
-                "volumeClaimTemplates": [claim],
             },
         },
         allow_ingress(COUNTERS, namespace, _LABELS, [([peer(LIMIT_SERVICE_PODS, namespaces.ENVOY_GATEWAY)], [PORT])]),
@@ -260,10 +274,19 @@ class LimitCounters(Component, token="limits:LimitCounters"):
             storage_class=args.storage_class,
             placing=args.placing,
         )
-        suffixes = ("service", "store", "network-policy")
+        needs = [args.namespace.ready, *args.needs]
+        volume, service, store, policy = bodies
+        claim = self.stateful(
+            "volume",
+            VOLUME,
+            lambda logical_name, options: declare(logical_name, volume, options),
+            keeping="disposable",
+            depends_on=needs,
+        )
         made = [
-            self.child(suffix, body, depends_on=[args.namespace.ready, *args.needs])
-            for suffix, body in zip(suffixes, bodies, strict=True)
+            self.child("service", service, depends_on=needs),
+            self.child("store", store, depends_on=[*needs, claim]),
+            self.child("network-policy", policy, depends_on=needs),
         ]
         self.handle = LimitCountersHandle(ready=list(made))
         self.finish(service=COUNTERS)

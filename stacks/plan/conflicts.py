@@ -25,6 +25,8 @@ KEYS: Mapping[str, str] = {
     "nvidia_lts_fabric_manager": "versions.nvidia.lts.fabric_manager",
     "picker_image": "versions.images.endpoint_picker",
     "picker": "versions.images.endpoint_picker",
+    "limit_service": "versions.images.limit_service",
+    "limit_counters": "versions.images.limit_counters",
     "vllm": "versions.images.vllm",
     "simulator": "versions.images.simulator",
     "envoy": "versions.images.envoy",

@@ -11,10 +11,11 @@ from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.gateway.envoy_names import door_port
 from components.gateway.front_door import FrontDoor, FrontDoorArgs
-from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name, target_gateway
+from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.gateway.pickers import Picker
+from components.gateway.traffic_policies import target_gateway
 from components.machines.machine_commands import LIMITS, Limits
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs

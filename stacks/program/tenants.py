@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from components.gateway.gateway import target_gateway
+from components.gateway.traffic_policies import target_gateway
 from components.namespace import NamespaceHandle
 from components.tenants.access import Access, AccessArgs
 from components.tenants.limits import LimitCounters, LimitCountersArgs, limit_service

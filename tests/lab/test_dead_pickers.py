@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from components.gateway.front_door import script
-from components.gateway.gateway import target_gateway
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.pickers import Picker, asking, connection
+from components.gateway.traffic_policies import target_gateway
 from floor.headers import CLIENT_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
 

@@ -13,7 +13,7 @@ import pytest
 import testinfra
 from cryptography import x509
 
-from components.gateway.gateway import GATEWAY
+from components.gateway.traffic_policies import GATEWAY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.program.platform import GATEWAY_NAMESPACE

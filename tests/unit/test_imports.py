@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "components.specs": {"floor"},
     "components.addons": {"floor", "components", "components.specs", "definitions"},
     "components.machines": {"floor", "components", "talos.secrets"},
-    "components.tenants": {"floor", "components", "components.specs"},
+    "components.tenants": {"floor", "components", "components.specs", "components.gateway"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "stacks.importing": {"floor.reading", "stacks.facts", "stacks.proof"},
     "stacks.site": {"floor", "floor.reading", "services", "stacks.facts", "talos", "talos.documents"}
     | {"components.specs", "components.addons"},
-    "stacks.plan": {"floor", "stacks.facts", "stacks.proof", "stacks.site"}
+    "stacks.plan": {"floor", "components", "stacks.facts", "stacks.proof", "stacks.site"}
     | {"talos", "talos.documents", "talos.factory", "talos.secrets"}
     | {"components.specs", "components.models", "services"},
     "stacks.whatif": {"floor", "stacks.plan", "stacks.proof"},
@@ -132,7 +132,9 @@ PARTS = {
     "metallb": {"addon", "charts"},
     "rdma_devices": {"addon", "charts"},
     "front_door": {"gateway_errors", "pickers", "request_log"},
-    "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces"},
+    "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
+    "traffic_policies": {"traces"},
+    "tiers": {"limits"},
     "traces": {"request_log"},
     "model_route": {"ranking"},
     "model_server": {"weights", "node_weights", "engines", "liveness"},

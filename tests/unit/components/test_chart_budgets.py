@@ -15,9 +15,15 @@ from tests.unit.components.test_chart_values import EVERY_ADDON, site
 
 pytestmark = pytest.mark.row("000.20")
 
+_LIMITS = "config.envoyGateway.provider.kubernetes"
+
 # Chart -> value that sets replicas -> how many there are without it, and the budget that the chart has for them.
 REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
-    "envoy_gateway": {"deployment.replicas": (1, "podDisruptionBudget")},
+    "envoy_gateway": {
+        "deployment.replicas": (1, "podDisruptionBudget"),
+        # None without a tenant that has a limit.
+        f"{_LIMITS}.rateLimitDeployment.replicas": (0, f"{_LIMITS}.rateLimitPDB"),
+    },
     # Its chart has no budget.
     "ai_gateway": {"controller.replicaCount": (1, "")},
     "cert_manager": {

@@ -16,10 +16,11 @@ from components.gateway.front_door import (
     listed_models,
     script,
 )
-from components.gateway.gateway import client_traffic_policy, envoy_proxy, target_gateway
+from components.gateway.gateway import envoy_proxy
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
 from components.gateway.pickers import Picker
+from components.gateway.traffic_policies import client_traffic_policy, target_gateway
 from components.tenants.access import security_policy
 from components.tenants.model_list import model_list
 from floor.headers import CLIENT_HEADER, REFUSAL_HEADER, TRUSTED_HEADERS

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from components.gateway.gateway import client_traffic_policy, envoy_proxy, gateway_config
+from components.gateway.gateway import envoy_proxy, gateway_config
 from components.gateway.request_log import request_log
 from components.gateway.traces import TAGS, tracing
+from components.gateway.traffic_policies import client_traffic_policy
 from components.specs.gateway import GatewaySpec
 from components.specs.request_log import RequestLogSpec
 from components.specs.traces import TracesSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.gateway.gateway import target_gateway
+from components.gateway.traffic_policies import target_gateway
 from components.specs.tiers import TierSpec
 from components.tenants.limits import limits_script
 from components.tenants.tiers import caller_policy, inference_objective, tiers_script
@@ -57,8 +57,9 @@ def test_another_tier_is_live_and_names_the_tenant(before: dict[str, str], after
     assert reported.tenants == [], "no requests break off"
 
 
+@pytest.mark.row("004.03")
 def test_another_limit_is_live_and_names_the_tenant() -> None:
-    """Row 004.03: who is cut, from what to what."""
+    """Who is cut, from what to what."""
 
     def body(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
         return caller_policy("g", target_gateway(), [tiers_script({"acme": "batch"}), limits_script(limits)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.gateway.front_door import listed_models
-from components.gateway.gateway import target_gateway
+from components.gateway.traffic_policies import target_gateway
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import Price, folded, of_preview_document, report
 from sitectl.change.verdicts.classify import classify

@@ -12,7 +12,7 @@ import pytest
 
 from components import namespace
 from components.addons import gpu_stack, longhorn
-from components.gateway import envoy_names, front_door, gateway, gateway_protection
+from components.gateway import envoy_names, front_door, gateway, gateway_protection, traffic_policies
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.pickers import Picker
@@ -108,14 +108,14 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         gateway.envoy_proxy("g", site.gateway, drain_s=60),
         gateway.gateway_config("g"),
         gateway.gateway("g", site.gateway),
-        gateway.client_traffic_policy("g", site.gateway),
-        gateway.backend_traffic_policy("g", site.gateway, body_kib=plan.body_kib),
-        openai_errors("g", gateway.target_gateway(), listener="g/inference/inference", tls=False),
+        traffic_policies.client_traffic_policy("g", site.gateway),
+        traffic_policies.backend_traffic_policy("g", site.gateway, body_kib=plan.body_kib),
+        openai_errors("g", traffic_policies.target_gateway(), listener="g/inference/inference", tls=False),
         access.keys_secret(tenant, site.tenants[tenant], "g", {"laptop": "not-a-key"}),
-        access.security_policy("g", gateway.target_gateway(), site.tenants, list(site.models)),
+        access.security_policy("g", traffic_policies.target_gateway(), site.tenants, list(site.models)),
         front_door.front_door(
             "g",
-            gateway.target_gateway(),
+            traffic_policies.target_gateway(),
             listener=gateway.listener_name("g"),
             port=envoy_names.door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
@@ -126,16 +126,16 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         ),
         front_door.listed_models(
             "g",
-            gateway.target_gateway(),
+            traffic_policies.target_gateway(),
             listener=gateway.listener_name("g"),
             model_lists={"acme": model_list(dict.fromkeys(site.models, "somebody"))},
             aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
         ),
         gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
-        gateway_protection.admission_binding(gateway.GATEWAY, "g"),
+        gateway_protection.admission_binding(traffic_policies.GATEWAY, "g"),
         gateway_protection.routes_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.routes_binding(),
-        tiers.caller_policy("g", gateway.target_gateway(), [tiers.tiers_script(plan.tenants.tier_of)]),
+        tiers.caller_policy("g", traffic_policies.target_gateway(), [tiers.tiers_script(plan.tenants.tier_of)]),
         *(
             tiers.inference_objective(tier, spec, name, "m")
             for tier, spec in site.tiers.items()
@@ -288,7 +288,7 @@ DECIDES_INSIDE = {
 def test_every_header_that_decides_inside_is_dropped_at_the_door() -> None:
     """Spoofed identity, model, destination or priority never reaches a filter that trusts it."""
     spec = GatewaySpec(port=80)
-    removed = gateway.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
+    removed = traffic_policies.client_traffic_policy("g", spec)["spec"]["headers"]["earlyRequestHeaders"]["remove"]
     assert sorted(removed) == sorted(DECIDES_INSIDE)
     assert {CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER} <= DECIDES_INSIDE
 

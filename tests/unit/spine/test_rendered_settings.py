@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.gateway import gateway
+from components.gateway import traffic_policies
 from components.models import inference_pool, model_route, model_server
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan, plan_model
@@ -214,7 +214,7 @@ def test_the_largest_context_decides_on_the_largest_body() -> None:
     assert plan_site(unset).body_kib == 40_960 * 24 // 1024 + 64
     assert plan_site(small).body_kib == 4092, "prod's file says 4 MiB"
     assert plan_file(ROOT / "Pulumi.lab.yaml").body_kib == 4092
-    limit = gateway.backend_traffic_policy("g", unset.gateway, body_kib=plan_site(unset).body_kib)
+    limit = traffic_policies.backend_traffic_policy("g", unset.gateway, body_kib=plan_site(unset).body_kib)
     assert limit["spec"]["requestBuffer"] == {"limit": "1024Ki"}
 
 

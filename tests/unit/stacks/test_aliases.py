@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from components.gateway.front_door import first_filters, listed_models
-from components.gateway.gateway import target_gateway
 from components.gateway.gateway_errors import openai_errors
+from components.gateway.traffic_policies import target_gateway
 from floor.headers import MODEL_HEADER, REWRITE_HEADER, TRUSTED_HEADERS
 from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
