@@ -180,16 +180,6 @@ class Driver:
         self.state[name] = self.read(type_, name, resource_id)
         return self.state[name]
 
-    def invoke(self, function: str, arguments: Properties) -> Properties:
-        """Call a function. FailedError with the provider's message."""
-        with self.provider() as stub:
-            try:
-                answer = stub.Invoke(provider_pb2.InvokeRequest(tok=function, args=values.to_struct(arguments)))
-            except grpc.RpcError as error:
-                raise FailedError(error.details()) from None
-        _refuse(function, answer.failures)
-        return values.from_struct(getattr(answer, "return"))
-
     def settings_change(self, **changes: str) -> tuple[list[str], list[str]]:
         """Of other settings: what is changed, and what of that makes everything of the provider another cluster's."""
         with self.provider() as stub:

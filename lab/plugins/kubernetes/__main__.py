@@ -17,9 +17,7 @@ def main() -> None:
     if "--version" in sys.argv:
         print(VERSION)
         return
-    address = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
-
-    serve(lambda log: KubernetesProvider(log, address), on_end=helm.end_all)
+    serve(KubernetesProvider, on_end=helm.end_all)
 
 
 main()

@@ -46,7 +46,6 @@ class CheckContext:
     """What Check needs to know about the provider; `scope` shows whether a kind is namespaced, None if unknown."""
 
     server_side_apply: bool
-    rendering: bool
     default_namespace: str
     managed_by: str
     scope: Callable[[GroupVersionKind], bool | None]
@@ -93,20 +92,16 @@ def check(urn: str, old_inputs: Tree, new_inputs: Tree, naming: Naming, context:
         _assign_name(new, urn, naming)
         if not context.server_side_apply:
             _label(new, context.managed_by)
-    if not is_named(new) and metadata(new).get("generateName"):
-        _refuse_generated_name(context)
+    if not is_named(new) and metadata(new).get("generateName") and context.server_side_apply:
+        raise ProviderError(
+            "metadata.generateName does not go with server-side apply\n  fix: set metadata.name, or neither"
+        )
     if context.default_namespace and not namespace_of(new) and metadata(new).get("namespace") is not UNKNOWN:
         scope = context.scope(gvk)
         # An unknown kind is most likely a custom one in a namespace; Create corrects it if not.
         if scope if scope is not None else built_in_scope(gvk) in (True, None):
             set_metadata(new, "namespace", context.default_namespace)
     return new
-
-
-def _refuse_generated_name(context: CheckContext) -> None:
-    mode = "server-side apply" if context.server_side_apply else "renderYamlToDirectory" if context.rendering else ""
-    if mode:
-        raise ProviderError(f"metadata.generateName does not go with {mode}\n  fix: set metadata.name, or neither")
 
 
 def _keep_name(new: Tree, old: Tree) -> None:

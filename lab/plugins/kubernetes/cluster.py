@@ -136,11 +136,6 @@ class Cluster:
         answer: Tree = json.loads(self._client.request("get", "/version", serialize=False).data)
         return answer
 
-    def api_versions(self) -> list[str]:
-        """All served group/versions, for charts that look at the cluster's capabilities."""
-        groups = self._request("get", "/apis")["groups"]
-        return ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]
-
     def knows(self, gvk: GroupVersionKind) -> bool:
         """Whether the API server serves this kind now."""
         return self._find(gvk) is not None

@@ -14,7 +14,7 @@ import yaml
 from lab.plugins.kubernetes.properties import UNKNOWN, Tree
 
 _PREFIX: Final = "kubernetes:config:"
-_RENDERING_ALONE: Final = "renderYamlToDirectory asks no cluster, so none can be named; leave one of the two out"
+_NOT_COVERED: Final = ("renderYamlToDirectory", "alwaysRender")
 
 # Settings with an environment variable behind them, as the SDK documents.
 _ENVIRONMENT: Final = {
@@ -56,8 +56,6 @@ class ProviderConfig:
     suppress_deprecation_warnings: bool = False
     suppress_helm_hook_warnings: bool = False
     reject_unknown_resources: bool = False
-    render_directory: str = ""
-    always_render: bool = False
     request_timeout_s: float | None = None
     helm_release_settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -102,8 +100,6 @@ class ProviderConfig:
             suppress_deprecation_warnings=flag("suppressDeprecationWarnings"),
             suppress_helm_hook_warnings=flag("suppressHelmHookWarnings"),
             reject_unknown_resources=flag("rejectUnknownResources"),
-            render_directory=text("renderYamlToDirectory"),
-            always_render=flag("alwaysRender"),
             request_timeout_s=float(timeout) if timeout else None,
             helm_release_settings={
                 **{key: environment[name] for key, name in _HELM_ENVIRONMENT.items() if environment.get(name)},
@@ -113,31 +109,9 @@ class ProviderConfig:
         )
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A setting that cannot be accepted."""
-
-    setting: str
-    reason: str
-
-
-def check(settings: Tree, environment: Mapping[str, str]) -> list[Failure]:
-    """What is wrong with a provider's settings, before anything is connected."""
-    rendering = bool(settings.get("renderYamlToDirectory"))
-    if not rendering:
-        if _is_true(settings.get("alwaysRender")):
-            return [Failure("alwaysRender", "does nothing without renderYamlToDirectory; set both or neither")]
-        return []
-    failures = [Failure(key, _RENDERING_ALONE) for key in ("cluster", "context") if settings.get(key)]
-    kubeconfig = settings.get("kubeconfig")
-    # The SDK fills kubeconfig from KUBECONFIG by itself; the user did not choose that.
-    if kubeconfig and kubeconfig != environment.get("KUBECONFIG"):
-        failures.append(Failure("kubeconfig", _RENDERING_ALONE))
-    return failures
-
-
-def _is_true(value: Any) -> bool:
-    return value is True or value == "true"
+def not_covered(settings: Tree) -> list[str]:
+    """Settings that would make the provider write files in the place of objects, which this one does not."""
+    return [key for key in _NOT_COVERED if settings.get(key) not in (None, "", False, "false")]
 
 
 @dataclass(frozen=True)
@@ -167,8 +141,6 @@ def compare(olds: Tree, news: Tree) -> ConfigChange:
         changed = [unknown]
         replaced.append(unknown)
     else:
-        if "renderYamlToDirectory" in changed:
-            replaced.append("renderYamlToDirectory")
         before, after = _active_cluster(olds), _active_cluster(news)
         if before is not None and after is not None and before != after:
             replaced += [key for key in ("kubeconfig", "context", "cluster") if key in changed]

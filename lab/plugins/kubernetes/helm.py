@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from lab.plugins.kubernetes import charts, config
+from lab.plugins.kubernetes import config
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.properties import Tree
 from lab.plugins.kubernetes.session import ProviderSession
@@ -141,9 +141,9 @@ class Helm:
 
     def chart(self, inputs: Tree) -> Path:
         """The chart's folder or archive: local, else pulled. Raises ProviderError."""
-        local_chart = charts.find(inputs)
-        if local_chart is not None:
-            return local_chart
+        local = local_chart(inputs)
+        if local is not None:
+            return local
         try:
             return self._pull(inputs)
         except HelmError as error:
@@ -253,3 +253,12 @@ def _message(complaint: str) -> str:
     """Helm's error without its prefix and without the log lines before it."""
     lines = [line for line in complaint.strip().splitlines() if not line.startswith("level=")]
     return "\n".join(lines).removeprefix("Error: ").strip()
+
+
+def local_chart(inputs: dict[str, Any]) -> Path | None:
+    """A local chart; None for one of a repository or registry."""
+    chart = str(inputs.get("chart") or "")
+    repository = (inputs.get("repositoryOpts") or {}).get("repo")
+    local = Path(chart)
+    remote = repository or chart.startswith(("oci://", "http://", "https://"))
+    return local.resolve() if not remote and local.exists() else None

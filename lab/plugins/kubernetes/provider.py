@@ -19,15 +19,12 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 from lab.plugins.kubernetes import STAND_IN, VERSION, config, release_inputs, releases, resources
 from lab.plugins.kubernetes.checking import CheckContext, Naming, check
 from lab.plugins.kubernetes.cluster import Cluster
-from lab.plugins.kubernetes.constructing import Constructor
 from lab.plugins.kubernetes.diffing import ChangeKind, PropertyChange
 from lab.plugins.kubernetes.errors import ApiError, ProviderError
-from lab.plugins.kubernetes.invokes import invoke
 from lab.plugins.kubernetes.objects import inputs_to_properties, is_crd, secrets_of
-from lab.plugins.kubernetes.properties import Tree, decode, encode, has_secret, hide, plain
+from lab.plugins.kubernetes.properties import Tree, decode, encode, hide, plain
 from lab.plugins.kubernetes.resources import InitializationError, Stored
 from lab.plugins.kubernetes.session import Log, Operation, ProviderSession
-from lab.plugins.protocol import invoked
 
 _Diff = provider_pb2.PropertyDiff
 _KINDS = {
@@ -43,11 +40,10 @@ _KINDS = {
 class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     """One provider process: the engine configures it once and then asks from many threads."""
 
-    def __init__(self, log: Log, engine_address: str) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._cancelled = threading.Event()
         self._session: ProviderSession | None = None
-        self._constructor = Constructor(engine_address, lambda: self._configured)
 
     @property
     def _configured(self) -> ProviderSession:
@@ -91,12 +87,20 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: methods are not covered")
         raise AssertionError("abort raises")
 
+    def Invoke(self, request: Any, context: Any) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: functions are not covered, so not {request.tok}")
+        raise AssertionError("abort raises")
+
+    def Construct(self, request: Any, context: Any) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{STAND_IN}: components are not covered, so no {request.type}")
+        raise AssertionError("abort raises")
+
     def CheckConfig(self, request: Any, context: Any) -> Any:
-        failures = config.check(plain(decode(request.news)), os.environ)
-        return provider_pb2.CheckResponse(
-            inputs=request.news,
-            failures=[provider_pb2.CheckFailure(property=item.setting, reason=item.reason) for item in failures],
-        )
+        failures = [
+            provider_pb2.CheckFailure(property=key, reason=f"the lab stand-in does not cover {key}: leave it out")
+            for key in config.not_covered(plain(decode(request.news)))
+        ]
+        return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
         def compare() -> Any:
@@ -125,7 +129,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:
         def answer() -> Any:
             session = self._configured
-            if session.reachable is None and session.config.skip_update_unreachable and not session.rendering:
+            if session.reachable is None and session.config.skip_update_unreachable:
                 self._log.warning(request.urn, "left as recorded: unreachable cluster, and skipUpdateUnreachable is on")
                 return provider_pb2.CheckResponse(inputs=request.olds)
             options = request.autonaming
@@ -142,7 +146,6 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
                 return provider_pb2.CheckResponse(inputs=encode(release.inputs), failures=failures)
             known = CheckContext(
                 server_side_apply=session.config.server_side_apply,
-                rendering=session.rendering,
                 default_namespace=session.default_namespace,
                 managed_by=os.environ.get("PULUMI_KUBERNETES_MANAGED_BY_LABEL", "pulumi"),
                 scope=session.scope,
@@ -151,10 +154,7 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
             checked = check(request.urn, decode(request.olds), news, naming, known)
             if is_crd(checked):
                 session.declare(checked)
-            result = inputs_to_properties(checked, news)
-            if session.rendering and has_secret(result):
-                self._log.warning(request.urn, "the rendered file will hold a secret, not encrypted")
-            return provider_pb2.CheckResponse(inputs=encode(result))
+            return provider_pb2.CheckResponse(inputs=encode(inputs_to_properties(checked, news)))
 
         return self._answer(context, answer, request.news)
 
@@ -227,15 +227,6 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
             return empty_pb2.Empty()
 
         return self._answer(context, answer, request.properties)
-
-    def Invoke(self, request: Any, context: Any) -> Any:
-        def answer() -> Any:
-            return invoked(encode(invoke(self._configured, request.tok, plain(decode(request.args)))))
-
-        return self._answer(context, answer)
-
-    def Construct(self, request: Any, context: Any) -> Any:
-        return self._answer(context, lambda: self._constructor.construct(request))
 
     def _operation(self, request: Any, properties: Tree, *, preview: bool = False) -> Operation:
         return Operation(self._configured, request.urn, preview, request.timeout, secrets_of(properties))

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from lab.plugins.kubernetes.checking import Naming, unique_name
 from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.helm import Helm, opened
 from lab.plugins.kubernetes.objects import is_crd, urn_name
 from lab.plugins.kubernetes.properties import UNKNOWN, Secret, Tree, has_secret, has_unknown, plain
 from lab.plugins.kubernetes.session import ProviderSession
-from lab.plugins.kubernetes.yaml_components import parse_documents
 
 DEFAULT_TIMEOUT_S: Final = 300
 
@@ -60,8 +61,6 @@ def check(session: ProviderSession, urn: str, olds: Tree, news: Tree, naming: Na
 
     Raises ProviderError for what the stand-in cannot do.
     """
-    if session.rendering:
-        raise ProviderError("a Release is installed, never rendered to files\n  fix: use helm.sh/v4 Chart for that")
     given = {key: value for key, value in news.items() if value is not None}
     for key in _NOT_COVERED:
         if plain(given.get(key)):
@@ -135,6 +134,28 @@ def _read_asset(asset: Tree) -> Tree:
     for document in parse_documents(text, source):
         merged = merge(merged, document)
     return merged
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: dates stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for key, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def parse_documents(text: str, source: str) -> list[Tree]:
+    """Objects of a YAML text with any number of documents. Raises ProviderError if it is no YAML or no objects."""
+    try:
+        documents = list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError as error:
+        raise ProviderError(f"{source} is not YAML: {error}") from error
+    for document in documents:
+        if document is not None and not isinstance(document, dict):
+            raise ProviderError(f"{source} holds a {type(document).__name__} where an object must be")
+    return [document for document in documents if document]
 
 
 def merge(below: Tree, above: Tree) -> Tree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.plugins.kubernetes import applying, deleting, diffing, rendering
+from lab.plugins.kubernetes import applying, deleting, diffing
 from lab.plugins.kubernetes.awaiting import readiness, waiting
 from lab.plugins.kubernetes.checking import is_named
 from lab.plugins.kubernetes.errors import ApiError, KindNotFoundError, PartialError, ProviderError
@@ -37,7 +37,7 @@ from lab.plugins.kubernetes.objects import (
     urn_type,
 )
 from lab.plugins.kubernetes.ownership import CREATOR
-from lab.plugins.kubernetes.properties import Tree, has_secret, has_unknown
+from lab.plugins.kubernetes.properties import Tree, has_unknown
 from lab.plugins.kubernetes.session import Operation
 
 _UNREACHABLE_FIX = (
@@ -121,8 +121,7 @@ def diff(operation: Operation, state: Tree, news: Tree, ignored: list[str]) -> D
         namespace_of(old_live) or namespace_of(live)
     )
     before = bool(replaces) and is_named(new) and not annotated_true(new, AUTONAMED) and same_place
-    always = session.rendering and session.config.always_render
-    return Difference(changes, replaces, before, bool(changes or replaces or always))
+    return Difference(changes, replaces, before, bool(changes or replaces))
 
 
 def _is_unready(operation: Operation, new: Tree, old_live: Tree) -> bool:
@@ -144,10 +143,6 @@ def create(operation: Operation, properties: Tree) -> Stored | None:
     session = operation.session
     inputs = to_object(properties)
     manager = _manager(operation, {}, inputs)
-    if session.rendering:
-        if operation.preview:
-            return None
-        return _render(operation, inputs, properties, manager)
     if operation.preview and (
         not session.config.server_side_apply
         or session.reachable is None
@@ -198,15 +193,6 @@ def _state(inputs: Tree, live: Tree, given: Tree, first: Tree, manager: str) -> 
     return checkpoint(inputs, live, given, initial_api_version=str(first.get("apiVersion", "")), field_manager=manager)
 
 
-def _render(operation: Operation, inputs: Tree, given: Tree, manager: str) -> Stored:
-    directory = operation.session.config.render_directory
-    if has_secret(given):
-        path = rendering.path_of(inputs, directory)
-        operation.warn(f"{path} holds a secret, not encrypted")
-    operation.status(f"rendered {rendering.write(inputs, directory)}")
-    return Stored(object_id(inputs), _state(inputs, inputs, given, inputs, manager))
-
-
 def update(operation: Operation, resource_id: str, state: Tree, news: Tree, ignored: list[str]) -> Stored | None:
     """Update the resource in place; None means that a preview has nothing to add to the inputs."""
     session = operation.session
@@ -214,8 +200,6 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
     old_inputs, old_live = read_checkpoint(state)
     manager = _manager(operation, state, inputs)
     first = {"apiVersion": text_property(state, INITIAL_API_VERSION) or old_inputs.get("apiVersion")}
-    if session.rendering:
-        return None if operation.preview else _render(operation, inputs, news, manager)
     if operation.preview and (
         session.reachable is None or has_unknown(inputs) or not session.cluster.knows(gvk_of(inputs))
     ):
@@ -264,7 +248,7 @@ def _with_last_applied(old_inputs: Tree, old_live: Tree) -> Tree:
 def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> Stored | None:
     """The resource as it is now; None means that it is gone."""
     session = operation.session
-    if session.reachable is None and not session.rendering:
+    if session.reachable is None:
         return read_unreachable(operation, resource_id, state, inputs)
     namespace, name = split_id(resource_id)
     if not name:
@@ -281,8 +265,6 @@ def read(operation: Operation, resource_id: str, state: Tree, inputs: Tree) -> S
             asked["metadata"].setdefault("namespace", namespace)
     manager = _manager(operation, state, asked)
     first = {"apiVersion": text_property(state, INITIAL_API_VERSION) or asked.get("apiVersion")}
-    if session.rendering:
-        return Stored(resource_id, _state(asked, old_live, state, first, manager), inputs)
     try:
         live = session.cluster.get(gvk_of(asked), name, namespace_of(asked) or namespace)
     except KindNotFoundError:
@@ -335,11 +317,6 @@ def delete(operation: Operation, resource_id: str, state: Tree) -> None:
     session = operation.session
     inputs, live = read_checkpoint(state)
     _, name = split_id(resource_id)
-    if session.rendering:
-        path = rendering.path_of(live, session.config.render_directory)
-        path.unlink(missing_ok=True)
-        operation.status(f"deleted {path}")
-        return
     if session.reachable is None:
         delete_unreachable(operation, resource_id)
         return

@@ -38,10 +38,6 @@ class ProviderSession:
     declared_scopes: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @property
-    def rendering(self) -> bool:
-        return bool(self.config.render_directory)
-
-    @property
     def cluster(self) -> Cluster:
         """The cluster. Raises ProviderError if it could not be reached when the provider was configured."""
         if self.reachable is None:

@@ -248,6 +248,6 @@ def driver(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """A provider in this process; what it made is deleted afterwards."""
     for name, value in {"KUBECONFIG": str(plane.kubeconfig), "PATH": plane.path, "LAB_ENDPOINTS_SETTLE_S": "1"}.items():
         monkeypatch.setenv(name, value)
-    made = Driver("kubernetes", lambda log: KubernetesProvider(log, ""))
+    made = Driver("kubernetes", KubernetesProvider)
     yield made
     made.destroy()

@@ -1,7 +1,4 @@
-"""What is the engine's own part: the typed SDK, what it shows and keeps, its interruption; and that the driver is true.
-
-Components, which take the engine too, are in test_plugin_kubernetes_components.py.
-"""
+"""What is the engine's own part: the typed SDK, what it shows and keeps, its interruption; and a true driver."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pulumi.runtime.proto import provider_pb2
@@ -285,18 +284,6 @@ def test_many_objects_at_once(driver: Driver, plane: Plane) -> None:
         assert sum("many-" in name for name in plane.names("configmap")) == len(program)
     finally:
         plane.kubectl("delete", "configmap", "--ignore-not-found", *(entry.name for entry in program))
-
-
-def test_objects_are_rendered_to_files(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    driver.settings["renderYamlToDirectory"] = str(tmp_path / "out")
-    program = declare("core/v1:ConfigMap", "map", {**named("map", "n"), "data": {"k": "v"}})
-    driver.up(program)
-    rendered = tmp_path / "out" / "1-manifest"
-    assert [path.name for path in rendered.iterdir()] == ["v1-configmap-n-map.yaml"]
-    driver.unchanged(program)
-    driver.destroy()
-    assert list(rendered.iterdir()) == []
 
 
 def test_another_cluster_replaces_the_provider_and_another_spelling_does_not(driver: Driver, plane: Plane) -> None:

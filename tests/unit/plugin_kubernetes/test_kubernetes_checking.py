@@ -15,9 +15,7 @@ from lab.plugins.kubernetes.errors import ProviderError
 from lab.plugins.kubernetes.kinds import built_in_scope
 from lab.plugins.kubernetes.properties import UNKNOWN
 
-CONTEXT = CheckContext(
-    server_side_apply=True, rendering=False, default_namespace="apps", managed_by="pulumi", scope=built_in_scope
-)
+CONTEXT = CheckContext(server_side_apply=True, default_namespace="apps", managed_by="pulumi", scope=built_in_scope)
 
 
 def urn(token: str, name: str = "web") -> str:
@@ -174,8 +172,9 @@ def test_kubeconfig_files_of_the_environment_are_merged(tmp_path: Path) -> None:
     assert [item["name"] for item in loaded["clusters"]] == ["a", "b", "c"]
 
 
-def test_rendering_does_not_go_with_a_cluster() -> None:
-    failures = config.check({"renderYamlToDirectory": "out", "context": "x", "kubeconfig": "k"}, {})
-    assert [item.setting for item in failures] == ["context", "kubeconfig"]
-    assert config.check({"renderYamlToDirectory": "out", "kubeconfig": "k"}, {"KUBECONFIG": "k"}) == []
-    assert [item.setting for item in config.check({"alwaysRender": "true"}, {})] == ["alwaysRender"]
+def test_writing_files_in_the_place_of_objects_is_refused() -> None:
+    assert config.not_covered({"renderYamlToDirectory": "out", "alwaysRender": "true", "context": "x"}) == [
+        "renderYamlToDirectory",
+        "alwaysRender",
+    ]
+    assert config.not_covered({"alwaysRender": "false", "kubeconfig": "k"}) == []

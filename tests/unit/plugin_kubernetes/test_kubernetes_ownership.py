@@ -1,8 +1,7 @@
-"""Who owns which field, what a conflict says, how bundles are ordered, and where charts are found."""
+"""Who owns which field, what a conflict says, and which charts are local."""
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from lab.plugins.kubernetes import charts, deleting, ordering, rendering, resources, yaml_components
+from lab.plugins.kubernetes import deleting, helm, release_inputs, resources
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.config import ProviderConfig
 from lab.plugins.kubernetes.errors import ApiError, ProviderError, conflict_text
@@ -130,69 +129,18 @@ def named(api_version: str, kind: str, name: str, namespace: str = "", **more: A
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **more}
 
 
-def test_namespaces_and_crds_come_before_what_needs_them() -> None:
-    crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com")
-    crd["spec"] = {"group": "example.com", "names": {"kind": "Widget"}, "scope": "Namespaced"}
-    objects = [named("example.com/v1", "Widget", "w", "ns"), named("v1", "Namespace", "ns"), crd]
-    needed = ordering.dependencies(objects)
-    names = [obj["metadata"]["name"] for obj in ordering.in_order(objects, needed)]
-    assert names == ["ns", "widgets.example.com", "w"]
-
-
-def test_explicit_dependencies_and_circles() -> None:
-    key = "config.kubernetes.io/depends-on"
-    first = named("v1", "ConfigMap", "a", "n", metadata={"annotations": {key: "apps/namespaces/n/Deployment/b"}})
-    second = named("apps/v1", "Deployment", "b", "n")
-    needed = ordering.dependencies([first, second])
-    assert ordering.in_order([first, second], needed) == [second, first]
-    second["metadata"]["annotations"] = {key: "/namespaces/n/ConfigMap/a"}
-    objects = [first, second]
-    with pytest.raises(ProviderError, match="in a circle: ConfigMap/n/a"):
-        ordering.in_order(objects, ordering.dependencies(objects))
-
-
-def test_children_are_named_after_their_component_and_object() -> None:
-    assert yaml_components.child_name(named("v1", "ConfigMap", "a", "n"), "chart") == "chart:n/a"
-    assert yaml_components.child_name(named("v1", "Namespace", "n"), "chart") == "chart:n"
-    assert yaml_components.child_name(named("v1", "Namespace", "n"), "") == "n"
-    assert yaml_components.type_token(named("v1", "ConfigMap", "a")) == "kubernetes:core/v1:ConfigMap"
-    assert yaml_components.type_token(named("e.com/v1", "X", "a")) == "kubernetes:e.com/v1:X"
-
-
 def test_yaml_keeps_dates_as_text_and_says_where_it_is_broken() -> None:
-    assert yaml_components.parse_documents("a: 2024-01-01\n---\n---\nb: 1\n", "x") == [{"a": "2024-01-01"}, {"b": 1}]
+    assert release_inputs.parse_documents("a: 2024-01-01\n---\n---\nb: 1\n", "x") == [{"a": "2024-01-01"}, {"b": 1}]
     with pytest.raises(ProviderError, match="x is not YAML"):
-        yaml_components.parse_documents("a: [", "x")
+        release_inputs.parse_documents("a: [", "x")
     with pytest.raises(ProviderError, match="holds a list where an object must be"):
-        yaml_components.parse_documents("- a", "x")
-
-
-def test_files_are_local_and_globs_sorted(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        (tmp_path / f"{name}.yaml").write_text(json.dumps({"n": name}))
-    assert yaml_components.read_files([f"{tmp_path}/*.yaml"], globbing=True) == [{"n": "a"}, {"n": "b"}]
-    with pytest.raises(ProviderError, match="cannot read manifest"):
-        yaml_components.read_files([f"{tmp_path}/no.yaml"], globbing=False)
-    with pytest.raises(ProviderError, match="local files only"):
-        yaml_components.read_files(["https://example.com/a.yaml"], globbing=True)
+        release_inputs.parse_documents("- a", "x")
 
 
 def test_charts_are_local(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    assert charts.locate({"chart": str(tmp_path / "plain")}) == tmp_path / "plain"
+    assert helm.local_chart({"chart": str(tmp_path / "plain")}) == tmp_path / "plain"
     repository = {"chart": str(tmp_path / "plain"), "repositoryOpts": {"repo": "https://charts.example.com"}}
     registry = {"chart": "oci://docker.io/envoyproxy/gateway-helm", "version": "v1.9.1"}
     for remote in (repository, registry, {"chart": "./nowhere"}):
-        assert charts.find(remote) is None
-        with pytest.raises(ProviderError, match="is not a local path"):
-            charts.locate(remote)
-
-
-def test_rendered_files_sort_crds_first(tmp_path: Path) -> None:
-    crd = named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "a.b")
-    assert rendering.path_of(crd, "out") == Path(
-        "out/0-crd/apiextensions.k8s.io_v1-customresourcedefinition-default-a.b.yaml"
-    )
-    written = rendering.write(named("v1", "ConfigMap", "x", "n"), str(tmp_path))
-    assert written == tmp_path / "1-manifest" / "v1-configmap-n-x.yaml"
-    assert written.stat().st_mode & 0o077 == 0
+        assert helm.local_chart(remote) is None
