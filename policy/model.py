@@ -67,7 +67,7 @@ class SiteFacts:
     locked_images: tuple[str, ...] | None = None
     """Images with tag and digest that may run; None where the site locks none."""
     load_s: Mapping[str, float] = field(default_factory=dict)
-    """Predicted time in which a replica of a model downloads and reads its weights, by model."""
+    """Predicted time in which a replica downloads and reads its weights, by the revision's name."""
     privileged_namespaces: tuple[str, ...] = namespaces.PRIVILEGED
     """Namespaces whose pod security may be `privileged`: their pods come out of other people's charts."""
     host_access: tuple[str, ...] = ()

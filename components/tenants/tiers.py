@@ -81,14 +81,14 @@ def caller_policy(namespace: str, gateway: Mapping[str, str], scripts: Sequence[
 
 @dataclass(frozen=True, kw_only=True)
 class TiersArgs:
-    """Tiers by name, who is in which, the models that all of them may call, and tenants' limits."""
+    """Tiers by name, who is in which, the pools whose pickers know them, and tenants' limits."""
 
     tiers: Mapping[str, TierSpec]
     tier_of: Mapping[str, str]
     """Tenant -> tier, of the tenants that have one."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it."""
-    models: Sequence[str]
+    pools: Sequence[str]
     namespace: NamespaceHandle
     """Of the gateway."""
     target: dict[str, str]
@@ -104,18 +104,18 @@ class TiersHandle:
 
 
 class Tiers(Component, token="tiers:Tiers"):
-    """An objective for each tier and model, and the policy that names one, and its tenant's limits, on each request."""
+    """An objective for each tier and pool, and the policy that names one, and its tenant's limits, on each request."""
 
     def __init__(self, name: str, args: TiersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         objectives = [
             self.child(
-                objective_name(tier, model),
-                inference_objective(tier, spec, model, args.models_namespace.name),
+                objective_name(tier, pool),
+                inference_objective(tier, spec, pool, args.models_namespace.name),
                 depends_on=[args.models_namespace.ready, *args.needs],
             )
             for tier, spec in sorted(args.tiers.items())
-            for model in sorted(args.models)
+            for pool in sorted(args.pools)
         ]
         policy = self.child(
             "policy",

@@ -32,9 +32,9 @@ class ColdStart:
 
 
 def of_plan(plan: SitePlan | None) -> dict[str, ColdStart]:
-    """By model; without simulated ones, whose starts are as short as their site wants."""
-    models = plan.models if plan else {}
-    real = {name: model.stable for name, model in models.items() if model.stable.spec.server.engine == "vllm"}
+    """By revision; without simulated ones, whose starts are as short as their site wants."""
+    planned = plan.named if plan else {}
+    real = {name: revision for name, revision in planned.items() if revision.spec.server.engine == "vllm"}
     return {
         name: ColdStart(
             alone_s=round(revision.proof.cold_start["cold_start"].value),

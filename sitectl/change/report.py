@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from floor.revision_ids import RevisionId
 from policy.model import Resource
 from sitectl.change import cold_starts, field_owners, machine_changes
 from sitectl.change.changes import Change, of_preview
@@ -343,5 +344,5 @@ def _touched(row: Verdict, callers: Access, owner: str) -> set[str]:
     if row.tenants:
         return set(row.tenants)
     if row.model:
-        return {tenant for tenant, models in callers.items() if row.model in models}
+        return {tenant for tenant, models in callers.items() if RevisionId.of(row.model).model in models}
     return set(callers)

@@ -141,8 +141,8 @@ def explain_key(plan: SitePlan, key: str) -> dict[str, Any]:
 def _setting_of(plan: SitePlan, key: str) -> str:
     """The setting of a model's proof that ends like this key; empty where none does."""
     model, name = re.fullmatch(r"models\.([^.]+)\.(?:.+\.)?([^.]+)", key), key.rpartition(".")[2]
-    planned = plan.models.get(model[1]) if model else None
-    return f"models.{model[1]}.settings.{name}" if model and planned and name in planned.stable.settings else ""
+    planned = plan.named.get(model[1]) if model else None
+    return f"models.{model[1]}.settings.{name}" if model and planned and name in planned.settings else ""
 
 
 def _pattern(path: str) -> str:
@@ -162,11 +162,9 @@ def _beside(plan: SitePlan, key: str) -> str:
 
 def _setting(plan: SitePlan, model: str, key: str | None) -> dict[str, Any]:
     """A setting that follows from a model's proof, or all of them by name."""
-    if model not in plan.site.models:
-        raise SitectlError(
-            f"the site has no model '{model}'", allowed=", ".join(sorted(plan.site.models)), status=Exit.USAGE
-        )
-    settings = plan.models[model].stable.settings
+    if model not in plan.named:
+        raise SitectlError(f"the site has no model '{model}'", allowed=", ".join(sorted(plan.named)), status=Exit.USAGE)
+    settings = plan.named[model].settings
     if key is None:
         return {
             name: {"value": setting.value, "unit": setting.unit, "origin": setting.origin}

@@ -72,7 +72,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
             "figures": {key: asdict(figure) for key, figure in revision.proof.figures().items()},
             "settings": {key: proofs.setting_record(setting) for key, setting in revision.settings.items()},
         }
-        for name, revision in ((name, model.stable) for name, model in plan.models.items())
+        for name, revision in plan.named.items()
     }
     placement = proofs.placement(plan)
     warnings = warned.records(plan.warnings, plan.file, project)
@@ -88,7 +88,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     }
     blocks = [str(model_record["block"]) for model_record in models.values()]
     if second:
-        beside = [second_opinion.of_revision(model.stable) for model in plan.models.values()]
+        beside = [second_opinion.of_revision(revision) for revision in plan.revisions]
         for model_record, comparison in zip(models.values(), beside, strict=True):
             model_record["beside"] = comparison
         blocks = [

@@ -63,7 +63,7 @@ def lock(
 ) -> int:
     """Write the lock of each model that has none."""
     plan = plan_of(context.project, site, without={"images", "weights"})
-    known = {name: model.stable for name, model in plan.models.items() if model.stable.weights}
+    known = {name: revision for name, revision in plan.named.items() if revision.weights}
     for name in models:
         if name not in known:
             near = nearest(name, known)

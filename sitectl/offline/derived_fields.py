@@ -20,9 +20,9 @@ from stacks.plan.site_plan import SitePlan
 
 
 def planned_model(resource: Resource, plan: SitePlan) -> str:
-    """The site's model that an object belongs to; empty for what all of them share."""
+    """The name of the revision that an object belongs to; empty for what all of them share."""
     named = stated_model(resource.body) or own_name(resource.body)
-    return named if named in plan.models else ""
+    return named if named in plan.named else ""
 
 
 def _by_place() -> Mapping[str, Mapping[str, Sequence[str]]]:
@@ -46,7 +46,7 @@ def derivations(resource: Resource, plan: SitePlan, path: str, value: Any) -> li
     path: dotted, as `explain` has walked it, such as `spec.template.spec.containers.0.args`. value: what is there.
     """
     model = planned_model(resource, plan)
-    settings = plan.models[model].stable.settings if model else {}
+    settings = plan.named[model].settings if model else {}
     serves = own_name(resource.body) == model
     records = []
     for shown, keys, text in _leaves(path, value) if model else ():

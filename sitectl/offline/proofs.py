@@ -34,7 +34,7 @@ def placement(plan: SitePlan) -> dict[str, object]:
     nodes = nodes_of(plan.site)
     if nodes is None:
         return record | {"known": False}
-    placed = place(nodes, demands_of(plan.proofs, plan.site.models))
+    placed = place(nodes, demands_of(plan.proofs, plan.specs))
     meanwhile = interims(placed.losses, plan.proofs) if placed.fits else []
     losses = {
         loss.node: {

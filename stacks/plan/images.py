@@ -36,12 +36,12 @@ def site_images(
     """Image -> what of the site runs it, both sorted. Images that a site's own additions bring are not known here."""
     known: dict[str, str] = dict(images)
     users = defaultdict[str, set[str]](set)
-    for name, model in models.items():
+    for model in models.values():
         users[images.endpoint_picker].add("endpoint pickers")
         for revision in model.revisions.values():
-            users[revision.engine.image].add(f"model {name}")
+            users[revision.engine.image].add(f"model {revision.name}")
             if revision.weights:
-                users[revision.weights.image].add(f"weights of {name}")
+                users[revision.weights.image].add(f"weights of {revision.name}")
     if site.monitoring.system == "prometheus_operator":
         for part in _MONITORING:
             users[known[part]].add("monitoring")

@@ -14,6 +14,7 @@ from components.specs.inference_pool import PickerPlan
 from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec, pod_priority
 from floor import namespaces
 from floor.problems import Path, Problem, shown
+from floor.revision_ids import RevisionId
 from stacks.facts import catalogue, versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
@@ -35,8 +36,6 @@ from stacks.proof.split_verdict import SplitVerdict, compare
 from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
-# The revision that every model has; a further one would serve a share of the model's traffic.
-STABLE = "stable"
 MODELS_NAMESPACE = namespaces.MODELS
 
 
@@ -52,8 +51,7 @@ class DoesNotFitError(Exception):
 class RevisionPlan:
     """One revision of a model: a catalogue entry with the settings of its servers, planned once."""
 
-    model: str
-    """The name that it serves."""
+    id: RevisionId
     digest: str
     """Changes with the catalogue entry and with the settings of its servers; 8 hex digits."""
     spec: OrderedModelSpec
@@ -67,6 +65,16 @@ class RevisionPlan:
     engine: Engine
     weights: WeightsPlan | None
     """None for a simulator that has none."""
+
+    @property
+    def model(self) -> str:
+        """The name that it serves."""
+        return self.id.model
+
+    @property
+    def name(self) -> str:
+        """Of its objects, and of what the plan has of it."""
+        return self.id.name
 
     @property
     def parallel_requests(self) -> int:
@@ -95,13 +103,13 @@ class ModelPlan:
     """A model on a site: the name that clients ask for, and the revisions that serve it."""
 
     name: str
-    revisions: Mapping[str, RevisionPlan]
-    """By name, with STABLE among them."""
+    revisions: Mapping[RevisionId, RevisionPlan]
+    """The stable one, which every model has; a further one would serve a share of the model's traffic."""
 
     @property
     def stable(self) -> RevisionPlan:
         """The revision that serves the model's name."""
-        return self.revisions[STABLE]
+        return self.revisions[RevisionId(self.name)]
 
     @property
     def served_names(self) -> tuple[str, ...]:
@@ -111,18 +119,27 @@ class ModelPlan:
 
 def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LOCKS) -> ModelPlan:
     """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes."""
-    return ModelPlan(name=name, revisions={STABLE: plan_revision(site, name, site.models[name], images, locks)})
+    stable = plan_revision(site, RevisionId(name), site.models[name], images, locks)
+    return ModelPlan(name=name, revisions={stable.id: stable})
+
+
+def plan_further(
+    site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
+) -> RevisionPlan:
+    """A revision of a model beside its stable one, called after its own digest. Raises DoesNotFitError."""
+    return plan_revision(site, RevisionId(name, _digest(spec)), spec, images, locks)
 
 
 def plan_revision(
-    site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
+    site: SiteConfig, revision: RevisionId, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
 ) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
+    name = revision.model
     if unable := [*refused(("models", name, "server"), spec.server, spec.catalogue, site.cluster.gpu)]:
         raise DoesNotFitError(unable)
-    proof, serving = prove(order_of(site, name, spec, versions.minor_of(images.vllm))), serving_of(spec)
+    proof, serving = prove(order_of(site, revision.name, spec, versions.minor_of(images.vllm))), serving_of(spec)
     unable = [*unstreamable(("models", name, "server"), spec.server, spec.catalogue, proof.case.layout)]
-    if problems := [*_misfits(spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
+    if problems := [*_misfits(name, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     of_locks = (name, spec, site.storage.weights, locks)
     if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
@@ -130,7 +147,7 @@ def plan_revision(
     settings = derive(proof, serving)
     server = _server(spec.server, proof, settings)
     return RevisionPlan(
-        model=name,
+        id=revision,
         digest=_digest(spec),
         spec=spec,
         proof=proof,
@@ -139,7 +156,7 @@ def plan_revision(
         picker=_picker(server, settings),
         engine=_engine(name, spec, server, images),
         weights=plan_weights(
-            name,
+            revision.name,
             spec,
             site.storage.weights,
             locks,
@@ -158,13 +175,13 @@ def _digest(spec: OrderedModelSpec) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
+def _misfits(name: str, spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
     """Nothing for a proof that does not fail; else one problem, or one for each size of a layout that cannot be."""
     if proof.verdict != "fails":
         return
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
-    path: Path = ("models", proof.order.name, "server", "layout" if spec.server.layout else "gpus")
+    path: Path = ("models", name, "server", "layout" if spec.server.layout else "gpus")
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
     sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(sizes.values()):
@@ -182,7 +199,7 @@ def _misfits(spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
         reasons = "; ".join(filter(None, texts))
         missed = [doubt.target.key for doubt in proof.ends.doubts if doubt.target]
         if missed and not case.fit_problems:
-            path = ("models", proof.order.name, "slo", missed[0])
+            path = ("models", name, "slo", missed[0])
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 
 

@@ -25,9 +25,10 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Replicas of one model; a canary is a demand of its own."""
+    """Replicas of one revision; a canary is a demand of its own."""
 
     model: str
+    """The revision's name, which the stable one has from its model."""
     gpu: str
     gpus: int
     """Of one replica. More than a node has are whole nodes."""

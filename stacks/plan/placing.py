@@ -9,6 +9,7 @@ from components.specs.model_server import ModelServerSpec, PodPriority, pod_prio
 from floor import gpu_nodes
 from floor.counts import listed
 from floor.problems import Problem
+from floor.revision_ids import RevisionId
 from stacks.facts.hardware import GPUS, GpuSlice, slice_name, slices_per_node
 from stacks.facts.mig import layout_of, profile_of
 from stacks.plan.block import keeping
@@ -112,8 +113,8 @@ def takes_whole_nodes(proof: Proof) -> bool:
     return proof.case.layout.gpus % slices_per_node(proof.order.gpu) == 0
 
 
-def demands_of(proofs: Mapping[str, Proof], models: Mapping[str, OrderedModelSpec] | None = None) -> list[Demand]:
-    """What the proven replicas take. models: with the priorities that the site sets, for what a lost node does."""
+def demands_of(proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec] | None = None) -> list[Demand]:
+    """What the proven replicas take. specs: with the priorities that the site sets, for what a lost node does."""
     return [
         Demand(
             model=name,
@@ -121,7 +122,7 @@ def demands_of(proofs: Mapping[str, Proof], models: Mapping[str, OrderedModelSpe
             gpus=proof.case.layout.gpus,
             replicas=proof.case.replicas,
             priority=pod_priority(
-                models[name].server if models and name in models else ModelServerSpec(),
+                specs[name].server if specs and name in specs else ModelServerSpec(),
                 whole_nodes=takes_whole_nodes(proof),
             ),
         )
@@ -150,7 +151,7 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
         left = f"{_units(sum(free), missing.gpu)} left beside the others on {_nodes_in_words(len(free), missing.gpu)}"
         left += f", at most {max(free)} on one" if free else ""
         yield Problem(
-            path=("models", missing.model, "server", "replicas"),
+            path=("models", RevisionId.of(missing.model).model, "server", "replicas"),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
             f"{_units(missing.gpus, missing.gpu)} of one node; {left}{_left_out(site, dead=dead)}",
             fix=fix,
@@ -175,7 +176,7 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
     if not cuts:
         return ""
     gap, _, demand, left = min(cuts, key=lambda cut: (cut[0], cut[1], cut[2].model))
-    cut = f"lower models.{demand.model}.server.replicas from {demand.replicas} to {left}"
+    cut = f"lower models.{RevisionId.of(demand.model).model}.server.replicas from {demand.replicas} to {left}"
     return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
 
 
@@ -227,11 +228,11 @@ def _by_kind(demands: Iterable[Demand]) -> dict[str, list[Demand]]:
     return kinds
 
 
-def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof]) -> str:
+def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> str:
     """The site's placement as text for people, a few lines for any number of nodes; nothing without models."""
     if not proofs:
         return ""
-    nodes, demands = nodes_of(site), demands_of(proofs, site.models)
+    nodes, demands = nodes_of(site), demands_of(proofs, specs)
     if nodes is None:
         wanted = [
             f"{_units(_taken(own), kind)} are needed, on at least {_nodes_in_words(_fewest(kind, own), kind)}"
@@ -331,8 +332,9 @@ def _raised(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placeme
         worse = [new for old, new in zip(placement.losses, after, strict=True) if new.missing and new != old]
         if better and not worse:
             yield (
-                f"models.{demand.model}.server.priority: {higher} would keep all its replicas after the loss of "
-                f"{listed([loss.node for loss in better])}: for it {_moved(better[0])} make room and start elsewhere"
+                f"models.{RevisionId.of(demand.model).model}.server.priority: {higher} would keep all its replicas "
+                f"after the loss of {listed([loss.node for loss in better])}: for it {_moved(better[0])} make "
+                "room and start elsewhere"
             )
 
 

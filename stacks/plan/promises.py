@@ -15,11 +15,11 @@ from stacks.proof.proof import Proof
 
 
 def site_promise(plan: SitePlan, availability_percent: float, jobs: Sequence[str]) -> SitePromise:
-    """Of every model's stable revision, the nodes and the tenants. jobs: that must have a target."""
+    """Of every revision, the nodes and the tenants. jobs: that must have a target."""
     nodes = nodes_of(plan.site) or []
     kinds = {node.gpu for node in nodes} | {proof.order.gpu for proof in plan.proofs.values()}
     return SitePromise(
-        models=tuple(model_promise(model.stable) for model in plan.models.values()),
+        models=tuple(model_promise(revision) for revision in plan.revisions),
         availability_percent=availability_percent,
         node_gpus={node.name: node.gpus for node in nodes},
         slices={resource_of(kind): GPUS[kind].share for kind in sorted(kinds) if GPUS[kind].share < 1},
@@ -32,7 +32,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
     """What the site declares of a revision, and what its proof promises."""
     order, case = revision.proof.order, revision.proof.case
     return ModelPromise(
-        model=revision.model,
+        model=revision.name,
         targets=tuple(latency_promise(target) for target in order.slo.targets),
         itl_mean_s=_slowest_itl_s(revision.proof) if order.model.task == "generate" else None,
         requests_per_s=order.load.requests_per_s if order.load else None,

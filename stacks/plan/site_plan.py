@@ -33,6 +33,7 @@ from stacks.plan.valid_part import ValidPart, valid_part
 from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
 from stacks.proof.proof import Proof
+from stacks.site.demand import OrderedModelSpec
 from stacks.site.loader import ReadSite, read_site_file, read_values
 from stacks.site.machines import NetworksSpec
 from stacks.site.model import SiteConfig
@@ -68,10 +69,20 @@ class SitePlan:
         """Every revision of every model, by the models' names."""
         return [revision for model in self.models.values() for revision in model.revisions.values()]
 
+    @cached_property
+    def named(self) -> Mapping[str, RevisionPlan]:
+        """Every revision by its own name, which the stable one has from its model."""
+        return {revision.name: revision for revision in self.revisions}
+
+    @property
+    def specs(self) -> dict[str, OrderedModelSpec]:
+        """What the site sets for each revision, by its name."""
+        return {name: revision.spec for name, revision in self.named.items()}
+
     @property
     def proofs(self) -> dict[str, Proof]:
-        """The proof of each model's stable revision, by the model's name."""
-        return {name: model.stable.proof for name, model in self.models.items()}
+        """The proof of each revision, by its name."""
+        return {name: revision.proof for name, revision in self.named.items()}
 
     @cached_property
     def tenants(self) -> TenantsPlan:
@@ -81,22 +92,21 @@ class SitePlan:
     @cached_property
     def placement_text(self) -> str:
         """Where all replicas find room, as text for people; empty without models."""
-        return describe_placement(self.site, self.proofs)
+        return describe_placement(self.site, self.proofs, self.specs)
 
     @property
     def stores(self) -> dict[str, WeightsPlan]:
-        """The weights of each model that has a Job for them, by the model's name."""
-        return {revision.model: revision.weights for revision in self.revisions if revision.weights}
+        """The weights of each revision that has a Job for them, by its name."""
+        return {name: revision.weights for name, revision in self.named.items() if revision.weights}
 
     @property
     def weight_bytes(self) -> dict[str, float]:
-        """Bytes of each model's weights, which its volume is for, by the model's name; none on nodes' own disks."""
+        """Bytes of each revision's weights, which its volume is for, by its name; none on nodes' own disks."""
         if self.site.storage.weights.place == "nodes":
             return {}
-        revisions = {name: model.stable for name, model in self.models.items()}
         return {
             name: revision.weights.volume_bytes if revision.weights else revision.server.weight_bytes
-            for name, revision in revisions.items()
+            for name, revision in self.named.items()
         }
 
     @cached_property
@@ -106,7 +116,7 @@ class SitePlan:
         text = describe_node_weights(self.site, self.stores) if nodes else ""
         text = text or describe_storage(self.site, self.weight_bytes)
         # A simulator reads nothing.
-        engines = {revision.model for revision in self.revisions if revision.spec.server.engine == "vllm"}
+        engines = {revision.name for revision in self.revisions if revision.spec.server.engine == "vllm"}
         reading = {name: proof for name, proof in self.proofs.items() if name in self.stores and name in engines}
         stored = sum(store.volume_bytes for store in self.stores.values())
         # Of a storage system of others, what a lost node costs is not known.
@@ -142,10 +152,8 @@ class SitePlan:
 
     @property
     def load_s(self) -> dict[str, float]:
-        """Seconds in which all replicas of a model that start at once read its weights, by the model's name."""
-        return {
-            name: model.stable.proof.cold_start["read_weights_together"].value for name, model in self.models.items()
-        }
+        """Seconds in which all replicas of a revision that start at once read its weights, by its name."""
+        return {name: proof.cold_start["read_weights_together"].value for name, proof in self.proofs.items()}
 
     @cached_property
     def images(self) -> dict[str, list[str]]:
@@ -290,7 +298,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     """What hangs on a speed that is known between two bounds, and on what a source of weights states."""
     for revision in plan.revisions:
 
-        def has_room(proof: Proof, name: str = revision.model) -> bool:
+        def has_room(proof: Proof, name: str = revision.name) -> bool:
             return not [*crowds(plan.site, plan.proofs | {name: proof})]
 
         yield from checks.uncertain(revision, has_room)

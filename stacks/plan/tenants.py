@@ -21,6 +21,8 @@ class TenantsPlan:
     tiers: Mapping[str, TierSpec]
     models: tuple[str, ...]
     """Every model that the site serves."""
+    pools: tuple[str, ...]
+    """Those that serve them: each revision has one of its name."""
     listed: Mapping[str, Mapping[str, str]]
     """Tenant -> what it is shown: each name that it may call, an alias too -> who owns that model."""
 
@@ -62,6 +64,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         tenants=site.tenants,
         tiers=site.tiers,
         models=tuple(site.models),
+        pools=tuple(revision.name for model in models.values() for revision in model.revisions),
         listed={
             tenant: {called: owner for name in spec.models for called, owner in owners.get(name, {}).items()}
             for tenant, spec in site.tenants.items()

@@ -116,7 +116,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                     authority=picker_authority(name, models_namespace),
                     parallel=site.gateway.max_parallel_streams,
                 )
-                for name in sorted(site.models)
+                for name in sorted(plan.named)
             ],
             namespace=front,
             target=target_gateway(),
@@ -163,8 +163,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         ),
         top,
     )
-    for name, model in plan.models.items():
-        serving = model.stable
+    for name, serving in plan.named.items():
         Model(
             name,
             ModelArgs(

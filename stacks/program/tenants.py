@@ -95,7 +95,7 @@ def declare_tenants(
                 tiers=plan.tiers,
                 tier_of=plan.tier_of,
                 limits=plan.limits,
-                models=plan.models,
+                pools=plan.pools,
                 namespace=front,
                 target=target,
                 models_namespace=models,

@@ -42,14 +42,14 @@ def losses_of(plan: SitePlan, scenario: Scenario) -> tuple[Scenario, Mapping[str
         raise NoScenarioError(
             "the site does not list its nodes, so none can be lost", fix="lose GPUs instead, such as --lose-gpus 8"
         )
-    placement = place(nodes, demands_of(plan.proofs, plan.site.models))
+    placement = place(nodes, demands_of(plan.proofs, plan.specs))
     names = [node.name for node in nodes]
     if scenario.lose_node not in (WORST, *names):
         raise no_such("node with GPUs", [scenario.lose_node], [WORST, *names])
     node = _worst(placement) if scenario.lose_node == WORST else scenario.lose_node
     node_loss = next(loss for loss in placement.losses if loss.node == node)
     missing, out = dict(node_loss.missing), dict(node_loss.out)
-    for name in plan.models:
+    for name in plan.named:
         earlier = losses.get(name, LostReplicas())
         gone = missing.get(name, 0)
         losses[name] = LostReplicas(returning=out.get(name, 0) - gone, for_good=gone + earlier.for_good)

@@ -35,7 +35,7 @@ class Verdict:
     reason: str
     """Why it is as severe as it is."""
     model: str = ""
-    """The model that it concerns; empty for the whole site."""
+    """The revision that it concerns, by its name; empty for the whole site."""
     tenants: tuple[str, ...] = ()
     """Tenants that the change itself names; those of a model are added by the report."""
     gpus: float = 0
@@ -81,12 +81,12 @@ _OF_A_MODEL = ("AIGatewayRoute", "InferencePool", "AIServiceBackend", "Backend")
 
 
 def model_of(change: Change) -> str:
-    """The model that a resource belongs to; empty for what all of them share."""
+    """The revision that a resource belongs to, by its name; empty for what all of them share."""
     return stated_model(change.body) or (own_name(change.body) if change.kind in _OF_A_MODEL else "")
 
 
 def stated_model(body: Mapping[str, Any]) -> str:
-    """The model that an object names by its label, or as its picker's; empty where it names none."""
+    """The revision that an object names by its label, or as its picker's; empty where it names none."""
     labels = (body.get("metadata") or {}).get("labels") or {}
     own = own_name(body)
     picked = picked_model(own)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from floor.problems import Problem
+from floor.revision_ids import RevisionId
 from stacks.plan.settings import engine, gateway, host, optimisations, progress, queue, scaling, start
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Serving, Setting
 from stacks.proof.figures import shown
@@ -48,7 +49,7 @@ def broken_overrides(proof: Proof, serving: Serving) -> Iterator[Problem]:
         override, bounds = serving.overrides.get(key), DEFINITIONS[key].bounds
         if override is None or bounds is None:
             continue
-        path = ("models", proof.order.name, "overrides", key)
+        path = ("models", RevisionId.of(proof.order.name).model, "overrides", key)
         # Against what is derived with the other overrides in place: they are the site's wish as well.
         others = {name: other for name, other in serving.overrides.items() if name != key}
         free = derive(proof, replace(serving, overrides=others))

@@ -8,6 +8,7 @@ from typing import Any
 from components.specs.inference_pool import picker_name
 from components.specs.model_server import ModelServerSpec
 from floor.problems import Path, Problem, nearest, shown
+from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
     bgp,
@@ -232,6 +233,12 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
     """Two resources of one name: a model called like the picker of another, keys of tenants with dashes."""
     names = [str(name) for name in mapping(values.get("models"))]
     for name in names:
+        if RevisionId.of(name).digest:
+            yield Problem(
+                path=("models", name),
+                what="has the form in which further revisions of a model are called, MODEL--DIGEST",
+                fix=f"rename it, for example to {name.replace('--', '-')}",
+            )
         taken = picker_name(name)
         if taken in names:
             yield Problem(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from floor.revision_ids import RevisionId
 from sitectl.shell.cli import main
-from stacks.plan.models import STABLE, plan_revision
+from stacks.plan.models import plan_further
 from stacks.plan.settings.definition import Serving, Setting
 from stacks.plan.settings.registry import derive
 from stacks.plan.site_plan import SitePlan, plan_file
@@ -105,28 +106,26 @@ def test_a_command_proves_each_revision_once(
 
 def test_each_model_has_its_stable_revision_and_no_other(prod: SitePlan) -> None:
     assert {name: list(model.revisions) for name, model in prod.models.items()} == {
-        "glm-5-1": [STABLE],
-        "qwen3-32b": [STABLE],
+        "glm-5-1": [RevisionId("glm-5-1")],
+        "qwen3-32b": [RevisionId("qwen3-32b")],
     }
     assert len({revision.digest for revision in prod.revisions}) == len(prod.revisions)
 
 
-def test_a_second_revision_is_one_more_item(
-    prod: SitePlan, searches: Counter[tuple[str, str]], settings: Counter[str]
-) -> None:
+def test_a_second_revision_is_one_more_item(prod: SitePlan, settings: Counter[str]) -> None:
     """What the gateway and the report take of all revisions has it, and the name still has the first one's proof."""
     name, longest_s = "qwen3-32b", prod.longest_stream_s + 60
     model = prod.models[name]
     server = model.stable.spec.server.model_copy(update={"longest_stream_s": longest_s})
     spec = model.stable.spec.model_copy(update={"server": server})
-    second = plan_revision(prod.site, name, spec, prod.versions.images)
-    both = replace(model, revisions={**model.revisions, "canary": second})
+    second = plan_further(prod.site, name, spec, prod.versions.images)
+    both = replace(model, revisions={**model.revisions, second.id: second})
     plan = replace(prod, models={**prod.models, name: both})
-    assert (searches, settings) == ({(name, SETTLED): 1}, {name: 1})
+    assert settings == {second.name: 1}
     assert second.digest != both.stable.digest
     assert plan.longest_stream_s == longest_s
-    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, name, "placement", "storage"]
-    assert plan.proofs == prod.proofs
+    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, second.name, "placement", "storage"]
+    assert plan.proofs == {**prod.proofs, second.name: second.proof}
 
 
 def calls(function: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def proofs(config: SiteConfig) -> dict[str, Proof]:
 
 
 def reported(config: SiteConfig) -> str:
-    return describe_placement(config, proofs(config))
+    return describe_placement(config, proofs(config), config.models)
 
 
 def test_nodes_are_the_machines_that_take_replicas() -> None:

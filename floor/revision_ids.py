@@ -1,0 +1,29 @@
+"""Which revision of which model, and the name that it has in the plan, in a cluster and in a verdict."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FURTHER = re.compile(r"(?P<model>.+)--(?P<digest>[0-9a-f]{8})")
+
+
+@dataclass(frozen=True, order=True)
+class RevisionId:
+    """One revision of a model. Whatever a site has once per revision is keyed by it, or by its name."""
+
+    model: str
+    """The name that clients call."""
+    digest: str = ""
+    """Of a further revision, 8 hex digits; empty for the stable one."""
+
+    @property
+    def name(self) -> str:
+        """Of its objects: the stable one has its model's, so a further one takes no name from it."""
+        return f"{self.model}--{self.digest}" if self.digest else self.model
+
+    @classmethod
+    def of(cls, name: str) -> RevisionId:
+        """The revision whose objects have this name. No model may be called like a further revision."""
+        further = _FURTHER.fullmatch(name)
+        return cls(further["model"], further["digest"]) if further else cls(name)
