@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from components.models import weights
 from components.network_policies import Rule
 from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec
+from components.specs.weights import SERVED
 
 PORT = 8000
 # OpenAI accepts no larger `n`. vLLM's default is 16,384, and each of them takes a place in its queue.
@@ -59,7 +60,7 @@ def vllm_engine(
     # queue before it reads this (v1/engine/async_llm.py, check_admission).
     most_answers = str(min(_MOST_ANSWERS, plan.max_num_queued_reqs))
     args = [
-        weights.FOLDER,
+        weights.folder(SERVED),
         # Of the revision itself, whose files lie there.
         *(["--trust-remote-code"] if remote_code else []),
         *_served(served_names),

@@ -12,16 +12,15 @@ from typing import Any
 
 from components.models import own_program
 from components.network_policies import Rule, allow_ingress
-from components.specs.weights import WEIGHTS, WeightsSpec
+from components.specs.weights import SERVED, WEIGHTS, WeightsSpec
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
 from services.weights import variables
-from services.weights.order import WeightsOrder
+from services.weights.order import Wanted, WeightsOrder
 
 # Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
-FOLDER, DRAFT_FOLDER = "/models/weights", "/models/draft"
 _CACHE, _USED = "/models/vllm-cache", "/models/used"
 HEADROOM = 1.1
 CLAIM_MARK = "-weights-"
@@ -45,6 +44,8 @@ class WeightsPlan:
     """The weights of one model: what is brought, from where, and what it may take."""
 
     order: WeightsOrder
+    roles: tuple[str, ...]
+    """What each that is wanted is for, in their order."""
     image: str
     """Whose Python runs the program: the engine's own, which its nodes have."""
     storage_class: str
@@ -61,6 +62,11 @@ class WeightsPlan:
     """What the Job may reach; None leaves that open."""
     node_path: str = ""
     """Folder of each GPU node for all models; empty where the replicas share one volume."""
+
+    @property
+    def by_role(self) -> dict[str, Wanted]:
+        """What is wanted, by what it is for. Raises ValueError where one has no role."""
+        return dict(zip(self.roles, self.order.wanted, strict=True))
 
     @property
     def claim(self) -> str:
@@ -82,12 +88,17 @@ class WeightsPlan:
     @property
     def job(self) -> str:
         """Name of the Job: another order is another Job."""
-        return f"{self.order.model}-weights-{self.order.wanted[0].revision[:8]}"
+        return f"{self.order.model}-weights-{self.by_role[SERVED].revision[:8]}"
 
     @property
     def patience_s(self) -> int:
         """How long `up` waits for the Job."""
         return self.budget_s + _SCHEDULING_S
+
+
+def folder(role: str) -> str:
+    """Where a server has the repository of this role."""
+    return f"{MOUNT}/{role}"
 
 
 def environment() -> Mapping[str, str]:
@@ -174,7 +185,7 @@ def job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
 
 def prune_job(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
     """Removes earlier revisions, once every server runs on the wanted ones."""
-    revision = plan.order.wanted[0].revision[:8]
+    revision = plan.by_role[SERVED].revision[:8]
     return _job(name, namespace, plan, "prune", f"{name}-prune-{revision}", {"activeDeadlineSeconds": _SCHEDULING_S})
 
 
@@ -272,9 +283,9 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
     return [
         {
             **runs(plan, "check"),
-            "name": name,
+            "name": f"check-{role}",
             "args": [
-                f"--folder={folder}",
+                f"--folder={folder(role)}",
                 f"--repository={wanted.repository}",
                 f"--revision={wanted.revision}",
                 *([f"--daemon-set={plan.daemon_set}", f"--used={_USED}"] if plan.node_path else [f"--job={plan.job}"]),
@@ -282,13 +293,11 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
             "volumeMounts": [
                 mounted_program(),
-                _revision(plan, folder, wanted.revision),
+                _revision(plan, role, wanted.revision),
                 *([{"name": "weights", "mountPath": _USED, **plan.within("used")}] if plan.node_path else []),
             ],
         }
-        for name, folder, wanted in zip(
-            ("check-weights", "check-draft"), (FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False
-        )
+        for role, wanted in plan.by_role.items()
     ]
 
 
@@ -296,10 +305,7 @@ def server_mounts(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any
     """What an engine mounts: its revisions for reading, and a place for what it compiles."""
     if plan is None:
         return [{"name": "weights", "mountPath": MOUNT}] if unfilled else []
-    read = [
-        _revision(plan, folder, wanted.revision)
-        for folder, wanted in zip((FOLDER, DRAFT_FOLDER), plan.order.wanted, strict=False)
-    ]
+    read = [_revision(plan, role, wanted.revision) for role, wanted in plan.by_role.items()]
     return [*read, {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")}]
 
 
@@ -319,8 +325,8 @@ def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
     return own_program.runs(plan.image, "weights", command)
 
 
-def _revision(plan: WeightsPlan, folder: str, revision: str) -> dict[str, Any]:
-    return {"name": "weights", "mountPath": folder, **plan.within(f"revisions/{revision}"), "readOnly": True}
+def _revision(plan: WeightsPlan, role: str, revision: str) -> dict[str, Any]:
+    return {"name": "weights", "mountPath": folder(role), **plan.within(f"revisions/{revision}"), "readOnly": True}
 
 
 def mounted_program() -> dict[str, Any]:

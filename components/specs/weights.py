@@ -24,6 +24,8 @@ _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5}
 
 
 Place = Literal["shared", "nodes"]
+SERVED, DRAFT = "weights", "draft"
+"""Roles of the repositories that a server reads; each is a folder of its own."""
 WEIGHTS = "model-weights"
 """Value of the label app.kubernetes.io/name of what writes weights."""
 NODE_CLASS = "node-weights"

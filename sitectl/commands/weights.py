@@ -11,6 +11,7 @@ import click
 
 from bundle.errors import BundleError
 from bundle.locked_weights import HubMetadata, differences, folder_manifest
+from components.specs.weights import DRAFT, SERVED
 from floor.counts import counted
 from floor.model_hub import HUB
 from floor.problems import meant, nearest
@@ -45,6 +46,8 @@ Also without sitectl: cd FOLDER && sha256sum --check .../weights/OWNER--NAME@COM
 
 
 _COMMIT = re.compile("[0-9a-f]{40}")
+# The folder that is given for each role.
+_OPTIONS = {SERVED: "--from", DRAFT: "--draft-from"}
 
 
 @click.group(cls=CommandGroup, epilog=MORE)
@@ -167,9 +170,9 @@ def _wanted(specs: Mapping[str, OrderedModelSpec]) -> dict[tuple[str, str], str]
     """Repositories and commits of these models and their drafts, each once, with the option that names its folder."""
     wanted = dict[tuple[str, str], str]()
     for spec in specs.values():
-        for option, entry in zip(("--from", "--draft-from"), wanted_of(spec, {}), strict=False):
+        for role, entry in wanted_of(spec, {}).items():
             # A model that drafts for itself is one folder.
-            wanted.setdefault((entry.repository, entry.revision), option)
+            wanted.setdefault((entry.repository, entry.revision), _OPTIONS[role])
     return wanted
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from components.models.weights import DRAFT_FOLDER
+from components.models.weights import folder
 from components.specs.model_server import ModelServerSpec, SpeculativeSpec
+from components.specs.weights import DRAFT
 from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -36,7 +37,7 @@ def speculative_config(spec: SpeculativeSpec | None) -> dict[str, str | int]:
         return {}
     config: dict[str, str | int] = {"method": _METHODS[spec.method], "num_speculative_tokens": spec.tokens}
     if spec.catalogue:
-        config["model"] = DRAFT_FOLDER
+        config["model"] = folder(DRAFT)
     return config
 
 

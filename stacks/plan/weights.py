@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from components.models.weights import CA_KEY, HEADROOM, WeightsPlan, egress
-from components.specs.weights import WeightsSpec
+from components.specs.weights import DRAFT, SERVED, WeightsSpec
 from floor.images import is_repository
 from floor.model_hub import HUB
 from floor.problems import Problem, shown
@@ -37,15 +37,13 @@ def read_locks(project: Path) -> Locks:
     return {file.name: file.read_text(encoding="utf-8", errors="replace") for file in files}
 
 
-def wanted_of(spec: OrderedModelSpec, locks: Locks) -> tuple[Wanted, ...]:
-    """The model, and the smaller one that drafts for it."""
-    pairs = [(catalogue.load(spec.catalogue).repository, served_revision(spec))]
+def wanted_of(spec: OrderedModelSpec, locks: Locks) -> dict[str, Wanted]:
+    """The model, and the smaller one that drafts for it, by role."""
+    pairs = {SERVED: (catalogue.load(spec.catalogue).repository, served_revision(spec))}
     if spec.server.speculative and spec.server.speculative.catalogue:
         draft = catalogue.load(spec.server.speculative.catalogue)
-        pairs.append((draft.repository, draft.revision))
-    return tuple(
-        Wanted(repository, revision, locks.get(file_name(repository, revision), "")) for repository, revision in pairs
-    )
+        pairs[DRAFT] = (draft.repository, draft.revision)
+    return {role: Wanted(*pair, locks.get(file_name(*pair), "")) for role, pair in pairs.items()}
 
 
 def brings(spec: OrderedModelSpec, source: WeightsSpec) -> bool:
@@ -72,7 +70,7 @@ def plan_weights(
     secret, keys = source.secret, variables.keys_of(source.source)
     called = "keys" if len(keys) > 1 else "key"
     wanted = wanted_of(spec, locks)
-    manifests = [entry.manifest() for entry in wanted]
+    manifests = [entry.manifest() for entry in wanted.values()]
     locked = sum(manifest.size for manifest in manifests if manifest)
     # A claim that exists cannot shrink, nor grow on every class: a lock changes it only where it would not fit.
     fits = not all(manifests) or locked <= file_bytes * HEADROOM
@@ -86,10 +84,11 @@ def plan_weights(
             # On nodes' own disks earlier ones go before a new one comes, and one of them is still served then.
             keep=(source.revisions if on_nodes else max(source.revisions - 1, 1)) * len(wanted),
             token_from=f"Secret {namespace}/{secret}, {called} {' and '.join(keys)}" if secret else "",
-            wanted=wanted,
+            wanted=tuple(wanted.values()),
             ca_from=f"ConfigMap {namespace}/{source.ca_config_map}, key {CA_KEY}" if source.ca_config_map else "",
             region=source.bucket.region if source.bucket else "",
         ),
+        roles=tuple(wanted),
         image=image,
         storage_class=storage_class,
         volume_bytes=(file_bytes if fits else locked) * source.revisions,
@@ -103,7 +102,7 @@ def plan_weights(
 
 def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: Locks) -> Iterator[Problem]:
     """Locks of the model that cannot be read, or are of another revision than their names."""
-    for entry in wanted_of(spec, locks) if brings(spec, source) else ():
+    for entry in wanted_of(spec, locks).values() if brings(spec, source) else ():
         file = file_name(entry.repository, entry.revision)
         try:
             if entry.lock:
@@ -119,9 +118,9 @@ def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, 
     if server.loading != "streamer" or not brings(spec, source):
         return
     draft = server.speculative.catalogue if server.speculative else None
-    entries = [catalogue.load(entry) for entry in (spec.catalogue, draft) if entry]
-    for wanted, entry in zip(wanted_of(spec, locks), entries, strict=True):
-        manifest = wanted.manifest()
+    names = {SERVED: spec.catalogue, DRAFT: draft or ""}
+    for role, wanted in wanted_of(spec, locks).items():
+        entry, manifest = catalogue.load(names[role]), wanted.manifest()
         # Another commit than the entry's may have another form.
         streamed = entry.file_form == "safetensors" or wanted.revision != entry.revision
         if manifest:

@@ -13,6 +13,7 @@ from components.models import weights
 from components.models.model_server import deployment
 from floor.problems import SiteError
 from services.weights.manifest import Entry, Manifest, file_name
+from services.weights.order import Wanted
 from stacks.facts import catalogue
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_read, plan_values
@@ -249,6 +250,19 @@ def test_a_job_runs_where_servers_run_and_sees_no_gpu(tmp_path: Path) -> None:
         assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.family", "operator": "Exists"}]
     (check,) = weights.check_containers(plan)
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in check["env"]
+
+
+def test_each_repository_is_checked_and_mounted_by_its_role_and_none_goes_without(tmp_path: Path) -> None:
+    plan = store(tmp_path)
+    adapter = Wanted("org/adapter", "c" * 40, "")
+    order = replace(plan.order, wanted=(*plan.order.wanted, adapter))
+    both = replace(plan, order=order, roles=(*plan.roles, "adapter"))
+    assert [check["name"] for check in weights.check_containers(both)] == ["check-weights", "check-adapter"]
+    mounted = {mount["mountPath"]: mount.get("subPath") for mount in weights.server_mounts(both, "")}
+    assert mounted["/models/adapter"] == f"revisions/{adapter.revision}"
+    for reads in (weights.check_containers, lambda lacking: weights.server_mounts(lacking, "")):
+        with pytest.raises(ValueError, match="zip"):
+            reads(replace(plan, order=order))
 
 
 def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path) -> None:
