@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
@@ -68,7 +68,8 @@ class ModelServerSpec(Spec):
     engine: Literal["vllm", "simulator"] = "vllm"
     """`simulator` answers with random text at the speed of the model's figures, and its model card states so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
-    """Pods that serve the model; two is the minimum for a rolling update without a gap."""
+    """Pods that serve the model; two is the minimum for a rolling update without a gap. A number and no range, as
+    nothing scales a model by itself yet."""
     gpus: int | None = Field(default=None, ge=1)
     """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
@@ -108,6 +109,20 @@ class ModelServerSpec(Spec):
     """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
     extra_args: tuple[str, ...] = ()
     """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _is_no_range(cls, given: object) -> object:
+        """Neither its least nor its most would be true of a site: proof, room and cost are those of one number."""
+        if isinstance(given, dict) and given.keys() & {"least", "most"}:
+            most = given.get("most", given.get("least"))
+            raise WrongValueError(
+                "is a range, and nothing scales a model by itself yet",
+                got=", ".join(f"{key}: {given[key]}" for key in ("least", "most") if key in given),
+                allowed="one whole number",
+                fix=f"write replicas: {most if isinstance(most, int) else 2}, for the load that it declares",
+            )
+        return given
 
     @model_validator(mode="after")
     def _gpus_are_set_once(self) -> ModelServerSpec:
