@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 from components.models.engines import Engine, simulator_engine, vllm_engine
 from components.models.weights import WeightsPlan
@@ -212,37 +213,29 @@ def _split(proof: Proof) -> str:
 
 
 def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
-    def whole(key: str) -> int:
-        return settings[key].whole
-
+    # A field that is called as a setting has its value, save that a replica has the requests of all its ranks.
+    same: dict[str, Any] = {
+        field.name: settings[field.name].value for field in fields(ModelServerPlan) if field.name in settings
+    }
     case, speed = proof.case, proof.speed
     alone, full = case.token_s(1), case.token_s(case.slots)
+    same["max_num_seqs"] *= case.layout.data
     return ModelServerPlan(
+        **same,
         layout=LayoutSpec(**asdict(case.layout)),
         weight_bytes=proof.weights["weight_files"].value * 1e9,
-        kv_cache_dtype=str(settings["kv_cache_dtype"].value),
-        max_model_len=whole("max_model_len"),
-        max_num_seqs=whole("max_num_seqs") * case.layout.data,
-        max_num_batched_tokens=whole("max_num_batched_tokens"),
         long_prefill_token_threshold=proof.order.prompt_step_tokens,
-        max_num_queued_reqs=whole("max_num_queued_reqs"),
-        max_answer_tokens=whole("gateway_max_tokens") if "gateway_max_tokens" in settings else None,
-        max_unavailable=whole("disruption_max_unavailable"),
+        max_answer_tokens=settings["gateway_max_tokens"].whole if "gateway_max_tokens" in settings else None,
+        max_unavailable=settings["disruption_max_unavailable"].whole,
         whole_nodes=takes_whole_nodes(proof),
         priority=pod_priority(spec, whole_nodes=takes_whole_nodes(proof)),
-        kv_blocks=whole("kv_blocks"),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,
         prefill_overhead_s=REQUEST_OVERHEAD_S,
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
-        start_budget_s=whole("start_budget_s"),
         startup_probe_period_s=PROBE_PERIOD_S,
-        startup_probe_failures=whole("startup_probe_failures"),
-        stall_s=whole("stall_s"),
-        cpu_request_cores=whole("cpu_request_cores"),
-        memory_request_gib=whole("memory_request_gib"),
     )
 
 

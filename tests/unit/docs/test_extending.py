@@ -17,6 +17,7 @@ PAGES = ROOT / "docs" / "how-to"
 LISTS = {
     "component": ("add-a-component.md", "Steps"),
     "key": ("extend-the-platform.md", "A key of a site"),
+    "setting": ("extend-the-platform.md", "A setting of a model"),
     "rule": ("extend-the-platform.md", "A rule"),
     "addon": ("extend-the-platform.md", "An addon"),
     "addon-outside": ("extend-the-platform.md", "An addon that the lab does not run"),
