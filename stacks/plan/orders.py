@@ -5,14 +5,14 @@ from __future__ import annotations
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS, slice_name
 from stacks.plan.optimisations import speculation_of
-from stacks.plan.settings.definition import Override, Serving
+from stacks.plan.settings.definition import OF_ORDER, Override, Serving
 from stacks.plan.weights import brings
 from stacks.proof.cache import KvDtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
 from stacks.proof.online_quantisation import as_loaded
-from stacks.proof.order import Order
+from stacks.proof.order import Given, Order
 from stacks.site.demand import OrderedModelSpec, OverriddenCount, OverriddenShare, PricesSpec, TokenCounts
 from stacks.site.model import SiteConfig
 
@@ -23,7 +23,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     engine: version of vLLM that serves it; None for any.
     """
     server, overrides = spec.server, spec.overrides
-    batched = overrides.max_num_batched_tokens
+    batched = _given(overrides.max_num_batched_tokens)
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
     entry = catalogue.load(spec.catalogue)
     gpu = slice_name(site.cluster.gpu, server.gpu_slice or "")
@@ -38,7 +38,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         simple=True,
         replicas=server.replicas,
         kv_dtype=kv_dtype(gpu),
-        context_tokens=overrides.max_model_len.value if overrides.max_model_len else None,
+        context_tokens=_given(overrides.max_model_len),
         load=_load(spec),
         slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,
         typical_request_tokens=server.typical_request_tokens,
@@ -46,8 +46,8 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         shared_bytes_per_s=site.storage.replicas_read_bytes_per_s,
         download_bytes_per_s=_download(site, spec),
         downloads=_downloads(site),
-        max_num_seqs=overrides.max_num_seqs.value if overrides.max_num_seqs else None,
-        max_num_batched_tokens=batched.value if batched else by_hand,
+        max_num_seqs=_given(overrides.max_num_seqs),
+        max_num_batched_tokens=by_hand if batched is None else batched,
         prompt_step_tokens=server.long_prefill_token_threshold,
         engine=engine,
         prices=prices_of(site.prices),
@@ -56,10 +56,14 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     )
 
 
+def _given(override: OverriddenCount | None) -> Given | None:
+    return Given(override.value, override.reason) if override else None
+
+
 def serving_of(spec: OrderedModelSpec) -> Serving:
-    """What the site sets for serving this model, its overrides included."""
+    """What the site sets for serving this model, with the overrides that the order does not have."""
     overrides = {}
-    for key in type(spec.overrides).model_fields:
+    for key in type(spec.overrides).model_fields.keys() - OF_ORDER:
         given: OverriddenCount | OverriddenShare | None = getattr(spec.overrides, key)
         if given is not None:
             overrides[key] = Override(value=given.value, reason=given.reason)

@@ -19,6 +19,17 @@ from stacks.proof.weights import weight_bytes
 TYPICAL_REQUEST_TOKENS = 16_384
 
 
+class Given(int):
+    """A count that the site sets over the derived one, and why."""
+
+    reason: str
+
+    def __new__(cls, value: int, reason: str) -> Given:
+        given = super().__new__(cls, value)
+        given.reason = reason
+        return given
+
+
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """One model on one kind of GPU. What is None is searched or derived."""
@@ -42,7 +53,7 @@ class Order:
     kv_dtype: KvDtype = "fp8"
     """Elements of the cache (--kv-cache-dtype)."""
     context_tokens: int | None = None
-    """Longest prompt plus answer that must fit."""
+    """Longest prompt plus answer that must fit; Given where the site overrides the derived one."""
     load: Load | None = None
     slo: Slo = NO_TARGETS
     typical_request_tokens: int = TYPICAL_REQUEST_TOKENS
@@ -56,9 +67,9 @@ class Order:
     downloads: int = 1
     """Downloads in a row until every replica has its files: two where one node is filled before all others."""
     max_num_seqs: int | None = None
-    """Set by the site over the derived one."""
+    """Likewise; None for the derived one."""
     max_num_batched_tokens: int | None = None
-    """Set by the site over the derived one."""
+    """Likewise; a plain number is the site's own key."""
     prompt_step_tokens: int | None = None
     """Most tokens of one prompt in one step, while other requests run (long-prefill-token-threshold); None for all."""
     engine: EngineVersion | None = None

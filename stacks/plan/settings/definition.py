@@ -23,6 +23,10 @@ class Override:
     reason: str
 
 
+OF_ORDER = frozenset({"max_model_len", "max_num_seqs", "max_num_batched_tokens"})
+"""Settings that a site overrides in the order, as the proof is another one with them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Serving:
     """What a site sets for serving a model, other than the order."""
@@ -88,6 +92,8 @@ class Derived:
     value: Value
     inputs: Mapping[str, float | int | str] = field(default_factory=dict)
     origin: Origin = "derived"
+    reason: str = ""
+    """Of a count that the order overrides."""
     formula: str = ""
     """Where it is another one than the definition's."""
 
@@ -142,7 +148,7 @@ class Definition:
         if derived is None:
             return None
         override = basis.serving.overrides.get(self.key)
-        value, origin, reason = derived.value, derived.origin, ""
+        value, origin, reason = derived.value, derived.origin, derived.reason
         if override is not None:
             value = int(override.value) if isinstance(value, int) else override.value
             origin, reason = "override", override.reason

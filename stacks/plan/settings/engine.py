@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from floor import gpu_nodes
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Origin, Place
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import GAPS
+from stacks.proof.order import Given
 
 _ARGUMENT = "argument of the engine"
 _GPUS = (
@@ -47,10 +48,17 @@ def _kv_cache_dtype(basis: Basis) -> Derived:
     return Derived(value="fp8" if fp8 else "auto", inputs={"gpu": case.order.gpu})
 
 
+def _counted(value: int, ordered: int | None, inputs: Mapping[str, float | int | str]) -> Derived:
+    """A count of the case, which the order may have set."""
+    if isinstance(ordered, Given):
+        return Derived(value=value, inputs=inputs, origin="override", reason=ordered.reason)
+    return Derived(value=value, inputs=inputs, origin="derived" if ordered is None else "site")
+
+
 def _max_model_len(basis: Basis) -> Derived:
     case = basis.case
     inputs = {"model_limit": case.order.model.max_context_tokens, "cache_holds": case.longest}
-    return Derived(value=case.context, inputs=inputs)
+    return _counted(case.context, case.order.context_tokens, inputs)
 
 
 def _longest_request(basis: Basis) -> Bounds:
@@ -80,13 +88,13 @@ def _targets(case: Case) -> dict[str, float | int | str]:
 
 
 def _max_num_seqs(basis: Basis) -> Derived:
-    return Derived(value=basis.case.slots, inputs=_memory(basis.case) | _gap_targets(basis.case))
+    case = basis.case
+    return _counted(case.slots, case.order.max_num_seqs, _memory(case) | _gap_targets(case))
 
 
 def _max_num_batched_tokens(basis: Basis) -> Derived:
     case = basis.case
-    origin: Origin = "site" if case.order.max_num_batched_tokens is not None else "derived"
-    return Derived(value=case.batched_tokens, inputs=_targets(case), origin=origin)
+    return _counted(case.batched_tokens, case.order.max_num_batched_tokens, _targets(case))
 
 
 def _kv_blocks(basis: Basis) -> Derived:

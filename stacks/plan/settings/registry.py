@@ -11,6 +11,7 @@ from floor.revision_ids import RevisionId
 from stacks.plan.settings import engine, gateway, host, optimisations, progress, queue, scaling, start
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Serving, Setting
 from stacks.proof.figures import shown
+from stacks.proof.order import Given
 from stacks.proof.proof import Proof
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -42,12 +43,14 @@ def derive(proof: Proof, serving: Serving | None = None) -> dict[str, Setting]:
 def broken_overrides(proof: Proof, serving: Serving) -> Iterator[Problem]:
     """Each setting that the site sets outside of what this proof allows, all at once. `proof` must hold.
 
-    max_num_seqs and max_num_batched_tokens are part of the order, so the proof itself refuses what the GPUs cannot do
-    of them.
+    Of those in the order the proof itself refuses what the GPUs cannot do.
     """
+    context = proof.order.context_tokens
+    ordered = {"max_model_len": context} if isinstance(context, Given) else {}
+    values = ordered | {key: override.value for key, override in serving.overrides.items()}
     for key in DEFINITIONS:
-        override, bounds = serving.overrides.get(key), DEFINITIONS[key].bounds
-        if override is None or bounds is None:
+        value, bounds = values.get(key), DEFINITIONS[key].bounds
+        if value is None or bounds is None:
             continue
         path = ("models", RevisionId.of(proof.order.name).model, "overrides", key)
         # Against what is derived with the other overrides in place: they are the site's wish as well.
@@ -58,21 +61,21 @@ def broken_overrides(proof: Proof, serving: Serving) -> Iterator[Problem]:
             yield Problem(
                 path=path,
                 what=f"{model.repository} has no such setting: its task is {model.task}",
-                got=shown(override.value),
+                got=shown(value),
                 allowed="nothing",
                 fix="take it out",
             )
             continue
         limits = bounds(Basis(proof=proof, serving=serving, settled=free))
-        if limits.low <= override.value <= limits.high:
+        if limits.low <= value <= limits.high:
             continue
-        short = override.value < limits.low
+        short = value < limits.low
         end = f"at least {shown(limits.low)}" if short else f"at most {shown(limits.high)}"
         instead = limits.instead_below if short else limits.instead_above
         yield Problem(
             path=path,
             what=limits.below if short else limits.above,
-            got=f"{shown(override.value)} {free[key].unit}",
+            got=f"{shown(value)} {free[key].unit}",
             allowed=_span(limits, end),
             fix=f"write {end}" + (f", or {instead}" if instead else ""),
         )

@@ -14,6 +14,7 @@ from stacks.plan.settings.scaling import needed_replicas
 from stacks.proof.demand import Load, Slo, Spread
 from stacks.proof.fixes import nearest
 from stacks.proof.layouts import Layout
+from stacks.proof.order import Given
 from stacks.proof.proof import prove
 from stacks.proof.replica import OneReplica
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
@@ -49,7 +50,6 @@ def test_the_example_holds() -> None:
         ("gateway_max_tokens", 1, "answers that the declared load has would be cut", "lower load.answer_tokens.p95"),
         ("stall_s", 1, "in the middle of the slowest step", "lower overrides.max_num_batched_tokens"),
         ("stall_s", 10**6, "longer than a day", "write at most"),
-        ("max_model_len", 1, "would refuse the declared load", "lower load.prompt_tokens.p95"),
         ("start_budget_s", 60, "4 replicas at once need 258 s to start, so that", "write at least"),
         ("start_budget_s", 10**9 + 1, "Kubernetes takes no such time", "write at most"),
         ("disruption_max_unavailable", 4, "fewer replicas than the", "raise server.replicas"),
@@ -62,6 +62,17 @@ def test_what_breaks_the_proof_is_refused_with_what_is_allowed(key: str, value: 
     assert fix in broken.fix
     assert broken.got
     assert broken.allowed.startswith(("from", "at"))
+
+
+def test_a_context_below_the_declared_load_is_refused_and_one_above_it_says_why_it_is_so() -> None:
+    short, long = (prove(replace(PROOF.order, context_tokens=Given(tokens, REASON))) for tokens in (1, 32_768))
+    (broken,) = broken_overrides(short, Serving())
+    assert (broken.path[-1], broken.got) == ("max_model_len", "1 tokens")
+    assert "would refuse the declared load" in broken.what
+    assert "lower load.prompt_tokens.p95" in broken.fix
+    assert not [*broken_overrides(long, Serving())]
+    setting = derive(long)["max_model_len"]
+    assert (setting.value, setting.origin, setting.reason) == (32_768, "override", REASON)
 
 
 @pytest.mark.parametrize(

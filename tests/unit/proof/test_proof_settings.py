@@ -12,6 +12,7 @@ from stacks.plan.settings.definition import Override, Serving, Setting
 from stacks.plan.settings.registry import derive
 from stacks.plan.settings.start import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S
 from stacks.proof.demand import Slo
+from stacks.proof.order import Given
 from stacks.proof.proof import Proof, prove
 from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
 from tests.unit.proof.proof_orders import CHAT, GENERATING, TARGETS, order
@@ -149,13 +150,10 @@ def test_inputs_are_named_with_the_setting() -> None:
 
 
 def test_an_override_says_so_and_keeps_its_reason() -> None:
-    proof = prove(replace(GLM, max_num_seqs=12, context_tokens=65_536))
     reason = "the tenant's batch job wants no more"
-    overrides = {
-        "max_num_seqs": Override(value=12, reason=reason),
-        "max_model_len": Override(value=65_536, reason=reason),
-    }
-    derived = derive(proof, Serving(overrides=overrides))
+    ordered = replace(GLM, max_num_seqs=Given(12, reason), context_tokens=Given(65_536, reason))
+    derived = derive(prove(ordered), Serving(overrides={"stall_s": Override(value=600, reason=reason)}))
+    assert (derived["stall_s"].value, derived["stall_s"].origin, derived["stall_s"].reason) == (600, "override", reason)
     assert (derived["max_num_seqs"].value, derived["max_num_seqs"].origin) == (12, "override")
     assert derived["max_num_seqs"].reason == reason
     assert (derived["max_model_len"].value, derived["max_model_len"].origin) == (65_536, "override")
