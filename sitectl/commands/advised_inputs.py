@@ -30,7 +30,7 @@ def with_inputs(spec: OrderedModelSpec, speculative: str | None, quantization: s
             raise _wrong("--quantization", "wants the name of a method", quantization, allowed, "write one of these")
         update["quantization"] = None if quantization == _NONE else quantization
     server = spec.server.model_copy(update=update)
-    for problem in optimisations.refused((), server, spec.catalogue):
+    for problem in optimisations.refused((), server, spec.entry):
         option = "--quantization" if "quantization" in problem.path else "--speculative"
         raise _wrong(option, problem.what, problem.got, problem.allowed, problem.fix)
     return spec.model_copy(update={"server": server})

@@ -22,7 +22,7 @@ from stacks.facts.hardware import GPUS
 from stacks.importing.config import catalogue_file, read_json, text
 from stacks.importing.geometry import NotUnderstoodError, Section
 from stacks.importing.repository import Repository, check_size, read_repository
-from stacks.proof.cache import KvDtype
+from stacks.proof.cache import kv_dtype
 from stacks.proof.order import Order
 from stacks.proof.proof import prove
 from stacks.proof.weights import parameters, weight_bytes
@@ -121,7 +121,7 @@ def _stored(model: CatalogueModel) -> str:
 
 
 def _replica(name: str, gpu: str) -> str:
-    cache: KvDtype = "fp8" if "fp8" in GPUS[gpu].flops else "bf16"
+    cache = kv_dtype(GPUS[gpu])
     order = Order(name=name, model=catalogue.load(name), gpu=gpu, one_node=True, simple=True, kv_dtype=cache)
     proof = prove(order)
     if not proof.holds:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stacks.facts.hardware import GPUS, GpuSlice
-from stacks.plan.orders import kv_dtype
 from stacks.proof import several_nodes
+from stacks.proof.cache import kv_dtype
 from stacks.proof.demand import Prices
 from stacks.proof.ends import Verdict
 from stacks.proof.figures import shown
@@ -86,7 +86,13 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
             owned=gpu == order.gpu,
             proof=prove(
                 replace(
-                    order, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype=kv_dtype(gpu), prices=offers[gpu]
+                    order,
+                    gpu=gpu,
+                    layout=None,
+                    gpus=None,
+                    replicas=None,
+                    kv_dtype=kv_dtype(GPUS[gpu]),
+                    prices=offers[gpu],
                 )
             ),
         )

@@ -140,7 +140,7 @@ def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
             return f"models.{name}.catalogue"
         if fact == "vllm_flags" and entry in _names(model.server.extra_args):
             return f"models.{name}.server.extra_args"
-        if fact == "vllm_flags" and entry in _names(catalogue.load(model.catalogue).engine_flags):
+        if fact == "vllm_flags" and entry in _names(model.entry.engine_flags):
             return f"catalogue.{model.catalogue}.engine_flags"
     return "models"
 

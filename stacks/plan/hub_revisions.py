@@ -13,7 +13,7 @@ from stacks.site.model import SiteConfig
 
 def served_revision(spec: OrderedModelSpec) -> str:
     """The site's own commit, else the catalogue's."""
-    return spec.server.revision or catalogue.load(spec.catalogue).revision
+    return spec.server.revision or spec.entry.revision
 
 
 def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:

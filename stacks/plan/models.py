@@ -16,7 +16,7 @@ from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServ
 from floor import namespaces
 from floor.problems import Path, Problem, shown
 from floor.revision_ids import RevisionId
-from stacks.facts import catalogue, versions
+from stacks.facts import versions
 from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
@@ -136,10 +136,10 @@ def plan_revision(
 ) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
     name = revision.model
-    if unable := [*refused(("models", name, "server"), spec.server, spec.catalogue, site.cluster.gpu)]:
+    if unable := [*refused(("models", name, "server"), spec.server, spec.entry, site.cluster.gpu)]:
         raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, revision.name, spec, versions.minor_of(images.vllm))), serving_of(spec)
-    unable = [*unstreamable(("models", name, "server"), spec.server, spec.catalogue, proof.case.layout)]
+    unable = [*unstreamable(("models", name, "server"), spec.server, spec.entry, proof.case.layout)]
     if problems := [*_misfits(name, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     of_locks = (name, spec, site.storage.weights, locks)
@@ -171,8 +171,7 @@ def plan_revision(
 
 
 def _digest(spec: OrderedModelSpec) -> str:
-    entry = catalogue.load(spec.catalogue)
-    parts = [entry.model_dump(mode="json"), spec.server.model_dump(mode="json")]
+    parts = [spec.entry.model_dump(mode="json"), spec.server.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -252,7 +251,7 @@ def _picker(server: ModelServerPlan, settings: Mapping[str, Setting]) -> PickerP
 
 def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Images) -> Engine:
     """The engine that the site names for this model."""
-    model = catalogue.load(spec.catalogue)
+    model = spec.entry
     names = (name, *spec.aliases)
     if spec.server.engine == "simulator":
         return simulator_engine(

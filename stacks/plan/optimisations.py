@@ -41,12 +41,11 @@ def speculative_config(spec: SpeculativeSpec | None) -> dict[str, str | int]:
     return config
 
 
-def refused(path: Path, server: ModelServerSpec, entry: str, gpu: str | None = None) -> Iterator[Problem]:
+def refused(path: Path, server: ModelServerSpec, model: CatalogueModel, gpu: str | None = None) -> Iterator[Problem]:
     """What cannot be of a model's choices, at its keys below `path`, whatever its layout and load.
 
     gpu: None to leave the kind of GPU open.
     """
-    model = catalogue.load(entry)
     if server.quantization:
         yield from _unquantisable((*path, "quantization"), server.quantization, model, gpu)
     if server.speculative and (speculation := speculation_of(server.speculative)):
@@ -63,14 +62,14 @@ def refused(path: Path, server: ModelServerSpec, entry: str, gpu: str | None = N
             )
 
 
-def unstreamable(path: Path, server: ModelServerSpec, entry: str, layout: Layout) -> Iterator[Problem]:
-    """Why the entry's weights cannot be streamed onto this layout, at its key below `path`."""
+def unstreamable(path: Path, server: ModelServerSpec, model: CatalogueModel, layout: Layout) -> Iterator[Problem]:
+    """Why the model's weights cannot be streamed onto this layout, at its key below `path`."""
     if server.loading != "streamer":
         return
-    if any(flag.startswith("--load-format") for flag in catalogue.load(entry).engine_flags):
+    if any(flag.startswith("--load-format") for flag in model.engine_flags):
         yield Problem(
             path=(*path, "loading"),
-            what=f"the files of {catalogue.load(entry).repository} are loaded in a form of their own, by its entry",
+            what=f"the files of {model.repository} are loaded in a form of their own, by its entry",
             got=shown(server.loading),
             fix="take it out",
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS, slice_name
 from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import OF_ORDER, Override, Serving
 from stacks.plan.weights import brings
-from stacks.proof.cache import KvDtype
+from stacks.proof.cache import kv_dtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
 from stacks.proof.layouts import Layout
 from stacks.proof.memory import EngineVersion
@@ -25,7 +24,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     server, overrides = spec.server, spec.overrides
     batched = _given(overrides.max_num_batched_tokens)
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
-    entry = catalogue.load(spec.catalogue)
+    entry = spec.entry
     gpu = slice_name(site.cluster.gpu, server.gpu_slice or "")
     return Order(
         name=name,
@@ -37,7 +36,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         one_node=True,
         simple=True,
         replicas=server.replicas,
-        kv_dtype=kv_dtype(gpu),
+        kv_dtype=kv_dtype(GPUS[gpu]),
         context_tokens=_given(overrides.max_model_len),
         load=_load(spec),
         slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,
@@ -70,11 +69,6 @@ def serving_of(spec: OrderedModelSpec) -> Serving:
     return Serving(longest_stream_s=spec.server.longest_stream_s, overrides=overrides)
 
 
-def kv_dtype(gpu: str) -> KvDtype:
-    """fp8 where this kind of GPU has units for it: half the bytes per token."""
-    return "fp8" if "fp8" in GPUS[gpu].flops else "bf16"
-
-
 def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:
     """Bytes per second at which weights arrive in the volume; None where none are fetched."""
     source = site.storage.weights
@@ -96,7 +90,7 @@ def _load(spec: OrderedModelSpec) -> Load | None:
     return Load(
         requests_per_s=spec.load.requests_per_s,
         prompt_tokens=_spread(spec.load.prompt_tokens),
-        answer_tokens=_spread(answers) if catalogue.load(spec.catalogue).task == "generate" else Spread(1, 1),
+        answer_tokens=_spread(answers) if spec.entry.task == "generate" else Spread(1, 1),
         prefix_hit=spec.load.prefix_hit,
     )
 

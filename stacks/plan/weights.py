@@ -15,7 +15,6 @@ from services.weights import variables
 from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
 from services.weights.order import Wanted, WeightsOrder
-from stacks.facts import catalogue
 from stacks.plan.hub_revisions import served_revision
 from stacks.site.demand import OrderedModelSpec
 
@@ -39,9 +38,8 @@ def read_locks(project: Path) -> Locks:
 
 def wanted_of(spec: OrderedModelSpec, locks: Locks) -> dict[str, Wanted]:
     """The model, and the smaller one that drafts for it, by role."""
-    pairs = {SERVED: (catalogue.load(spec.catalogue).repository, served_revision(spec))}
-    if spec.server.speculative and spec.server.speculative.catalogue:
-        draft = catalogue.load(spec.server.speculative.catalogue)
+    pairs = {SERVED: (spec.entry.repository, served_revision(spec))}
+    if draft := spec.draft:
         pairs[DRAFT] = (draft.repository, draft.revision)
     return {role: Wanted(*pair, locks.get(file_name(*pair), "")) for role, pair in pairs.items()}
 
@@ -117,10 +115,9 @@ def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, 
     server = spec.server
     if server.loading != "streamer" or not brings(spec, source):
         return
-    draft = server.speculative.catalogue if server.speculative else None
-    names = {SERVED: spec.catalogue, DRAFT: draft or ""}
+    entries = {SERVED: spec.entry, **({DRAFT: spec.draft} if spec.draft else {})}
     for role, wanted in wanted_of(spec, locks).items():
-        entry, manifest = catalogue.load(names[role]), wanted.manifest()
+        entry, manifest = entries[role], wanted.manifest()
         # Another commit than the entry's may have another form.
         streamed = entry.file_form == "safetensors" or wanted.revision != entry.revision
         if manifest:

@@ -14,10 +14,17 @@ from typing import Literal
 
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Mixer
+from stacks.facts.hardware import Gpu
 from stacks.proof.layouts import Layout, layer_count
 from stacks.proof.speculation import Speculation, drafter
 
 KvDtype = Literal["bf16", "fp8"]
+
+
+def kv_dtype(gpu: Gpu) -> KvDtype:
+    """fp8 where this kind of GPU has units for it: half the bytes per token."""
+    return "fp8" if "fp8" in gpu.flops else "bf16"
+
 
 # vLLM's KV block, in tokens (config/cache.py).
 BLOCK_TOKENS = 16

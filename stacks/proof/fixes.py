@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from floor.counts import counted
 from stacks.facts.hardware import GPUS, GpuSlice, other_kinds
 from stacks.facts.mig import layout_of
-from stacks.proof.cache import BLOCK_TOKENS
+from stacks.proof.cache import BLOCK_TOKENS, kv_dtype
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.ends import CALM
@@ -207,7 +207,7 @@ def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[st
             layout=None,
             gpus=None,
             replicas=None,
-            kv_dtype="fp8" if "fp8" in GPUS[gpu].flops else "bf16",
+            kv_dtype=kv_dtype(GPUS[gpu]),
         )
         for gpu in other_kinds(order.gpu)
     ]

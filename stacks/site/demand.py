@@ -10,6 +10,8 @@ from pydantic import Field, StringConstraints, model_validator
 from components.specs.model import ModelSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
+from stacks.facts import catalogue
+from stacks.facts.catalogue import CatalogueModel
 
 # Blanks around it are no reason.
 Reason = Annotated[str, StringConstraints(strip_whitespace=True), Field(min_length=10)]
@@ -148,6 +150,17 @@ class OrderedModelSpec(ModelSpec):
     """Latency targets; without them any latency is accepted."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)
     """Derived figures that this site overrides, each with its reason."""
+
+    @property
+    def entry(self) -> CatalogueModel:
+        """Its entry of the catalogue."""
+        return catalogue.load(self.catalogue)
+
+    @property
+    def draft(self) -> CatalogueModel | None:
+        """The entry of the model that drafts for it; None where none does."""
+        name = self.server.speculative.catalogue if self.server.speculative else None
+        return catalogue.load(name) if name else None
 
     @model_validator(mode="after")
     def _targets_under_a_load(self) -> OrderedModelSpec:
