@@ -55,10 +55,10 @@ class Headroom:
 
 
 def between(before: SitePlan | None, after: SitePlan) -> list[Headroom]:
-    """Every model of `after` that has a target on either side, by name."""
+    """Every revision of `after` that has a target on either side, by name."""
     old, new = _sides(before), _sides(after)
     rows = []
-    for model in sorted(after.models):
+    for model in sorted(after.named):
         for figure, title in _FIGURES.items():
             was, target_was = old.get((model, figure), (None, None))
             is_, target = new[model, figure]

@@ -20,7 +20,7 @@ _PROMPT = " ".join(f"line {number} of a prompt that two requests share" for numb
 
 
 def _replicas(site: RunningSite, revision: RevisionPlan) -> list[Object]:
-    return site.pods(MODELS_NAMESPACE, model_server.labels(revision.model))
+    return site.pods(MODELS_NAMESPACE, model_server.labels(revision.name))
 
 
 def _generators(site: RunningSite) -> list[RevisionPlan]:
@@ -32,15 +32,15 @@ def _generators(site: RunningSite) -> list[RevisionPlan]:
 def test_every_model_has_its_replicas_ready_with_the_planned_image(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
-        deployment = site.read(f"{_API}/{revision.model}")
+        deployment = site.read(f"{_API}/{revision.name}")
         spec, status = deployment["spec"], deployment.get("status", {})
         (container,) = spec["template"]["spec"]["containers"]
         ready, wanted = status.get("readyReplicas", 0), revision.spec.server.replicas
-        seen(f"{revision.model}: {ready} of {wanted} Ready, {container['image']}")
+        seen(f"{revision.name}: {ready} of {wanted} Ready, {container['image']}")
         if (spec["replicas"], ready) != (wanted, wanted):
-            wrong.append(f"{revision.model}: {ready} Ready of {spec['replicas']} declared, the site sets {wanted}")
+            wrong.append(f"{revision.name}: {ready} Ready of {spec['replicas']} declared, the site sets {wanted}")
         if container["image"] != revision.engine.image or container["args"] != revision.engine.args:
-            wrong.append(f"{revision.model}: image or arguments are not the planned ones")
+            wrong.append(f"{revision.name}: image or arguments are not the planned ones")
     assert not wrong, "; ".join(wrong)
 
 
@@ -48,10 +48,10 @@ def test_every_model_has_its_replicas_ready_with_the_planned_image(site: Running
 def test_every_replica_is_probed(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
-        (container,) = site.read(f"{_API}/{revision.model}")["spec"]["template"]["spec"]["containers"]
+        (container,) = site.read(f"{_API}/{revision.name}")["spec"]["template"]["spec"]["containers"]
         missing = [name for name in ("startupProbe", "readinessProbe", "livenessProbe") if name not in container]
-        seen(f"{revision.model}: {3 - len(missing)} of 3 probes")
-        wrong += [f"{revision.model} has no {name}" for name in missing]
+        seen(f"{revision.name}: {3 - len(missing)} of 3 probes")
+        wrong += [f"{revision.name} has no {name}" for name in missing]
     assert not wrong, "; ".join(wrong)
 
 
@@ -73,9 +73,9 @@ def test_replicas_of_a_model_are_on_nodes_of_their_own(site: RunningSite, seen: 
     wrong = []
     for revision in site.plan.revisions:
         nodes = [pod["spec"].get("nodeName", "no node") for pod in _replicas(site, revision)]
-        seen(f"{revision.model}: {', '.join(sorted(nodes))}")
+        seen(f"{revision.name}: {', '.join(sorted(nodes))}")
         if len(nodes) > 1 and len(set(nodes)) == 1:
-            wrong.append(f"all replicas of {revision.model} are on {nodes[0]}")
+            wrong.append(f"all replicas of {revision.name} are on {nodes[0]}")
     assert not wrong, "; ".join(wrong)
 
 
@@ -85,12 +85,12 @@ def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> 
     budgets = {budget["metadata"]["name"]: budget.get("status", {}) for budget in site.items(path)}
     wrong = []
     for revision in site.plan.revisions:
-        status = budgets.get(revision.model)
-        seen(f"{revision.model}: {status.get('disruptionsAllowed') if status else 'no budget'} may be evicted now")
+        status = budgets.get(revision.name)
+        seen(f"{revision.name}: {status.get('disruptionsAllowed') if status else 'no budget'} may be evicted now")
         if status is None:
-            wrong.append(f"{revision.model} has no PodDisruptionBudget")
+            wrong.append(f"{revision.name} has no PodDisruptionBudget")
         elif revision.spec.server.replicas > 1 and not status.get("disruptionsAllowed"):
-            wrong.append(f"no replica of {revision.model} may be evicted, so its nodes cannot be drained")
+            wrong.append(f"no replica of {revision.name} may be evicted, so its nodes cannot be drained")
     assert not wrong, "; ".join(wrong)
 
 
@@ -102,7 +102,7 @@ def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: S
     for revision in site.plan.revisions:
         if on_nodes and revision.weights is None:
             continue
-        name = revision.weights.claim if revision.weights else claim_name(revision.model, storage.storage_class)
+        name = revision.weights.claim if revision.weights else claim_name(revision.name, storage.storage_class)
         claim = site.read(f"{_CORE}/persistentvolumeclaims/{name}")
         phase, modes = claim["status"].get("phase"), claim["spec"]["accessModes"]
         seen(f"{claim['metadata']['name']}: {phase}, {', '.join(modes)}, class {claim['spec'].get('storageClassName')}")
@@ -147,17 +147,17 @@ def _is_ready(pod: Object) -> bool:
 def test_every_model_has_its_pickers_and_its_pool(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
-        deployment = site.read(f"{_API}/{picker_name(revision.model)}")
+        deployment = site.read(f"{_API}/{picker_name(revision.name)}")
         ready, wanted = deployment.get("status", {}).get("readyReplicas", 0), revision.spec.pool.pickers
         pool = site.read(
-            f"/apis/inference.networking.k8s.io/v1/namespaces/{MODELS_NAMESPACE}/inferencepools/{revision.model}"
+            f"/apis/inference.networking.k8s.io/v1/namespaces/{MODELS_NAMESPACE}/inferencepools/{revision.name}"
         )
         selector = pool["spec"]["selector"]["matchLabels"]
-        seen(f"{revision.model}: {ready} of {wanted} pickers Ready, pool selects {selector}")
+        seen(f"{revision.name}: {ready} of {wanted} pickers Ready, pool selects {selector}")
         if ready != wanted:
-            wrong.append(f"{revision.model}: {ready} of {wanted} pickers are Ready")
-        if selector != model_server.labels(revision.model):
-            wrong.append(f"{revision.model}: the pool selects other Pods: {selector}")
+            wrong.append(f"{revision.name}: {ready} of {wanted} pickers are Ready")
+        if selector != model_server.labels(revision.name):
+            wrong.append(f"{revision.name}: the pool selects other Pods: {selector}")
     assert not wrong, "; ".join(wrong)
 
 
