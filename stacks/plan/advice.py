@@ -104,7 +104,7 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
 
 def _rank(advice: Advice) -> tuple[bool, bool, float, float]:
     hour = math.inf if advice.hour is None else advice.hour
-    return not advice.works, not advice.proof.holds, hour, advice.proof.case.gpus * GPUS[advice.gpu].share
+    return not advice.works, not advice.proof.holds, hour, advice.proof.case.gpus * advice.proof.order.hardware.share
 
 
 def public_cost(order: Order, price: PublicPrice) -> float:
@@ -171,7 +171,7 @@ def _gpus_over_the_band(proof: Proof) -> str:
 
 def slices_line(advices: Iterable[Advice]) -> str:
     """What a slice among them counts as, and what it costs; empty where all are whole GPUs."""
-    kinds = [GPUS[gpu] for gpu in sorted(advice.gpu for advice in advices)]
+    kinds = [advice.proof.order.hardware for advice in sorted(advices, key=lambda advice: advice.gpu)]
     slices = [kind for kind in kinds if isinstance(kind, GpuSlice)]
     parts = ", ".join(f"1/{kind.of_a_gpu} for {kind.profile}" for kind in slices if kind.of_a_gpu > 1)
     if not slices:
@@ -199,7 +199,7 @@ def verdict(advices: list[Advice], public: float | None) -> str:
     like = [advice for advice in working if advice.proof.holds == first.proof.holds]
     among = "" if len(like) == len(working) else " of those that hold by the computed figures"
     if first.hour is None:
-        sliced = any(isinstance(GPUS[advice.gpu], GpuSlice) for advice in like)
+        sliced = any(isinstance(advice.proof.order.hardware, GpuSlice) for advice in like)
         least = "the fewest GPUs, with a slice counted as a part of one" if sliced else "the fewest GPUs"
         return f"{text}: {least}{among}; give prices to compare costs{_in_doubt(working)}"
     priced = sum(advice.hour is not None for advice in like)
