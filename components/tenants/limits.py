@@ -35,13 +35,10 @@ _DATA = "/data"
 _USED = "llm_total_token"
 # Few tokens of a prompt in JSON are shorter. No part counts the prompt of a stream that its client leaves.
 _BYTES_OF_A_TOKEN = 4
-# An error and the end: what an engine sends that refuses inside an answer.
-_EVENTS_OF_A_REFUSAL = 2
 
 # As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
 # back to its own. The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until
-# then, what has gone by is counted here, an event for a token; also where a stream ends without a count, which the AI
-# gateway takes for none.
+# then, what has gone by is counted here, an event for a token.
 _HAND_ON_LIMITS = f"""\
 local units = {{{", ".join(f'{limit.key} = "{limit.unit.upper()}"' for limit in LIMITS)}}}
 function envoy_on_request(request)
@@ -67,21 +64,17 @@ function envoy_on_response(response)
   if not own or not kind or not string.find(kind, "event-stream", 1, true) then
     return
   end
-  local prompt, seen, last = own["prompt"] or 0, 0, nil
+  local used, last = own["prompt"] or 0, nil
   for chunk in response:bodyChunks() do
     local metadata = response:streamInfo():dynamicMetadata()
     local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
-    if counted ~= last and counted ~= 0 then
+    if counted ~= last then
       return
     end
     local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
-    seen = seen + events
-    last = prompt + seen
-    metadata:set("{COUNTED}", "{_USED}", last)
-  end
-  local metadata = response:streamInfo():dynamicMetadata()
-  if seen > {_EVENTS_OF_A_REFUSAL} and (metadata:get("{COUNTED}") or {{}})["{_USED}"] == 0 then
-    metadata:set("{COUNTED}", "{_USED}", prompt + seen)
+    used = used + events
+    metadata:set("{COUNTED}", "{_USED}", used)
+    last = used
   end
 end
 """

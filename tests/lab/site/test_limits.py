@@ -110,15 +110,6 @@ def test_an_answer_costs_the_tokens_that_it_reports(
     until(lambda: meter.charged() == total(answer.text), what=f"a charge of {total(answer.text)} tokens")
 
 
-def test_a_stream_without_a_count_is_charged(site: Site, keys: dict[str, str]) -> None:
-    """The AI gateway asks for none of completions: events are counted, and the body's bytes."""
-    meter = Meter(site, keys["counted.one"])
-    answer = ask(site, keys["counted.one"], "/completions", **COMPLETION | {"stream": True})
-    assert answer.status_code == 200
-    until(lambda: meter.charged() >= COMPLETION["max_tokens"], what="a charge for what went by")
-    assert meter.charged() <= answer.text.count("data:") + len(answer.request.content) // 4
-
-
 def test_a_stream_that_its_client_leaves_is_charged(site: Site, keys: dict[str, str]) -> None:
     """For its prompt, by its bytes, and for what went by; not for what the engine never wrote."""
     prompt, tokens, read = "word " * 400, 2000, 10
