@@ -1,4 +1,4 @@
-"""On which nodes the pods run that have a volume of their own."""
+"""On which nodes pods run: those that can mount their volume, and as many of them as there are."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ def placed(placing: Placing) -> dict[str, Any]:
         **({"nodeSelector": dict(placing.node_selector)} if placing.node_selector else {}),
         **({"tolerations": [dict(entry) for entry in placing.tolerations]} if placing.tolerations else {}),
     }
+
+
+def spread(labels: Mapping[str, str], skew: int = 1) -> dict[str, Any]:
+    """Field of a pod that keeps those with these labels on different nodes, as far as there are any.
+
+    skew: how many more of them one node may have than another.
+    """
+    constraint = {
+        "maxSkew": skew,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+    }
+    return {"topologySpreadConstraints": [constraint]}

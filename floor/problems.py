@@ -126,6 +126,7 @@ def meant(near: str) -> str:
 def nearest(word: str, words: Iterable[str]) -> str:
     """The one of `words` that `word` was probably meant to be, or nothing."""
     by_plain = {_plain(candidate): candidate for candidate in words}
+    # At difflib's own cutoff of 0.6, `replicas` is near `plans`.
     longer = [plain for plain in by_plain if len(word) > 2 and plain.startswith(_plain(word))]
     close = longer if len(longer) == 1 else difflib.get_close_matches(_plain(word), by_plain, n=1, cutoff=0.62)
     return by_plain[close[0]] if close else ""

@@ -16,6 +16,7 @@ import pulumi
 
 from components.component import Component
 from components.namespace import Namespace
+from components.pod_security import CONTAINER_SECURITY, pod_security
 from components.specs.etcd_backup import EtcdBackupSpec
 from floor import namespaces
 
@@ -73,13 +74,7 @@ def _pod(spec: EtcdBackupSpec, site: str, image: str) -> dict[str, Any]:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(_USER),
         "containers": [
             {
                 "name": NAME,
@@ -91,11 +86,7 @@ def _pod(spec: EtcdBackupSpec, site: str, image: str) -> dict[str, Any]:
                     "requests": {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "256Mi"},
                     "limits": {"memory": "512Mi", "ephemeral-storage": _ROOM},
                 },
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": dict(CONTAINER_SECURITY),
                 "volumeMounts": [
                     {"name": "snapshots", "mountPath": _SNAPSHOTS},
                     {"name": "talos", "mountPath": _TALOS, "readOnly": True},

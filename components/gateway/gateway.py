@@ -19,6 +19,7 @@ from components.gateway.traffic_policies import GATEWAY, backend_traffic_policy,
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.objects import KubeObject
+from components.placing import spread
 from components.specs.certificates import CertificatesSpec
 from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
 
@@ -61,13 +62,7 @@ def envoy_proxy(
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
     image: of Envoy; None for Envoy Gateway's own.
     """
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": proxy_labels(namespace)},
-    }
-    pod: dict[str, Any] = {"topologySpreadConstraints": [spread]}
+    pod = spread(proxy_labels(namespace))
     if measured:
         pod["annotations"] = {_MEASURED: "requests"}
     through_the_door = {"spec": {"ports": [{"port": spec.port, "targetPort": door_port(spec.port)}]}}

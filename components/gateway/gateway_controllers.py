@@ -28,7 +28,7 @@ ENVOY_GATEWAY_METRICS_PORT, AI_GATEWAY_METRICS_PORT = 19001, 8080
 # Of the limit service, which Envoy Gateway starts (internal/infrastructure/kubernetes/ratelimit/resource.go), and where
 # it asks Envoy Gateway for its rules.
 LIMIT_SERVICE_PODS = {"app.kubernetes.io/name": "envoy-ratelimit"}
-_LIMITS_PORT, LIMIT_SERVICE_METRICS_PORT, _LIMITS_XDS_PORT = 8081, 19001, 18001
+_LIMITS_PORT, _LIMITS_XDS_PORT = 8081, 18001
 # Labels of their pods, by the charts.
 ENVOY_GATEWAY_PODS = {"control-plane": "envoy-gateway"}
 AI_GATEWAY_PODS = {"app.kubernetes.io/name": "ai-gateway-helm"}
@@ -111,8 +111,9 @@ def ai_gateway_values(
 def network_policies(scrapers: Sequence[Peer] = (), *, limited: bool = False) -> list[dict[str, Any]]:
     """What the controllers' pods let in: proxies that ask for configuration, Envoy Gateway's calls, a webhook's.
 
-    scrapers: who may read their metrics. limited: whether Envoy Gateway starts the limit service. The API server has no
-    labels to name it by, so the webhook's port is open; it speaks TLS alone.
+    scrapers: who may read their metrics. limited: whether Envoy Gateway starts the limit service.
+
+    The API server has no labels to name it by, so the webhook's port is open; it speaks only TLS.
     """
     proxies = peer({"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"})
     return [
@@ -132,7 +133,7 @@ def network_policies(scrapers: Sequence[Peer] = (), *, limited: bool = False) ->
                     "limit-service",
                     ENVOY_NAMESPACE,
                     LIMIT_SERVICE_PODS,
-                    [([proxies], [_LIMITS_PORT]), *read_by(scrapers, LIMIT_SERVICE_METRICS_PORT)],
+                    [([proxies], [_LIMITS_PORT])],
                 )
             ]
             if limited

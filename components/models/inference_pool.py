@@ -12,6 +12,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, read_by
+from components.placing import spread
 from components.specs.inference_pool import PICKER, InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
@@ -173,14 +174,7 @@ def picker_deployment(
                 "spec": {
                     "serviceAccountName": picker_name(model),
                     "terminationGracePeriodSeconds": hold_s + _ENDING_S + _NOTICE_S,
-                    "topologySpreadConstraints": [
-                        {
-                            "maxSkew": 1,
-                            "topologyKey": "kubernetes.io/hostname",
-                            "whenUnsatisfiable": "ScheduleAnyway",
-                            "labelSelector": {"matchLabels": picker_labels(model)},
-                        }
-                    ],
+                    **spread(picker_labels(model)),
                     "containers": [
                         {
                             "name": "epp",

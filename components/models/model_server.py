@@ -15,6 +15,7 @@ from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
+from components.placing import spread
 from components.specs.model_server import ModelServerPlan, ModelServerSpec, PodPriority
 from components.specs.weights import Place
 from floor import gpu_nodes
@@ -83,14 +84,7 @@ def deployment(
         "terminationGracePeriodSeconds": NOTICE_S + spec.longest_stream_s + CLOSING_S,
         "affinity": _affinity(whole=plan.whole_nodes),
         **({"priorityClassName": priority_name(name, namespace, plan.priority)} if plan.priority.value else {}),
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": _SKEW,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": labels(name)},
-            }
-        ],
+        **spread(labels(name), _SKEW),
         **({"initContainers": first} if first else {}),
         "containers": [container],
         "volumes": volumes,

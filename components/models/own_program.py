@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from components.pod_security import CONTAINER_SECURITY
+
 _SERVICES = Path(__file__).parents[2] / "services"
 # Below a folder of Python's path, under the names that the programs' modules have in a checkout.
 _PATH = "/opt/platform"
@@ -26,12 +28,7 @@ def runs(image: str, program: str, *arguments: str) -> dict[str, Any]:
             # In the servers' runtime class, the image's own value would give it every GPU of the node.
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {**CONTAINER_SECURITY, "seccompProfile": {"type": "RuntimeDefault"}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.pod_security import CONTAINER_SECURITY, pod_security
+
 NAME_LABEL = "app.kubernetes.io/name"
 # No account of the images' own: every one of these programs runs as any user.
 _USER = 65534
-POD_SECURITY: Mapping[str, Any] = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-"""Of a whole pod; it may write its volumes, and nothing is root."""
-_CONTAINER_SECURITY: Mapping[str, Any] = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
+POD_SECURITY: Mapping[str, Any] = pod_security(_USER)
 
 
 def deployment(
@@ -64,7 +54,7 @@ def deployment(
                             "readinessProbe": _asked(*ready),
                             "livenessProbe": {**_asked(*alive), "periodSeconds": 10, "failureThreshold": 6},
                             "resources": dict(resources),
-                            "securityContext": dict(_CONTAINER_SECURITY),
+                            "securityContext": dict(CONTAINER_SECURITY),
                         }
                     ],
                 },

@@ -14,7 +14,6 @@ MOST_COUNTED = 2**32 - 1
 """Of requests or tokens in one window: Envoy Gateway's fields and the counters are 32 bits wide."""
 _Most = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
 Unit = Literal["Minute", "Hour", "Day"]
-SECONDS: dict[Unit, int] = {"Minute": 60, "Hour": 3600, "Day": 86_400}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress, peer
 from components.objects import declare
-from components.placing import Placing, placed
+from components.placing import Placing, placed, spread
+from components.pod_security import CONTAINER_SECURITY, pod_security
 from components.specs.limits import LIMITS, MOST_COUNTED, CountersSpec
 from floor import namespaces
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
@@ -125,12 +126,15 @@ def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: st
 
     Its own timeout of 20 ms would be a refusal whenever a node is busy; nothing waits longer in a service that answers.
     """
-    pod = {"topologySpreadConstraints": [_spread(LIMIT_SERVICE_PODS)]}
     return {
         "provider": {
             "type": "Kubernetes",
             "kubernetes": {
-                "rateLimitDeployment": {"replicas": 2, "container": {"image": image}, "pod": pod},
+                "rateLimitDeployment": {
+                    "replicas": 2,
+                    "container": {"image": image},
+                    "pod": spread(LIMIT_SERVICE_PODS),
+                },
                 "rateLimitPDB": {"maxUnavailable": 1},
             },
         },
@@ -139,15 +143,6 @@ def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: st
             "timeout": "250ms",
             "failClosed": spec.when_away == "refuse",
         },
-    }
-
-
-def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": dict(labels)},
     }
 
 
@@ -170,13 +165,7 @@ def counters(
     pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(_USER),
         "containers": [
             {
                 "name": COUNTERS,
@@ -186,11 +175,7 @@ def counters(
                 "readinessProbe": probe,
                 "livenessProbe": {**probe, "failureThreshold": 6},
                 "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": dict(CONTAINER_SECURITY),
                 "volumeMounts": [{"name": "counters", "mountPath": _DATA}],
             }
         ],

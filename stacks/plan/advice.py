@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from stacks.facts.hardware import GPUS, GpuSlice
 from stacks.proof import several_nodes
-from stacks.proof.cache import kv_dtype
 from stacks.proof.demand import Prices
 from stacks.proof.ends import Verdict
 from stacks.proof.figures import shown
@@ -84,17 +83,7 @@ def advise(order: Order, offers: Mapping[str, Prices | None]) -> list[Advice]:
         Advice(
             gpu=gpu,
             owned=gpu == order.gpu,
-            proof=prove(
-                replace(
-                    order,
-                    gpu=gpu,
-                    layout=None,
-                    gpus=None,
-                    replicas=None,
-                    kv_dtype=kv_dtype(GPUS[gpu]),
-                    prices=offers[gpu],
-                )
-            ),
+            proof=prove(replace(order.on(gpu), prices=offers[gpu])),
         )
         for gpu in sorted(offers)
         if GPUS[gpu]

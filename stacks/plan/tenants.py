@@ -42,7 +42,8 @@ def limits_of(site: SiteConfig) -> dict[str, dict[str, int]]:
     """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
     merged = {
         name: {
-            **(site.plans[spec.plan].given if spec.plan else {}),
+            # A plan that the site has not is reported where its file is read.
+            **(site.plans[spec.plan].given if spec.plan in site.plans else {}),
             **(spec.limits.given if spec.limits else {}),
         }
         for name, spec in sorted(site.tenants.items())

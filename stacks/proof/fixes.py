@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from floor.counts import counted
-from stacks.facts.hardware import GPUS, GpuSlice, other_kinds
+from stacks.facts.hardware import GpuSlice, other_kinds
 from stacks.facts.mig import layout_of
-from stacks.proof.cache import BLOCK_TOKENS, kv_dtype
+from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.ends import CALM
@@ -200,17 +200,7 @@ def _concessions(case: Case) -> Iterator[tuple[str, Order]]:
 
 def _other_gpus(order: Order, *, with_raised_targets: bool) -> Iterator[tuple[str, Order]]:
     """The kind of GPU that needs fewest of its kind, within the targets or, if need be, with raised ones."""
-    others = [
-        replace(
-            order,
-            gpu=gpu,
-            layout=None,
-            gpus=None,
-            replicas=None,
-            kv_dtype=kv_dtype(GPUS[gpu]),
-        )
-        for gpu in other_kinds(order.gpu)
-    ]
+    others = [order.on(gpu) for gpu in other_kinds(order.gpu)]
     working = [("", case) for case in map(best, others) if not case.problems]
     if not working and order.load and with_raised_targets:
         raised = [(other, _within_reach(other)) for other in others]

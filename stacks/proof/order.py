@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS, Gpu
-from stacks.proof.cache import KvDtype
+from stacks.proof.cache import KvDtype, kv_dtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
 from stacks.proof.drafts import draft_files
 from stacks.proof.layouts import Layout
@@ -67,9 +67,9 @@ class Order:
     downloads: int = 1
     """Downloads in a row until every replica has its files: two where one node is filled before all others."""
     max_num_seqs: int | None = None
-    """Likewise; None for the derived one."""
+    """Most requests that a replica runs at once; None for the derived number."""
     max_num_batched_tokens: int | None = None
-    """Likewise; a plain number is the site's own key."""
+    """Most tokens of one step; a plain number where the site sets the server's own key, None for the derived one."""
     prompt_step_tokens: int | None = None
     """Most tokens of one prompt in one step, while other requests run (long-prefill-token-threshold); None for all."""
     engine: EngineVersion | None = None
@@ -79,6 +79,10 @@ class Order:
     """What drafts tokens for it; None for one token per step."""
     stored: Quantisation | None = None
     """How its files store the weights, where the engine quantises these as it loads; None where it does not."""
+
+    def on(self, gpu: str) -> Order:
+        """The same on another kind of GPU, layout and replicas left to the proof. Raises KeyError if it is unknown."""
+        return replace(self, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype=kv_dtype(GPUS[gpu]))
 
     @property
     def file_bytes(self) -> float:

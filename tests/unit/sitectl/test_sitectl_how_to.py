@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -66,20 +67,29 @@ def test_the_page_on_gpus_explains_every_key() -> None:
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(Gpu.model_fields)
 
 
+def berlin(folder: Path, tenant: str) -> tuple[Path, Path, Any]:
+    """A project with a small site of this tenant: its folder, the site's file and what that holds."""
+    own = make_checkout(folder / "own", sites=(), copied=PROGRAM)
+    assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", tenant).status == 0
+    file = own / "Pulumi.berlin.yaml"
+    return own, file, yaml.safe_load(file.read_text())
+
+
+def commit_all(own: Path) -> None:
+    git(own, "init", "-q")
+    git(own, "add", "-A")
+    git(own, "commit", "-qm", "a site")
+
+
 @pytest.mark.row("004.03")
 def test_the_page_on_limits_shows_what_a_limit_is(tmp_path: Path) -> None:
     page = PAGES / "limit-tenants.md"
-    own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)
-    assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", "archive").status == 0
-    file = own / "Pulumi.berlin.yaml"
-    document = yaml.safe_load(file.read_text())
+    own, file, document = berlin(tmp_path, "archive")
     added = yaml.safe_load(block(page, "yaml"))
     document["config"][SITE]["plans"] = added["plans"]
     document["config"][SITE]["tenants"]["archive"]["plan"] = "team"
     file.write_text(yaml.safe_dump(document))
-    git(own, "init", "-q")
-    git(own, "add", "-A")
-    git(own, "commit", "-qm", "a site with a plan")
+    commit_all(own)
     document["config"][SITE]["tenants"]["archive"] |= added["tenants"]["archive"]
     file.write_text(yaml.safe_dump(document))
     for words in shown(page, "sitectl"):
@@ -90,18 +100,13 @@ def test_the_page_on_limits_shows_what_a_limit_is(tmp_path: Path) -> None:
 
 def test_the_page_on_tenants_shows_what_a_tenant_is(tmp_path: Path) -> None:
     page = PAGES / "add-a-tenant.md"
-    own = make_checkout(tmp_path / "own", sites=(), copied=PROGRAM)
-    assert run(own, "init", "berlin", "--model", "qwen3-32b=qwen3-32b-fp8", "--tenant", "search").status == 0
-    file = own / "Pulumi.berlin.yaml"
-    document = yaml.safe_load(file.read_text())
+    own, file, document = berlin(tmp_path, "search")
     added = yaml.safe_load(block(page, "yaml"))
     tenant = added["tenants"].pop("archive")
     document["config"][SITE]["tiers"] = added["tiers"]
     document["config"][SITE]["tenants"]["search"]["tier"] = "batch"
     file.write_text(yaml.safe_dump(document))
-    git(own, "init", "-q")
-    git(own, "add", "-A")
-    git(own, "commit", "-qm", "a site with a tier")
+    commit_all(own)
     document["config"][SITE]["tenants"]["archive"] = tenant
     file.write_text(yaml.safe_dump(document))
     for words in shown(page, "sitectl"):

@@ -1,0 +1,46 @@
+"""Limits that would count nothing, or that no plan sets: each is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks.plan.site_plan import plan_values
+from stacks.plan.tenants import limits_of
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+
+pytestmark = pytest.mark.row("004.03")
+
+WRONG: dict[str, Wrong] = {
+    "plan that the site has not": Wrong(
+        {"plans": {"small": {"tokens_per_day": 5}}, "tenants.search.plan": "smal"},
+        "tenants.search.plan",
+        "write small",
+        {"tenants.search.plan": "small"},
+    ),
+    "plan without a limit": Wrong(
+        {"plans": {"small": {}}}, "plans.small", "sets no limit", {"plans.small": {"tokens_per_day": 5}}
+    ),
+    "limit that nothing counts": Wrong(
+        {"gateway.controllers": "external", "tenants.search.limits": {"tokens_per_day": 5}},
+        "tenants.search.limits",
+        "leaves Envoy Gateway's configuration to others",
+        {"gateway.controllers": "chart"},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_limit_that_would_not_hold_is_refused(wrong: Wrong) -> None:
+    refused_and_fixed(wrong)
+
+
+def test_a_tenants_own_limit_is_in_the_place_of_its_plans() -> None:
+    """And the images that count are the site's only where a tenant has a limit."""
+    plain = plan_values(prod(), "site.yaml")
+    plans = {"small": {"tokens_per_day": 5, "requests_per_minute": 9}}
+    own = {"tenants.search.plan": "small", "tenants.search.limits": {"tokens_per_day": 7}}
+    limited = plan_values(changed(prod(), {"plans": plans, **own}), "site.yaml")
+    assert limits_of(limited.site) == {"search": {"requests_per_minute": 9, "tokens_per_day": 7}}
+    pins = limited.versions.images
+    assert set(limited.images) - set(plain.images) == {pins.limit_service, pins.limit_counters}
