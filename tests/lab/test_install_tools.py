@@ -111,8 +111,9 @@ def test_the_documented_values_are_those_of_the_chart(installed: Lab, name: str)
         values = archive.extractfile(f"{chart}/values.yaml")
         assert values is not None
         wrong = list(listed.misread(values.read().decode()))
-    # The configuration of Envoy Gateway, of which the chart shows a part alone: an API that its program reads.
-    api = ("config.envoyGateway.extensionManager.", "config.envoyGateway.extensionApis.")
+    # The configuration of Envoy Gateway, of which the chart shows only a part: an API that its program reads.
+    parts = ("extensionManager.", "extensionApis.", "rateLimit.", "provider.kubernetes.rateLimit")
+    api = tuple(f"config.envoyGateway.{part}" for part in parts)
     assert [text for text in wrong if not text.startswith(api)] == []
 
 
