@@ -17,7 +17,8 @@ _FAILURES = 3
 _END_S = 2
 NOTICED_S = 2 + _FAILURES * _PERIOD_S + _END_S
 """From the end of the time without a step to the end of the engine, at most: a look, probes, SIGKILL."""
-_PROGRAM = "liveness"
+PROGRAM = "liveness"
+"""Its name in services/."""
 
 
 def image_of(engine: Engine, store: WeightsPlan | None) -> str:
@@ -28,26 +29,16 @@ def image_of(engine: Engine, store: WeightsPlan | None) -> str:
     return store.image if store else engine.image if engine.has_python else ""
 
 
-def program(name: str, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
-    """The program, as files of one folder. Running pods keep the one that they have begun with."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-liveness", "namespace": namespace, "labels": labels},
-        "data": own_program.modules(_PROGRAM),
-    }
-
-
-def volume(name: str) -> dict[str, Any]:
+def volume() -> dict[str, Any]:
     """The volume with the program."""
-    return own_program.volume(_PROGRAM, f"{name}-liveness")
+    return own_program.volume(PROGRAM)
 
 
 def container(image: str, engine: Engine) -> dict[str, Any]:
     """Starts before the engine and ends after it. If it cannot start, no engine does, and a rollout ends there."""
     return {
-        **own_program.runs(image, _PROGRAM),
-        "name": _PROGRAM,
+        **own_program.runs(image, PROGRAM),
+        "name": PROGRAM,
         "restartPolicy": "Always",
         "args": [
             f"--engine=http://127.0.0.1:{PORT}",
@@ -57,7 +48,7 @@ def container(image: str, engine: Engine) -> dict[str, Any]:
         ],
         "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
         "startupProbe": {**_asked(WATCH_PORT), "periodSeconds": 1, "failureThreshold": 60},
-        "volumeMounts": [own_program.mount(_PROGRAM)],
+        "volumeMounts": [own_program.mount(PROGRAM)],
     }
 
 

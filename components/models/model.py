@@ -43,6 +43,8 @@ class ModelArgs:
     """What offers GPUs and volumes."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
+    programs: Sequence[pulumi.Resource]
+    """The platform's own programs, which its pods mount."""
     token: Sequence[pulumi.Resource] = ()
     """What fills the Secret with the hub's token."""
     volume: Keeping
@@ -72,6 +74,7 @@ class Model(Component, token="model:Model"):
                 storage_class=args.storage_class,
                 needs=args.hardware,
                 weights=args.weights,
+                programs=args.programs,
                 token=args.token,
                 clients=[args.gateway.proxies, peer(picker_labels(name)), *args.scrapers],
                 volume=args.spec.volume or args.volume,

@@ -59,7 +59,7 @@ def deployment(
     first = weights.check_containers(store) if store else []
     if watching := liveness.image_of(engine, store):
         first.append(liveness.container(watching, engine))
-        volumes.append(liveness.volume(name))
+        volumes.append(liveness.volume())
     container = {
         "name": "engine",
         "image": engine.image,
@@ -103,6 +103,12 @@ def deployment(
             "template": {"metadata": {"labels": labels(name)}, "spec": pod},
         },
     }
+
+
+def programs_of(engine: Engine, store: WeightsPlan | None) -> list[str]:
+    """The platform's own programs that the replicas and their weights' pods run, by their names in services/."""
+    used = {liveness.PROGRAM: liveness.image_of(engine, store), weights.PROGRAM: store}
+    return [program for program, needed in used.items() if needed]
 
 
 def _affinity(*, whole: bool) -> dict[str, Any]:
@@ -184,6 +190,8 @@ class ModelServerArgs:
     """Pods that may send requests and read metrics: the gateway's proxies, the model's own pickers, what measures."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
+    programs: Sequence[pulumi.Resource]
+    """The platform's own programs, which its pods mount."""
     token: Sequence[pulumi.Resource] = ()
     """What fills the Secret with the hub's token, for the weights' Job."""
     volume: Keeping
@@ -207,7 +215,7 @@ class ModelServer(Component, token="model_server:ModelServer"):
         space = args.namespace
         priority = args.plan.priority
         ranked = [self.child("priority", priority_class(name, space.name, priority))] if priority.value else []
-        needs = [*ranked, *self._filled(args), *self._watched(args)]
+        needs = [*ranked, *args.programs, *self._filled(args)]
         shared = weights.claim_name(name, args.storage_class) if args.place == "shared" else ""
         replicas = self.child(
             "server",
@@ -225,13 +233,6 @@ class ModelServer(Component, token="model_server:ModelServer"):
             self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
         self.finish(name=name)
-
-    def _watched(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
-        """What the container beside the engine runs."""
-        if not liveness.image_of(args.engine, args.weights):
-            return []
-        program = liveness.program(self.name, args.namespace.name, labels(self.name))
-        return [self.child("liveness-program", program, depends_on=[args.namespace.ready])]
 
     def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
         """What servers wait for: their volume, and that their weights are in it."""
@@ -283,8 +284,8 @@ class ModelServer(Component, token="model_server:ModelServer"):
     ) -> Sequence[pulumi.Resource]:
         """The Job after which the weights are there, with what it needs."""
         space = args.namespace
-        program = self.child("program", weights.program(self.name, space.name, plan), depends_on=[space.ready])
+        order = self.child("order", weights.order(self.name, space.name, plan), depends_on=[space.ready])
         policy = weights.network_policy(self.name, space.name, plan)
         allowed = self.child("weights-policy", policy, depends_on=[space.ready])
-        after = [claim, program, allowed, *args.token]
+        after = [claim, *args.programs, order, allowed, *args.token]
         return [self.child("bring", job, depends_on=after, patience_s=plan.patience_s)]

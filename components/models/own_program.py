@@ -1,4 +1,4 @@
-"""The platform's own programs in pods: their files in a ConfigMap, run by the Python of the engine's image."""
+"""The platform's own programs in pods: a ConfigMap of each per namespace, run by the Python of the engine's image."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ _SERVICES = Path(__file__).parents[2] / "services"
 _PATH = "/opt/platform"
 
 
-def modules(program: str) -> dict[str, str]:
-    """Text of each module of services/PROGRAM, by its file's name."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted((_SERVICES / program).glob("*.py"))}
+def config_map(program: str, namespace: str) -> dict[str, Any]:
+    """Text of each module of services/PROGRAM, by its file's name. Running pods keep what they have begun with."""
+    files = sorted((_SERVICES / program).glob("*.py"))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name(program),
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": _name(program)},
+        },
+        "data": {path.name: path.read_text(encoding="utf-8") for path in files},
+    }
 
 
 def runs(image: str, program: str, *arguments: str) -> dict[str, Any]:
@@ -35,9 +45,14 @@ def runs(image: str, program: str, *arguments: str) -> dict[str, Any]:
 
 def mount(program: str) -> dict[str, Any]:
     """The mount of the program's files, where Python finds them."""
-    return {"name": f"{program}-program", "mountPath": f"{_PATH}/services/{program}", "readOnly": True}
+    return {"name": _name(program), "mountPath": f"{_PATH}/services/{program}", "readOnly": True}
 
 
-def volume(program: str, config_map: str) -> dict[str, Any]:
+def volume(program: str) -> dict[str, Any]:
     """The volume behind it."""
-    return {"name": f"{program}-program", "configMap": {"name": config_map}}
+    return {"name": _name(program), "configMap": {"name": _name(program)}}
+
+
+def _name(program: str) -> str:
+    """Of the ConfigMap and of its volume."""
+    return f"{program}-program"

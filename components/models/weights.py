@@ -27,6 +27,9 @@ CLAIM_MARK = "-weights-"
 """What the name of a model's claim has between model and class."""
 CA_KEY = "ca.crt"
 _CA_FOLDER = "/etc/weights-ca"
+PROGRAM = "weights"
+"""Its name in services/."""
+_ORDER, _ORDER_FOLDER = "weights-order", "/etc/weights-order"
 # A node that is lost, or a server that was away for long, costs one of these.
 _MORE_RUNS = 2
 # The provider waits for this long after the Job itself would have ended: its image, and a place on a node.
@@ -168,13 +171,13 @@ def labels(name: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": WEIGHTS, "app.kubernetes.io/instance": name}
 
 
-def program(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
-    """The program and its order, as files of one folder."""
+def order(name: str, namespace: str, plan: WeightsPlan) -> dict[str, Any]:
+    """What the program is to bring, as files of one folder."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-weights", "namespace": namespace, "labels": labels(name)},
-        "data": {**own_program.modules("weights"), **plan.order.files()},
+        "metadata": {"name": _order_name(name), "namespace": namespace, "labels": labels(name)},
+        "data": plan.order.files(),
     }
 
 
@@ -225,11 +228,16 @@ def writing_pod(name: str, plan: WeightsPlan, command: str) -> dict[str, Any]:
         "name": "weights",
         "args": [
             "--volume=/volume",
+            f"--order={_ORDER_FOLDER}",
             f"--digest={plan.order.digest}",
             *(["--remove-earlier"] if plan.node_path and command == "bring" else []),
         ],
         "resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "volumeMounts": [mounted_program(), {"name": "weights", "mountPath": "/volume", **plan.within()}],
+        "volumeMounts": [
+            mounted_program(),
+            _mounted_order(),
+            {"name": "weights", "mountPath": "/volume", **plan.within()},
+        ],
     }
     authorities: list[dict[str, Any]] = []
     if command == "bring" and plan.order.source != "volume":
@@ -256,7 +264,7 @@ def writing_pod(name: str, plan: WeightsPlan, command: str) -> dict[str, Any]:
         },
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": gpu_nodes.TAINT_EFFECT}],
         "containers": [container],
-        "volumes": [_program_volume(name), _weights_volume(plan.claim), *authorities],
+        "volumes": [*_input_volumes(name), _weights_volume(plan.claim), *authorities],
     }
 
 
@@ -285,6 +293,7 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
             **runs(plan, "check"),
             "name": f"check-{role}",
             "args": [
+                f"--order={_ORDER_FOLDER}",
                 f"--folder={folder(role)}",
                 f"--repository={wanted.repository}",
                 f"--revision={wanted.revision}",
@@ -293,6 +302,7 @@ def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
             "volumeMounts": [
                 mounted_program(),
+                _mounted_order(),
                 _revision(plan, role, wanted.revision),
                 *([{"name": "weights", "mountPath": _USED, **plan.within("used")}] if plan.node_path else []),
             ],
@@ -313,7 +323,7 @@ def server_volumes(name: str, plan: WeightsPlan | None, unfilled: str) -> list[d
     """The volumes behind these mounts; `unfilled` is the claim of one that no Job fills."""
     if plan is None:
         return [_weights_volume(unfilled)] if unfilled else []
-    return [_weights_volume(plan.claim), _program_volume(name)]
+    return [_weights_volume(plan.claim), *_input_volumes(name)]
 
 
 def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
@@ -322,7 +332,7 @@ def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
     As the image's user, root: servers are, and what they and earlier programs left in the volume is theirs. A group
     for the volume would not help, as Longhorn's driver sets none on ReadWriteMany volumes.
     """
-    return own_program.runs(plan.image, "weights", command)
+    return own_program.runs(plan.image, PROGRAM, command)
 
 
 def _revision(plan: WeightsPlan, role: str, revision: str) -> dict[str, Any]:
@@ -331,11 +341,20 @@ def _revision(plan: WeightsPlan, role: str, revision: str) -> dict[str, Any]:
 
 def mounted_program() -> dict[str, Any]:
     """The mount of the program, by whose path Python finds it."""
-    return own_program.mount("weights")
+    return own_program.mount(PROGRAM)
 
 
-def _program_volume(name: str) -> dict[str, Any]:
-    return own_program.volume("weights", f"{name}-weights")
+def _mounted_order() -> dict[str, Any]:
+    return {"name": _ORDER, "mountPath": _ORDER_FOLDER, "readOnly": True}
+
+
+def _input_volumes(name: str) -> list[dict[str, Any]]:
+    """The program, which all models share, and this one's order."""
+    return [own_program.volume(PROGRAM), {"name": _ORDER, "configMap": {"name": _order_name(name)}}]
+
+
+def _order_name(name: str) -> str:
+    return f"{name}-weights-order"
 
 
 def _weights_volume(claim: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from services.weights.hub import Hub
 from services.weights.registry import Login, Registry
 from services.weights.volume import Volume
 
-_HERE = Path(__file__).parent
 # Kubernetes takes what a container writes there as the reason of its end, and `pulumi up` shows it.
 _REASON = Path("/dev/termination-log")
 _SEE_JOB = (
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     for name, text in (("bring", "every wanted revision becomes whole"), ("prune", "remove earlier revisions")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--volume", type=Path, required=True)
-        command.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
+        command.add_argument("--order", type=Path, required=True, metavar="FOLDER")
         command.add_argument("--digest", default="", help="of the order that the caller means")
         command.add_argument(
             "--ca", type=Path, metavar="FILE", help="authorities in PEM, trusted like the machine's own"
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     brings.add_argument("--job", default="", help="who brings the files, for the message")
     brings.add_argument("--daemon-set", default="", help="who brings the files to each node, for the message")
     check.add_argument("--used", type=Path, metavar="FOLDER", help="keep here that this revision is in use")
-    check.add_argument("--order", type=Path, default=_HERE, metavar="FOLDER")
+    check.add_argument("--order", type=Path, required=True, metavar="FOLDER")
     commands.add_parser("hold", help="wait until stopped: the pod stays, and a new node gets one that brings first")
     given = parser.parse_args(arguments)
     try:

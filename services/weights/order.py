@@ -1,4 +1,4 @@
-"""What the site wants in a model's volume: a JSON file next to the program, and the locks that the site has."""
+"""What the site wants in a model's volume: a JSON file, and next to it the locks that the site has."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WeightsOrder:
     """Of a bucket."""
 
     def files(self) -> dict[str, str]:
-        """The order as files next to the program."""
+        """The order as files of one folder."""
         body = {key: value for key, value in vars(self).items() if key != "wanted" and (key not in _OPTIONAL or value)}
         body["wanted"] = [{"repository": entry.repository, "revision": entry.revision} for entry in self.wanted]
         locks = {file_name(entry.repository, entry.revision): entry.lock for entry in self.wanted if entry.lock}

@@ -19,6 +19,8 @@ from components.gateway.traffic_policies import target_gateway
 from components.machines.machine_commands import LIMITS, Limits
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
+from components.models.model_server import programs_of
+from components.models.pod_programs import PodPrograms
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace
 from components.objects import field_manager
@@ -163,6 +165,8 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
         ),
         top,
     )
+    used = [own for serving in plan.named.values() for own in programs_of(serving.engine, serving.weights)]
+    programs = PodPrograms("pod-programs", programs=used, namespace=space, opts=top).handle
     for name, serving in plan.named.items():
         Model(
             name,
@@ -178,6 +182,7 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
                 storage_class=site.storage.storage_class,
                 hardware=addons.hardware,
                 weights=serving.weights,
+                programs=programs.ready,
                 token=token,
                 volume=site.storage.volumes,
                 picker_image=versions.images.endpoint_picker,

@@ -140,6 +140,7 @@ PARTS = {
     "model_server": {"weights", "node_weights", "engines", "liveness"},
     "liveness": {"engines", "own_program", "weights"},
     "weights": {"own_program"},
+    "pod_programs": {"own_program"},
     "node_weights": {"weights"},
     "engines": {"weights"},
     "operator": {"permissions", "pods"},

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from components.models import liveness, model_server
+from components.models import liveness, model_server, own_program
 from lab.paths import SITE_FILE, Lab
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan
@@ -38,7 +38,7 @@ def replica(model: RevisionPlan, namespace: str) -> dict[str, Any]:
     pod = body["spec"]["template"]["spec"]
     container, watching = pod["containers"][0], pod["initContainers"][-1]
     del container["resources"], container["volumeMounts"]
-    volumes = [volume for volume in pod["volumes"] if volume == liveness.volume(MODEL)]
+    volumes = [volume for volume in pod["volumes"] if volume == liveness.volume()]
     grace = pod["terminationGracePeriodSeconds"]
     return {"container": container, "sidecar": watching, "volumes": volumes, "grace": grace}
 
@@ -47,7 +47,7 @@ def replica(model: RevisionPlan, namespace: str) -> dict[str, Any]:
 def address(core: client.CoreV1Api, namespace: str) -> str:
     """Of the running replica's engine."""
     model = planned()
-    program = liveness.program(MODEL, namespace, {})
+    program = own_program.config_map(liveness.PROGRAM, namespace)
     core.create_namespaced_config_map(namespace, client.V1ConfigMap.model_validate(program))
     parts = replica(model, namespace)
     assert parts["sidecar"]["image"] == versions.load().images.vllm

@@ -159,7 +159,7 @@ def test_weights_on_nodes_keep_the_rules_and_wait_for_every_node(outcomes: dict[
         "qwen3-32b-weights-policy",
         "qwen3-32b-nodes",
     }
-    assert {"qwen3-32b-bring", "qwen3-32b-program", "qwen3-32b-server"} <= declared.keys()
+    assert {"qwen3-32b-bring", "qwen3-32b-order", "qwen3-32b-server"} <= declared.keys()
     assert "qwen3-32b-prune" not in declared, "what brings a revision removes earlier ones"
     assert declared["qwen3-32b-node-weights"]["protect"] is False
 

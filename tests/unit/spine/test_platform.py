@@ -220,11 +220,13 @@ def test_servers_wait_for_all_nodes_and_what_fills_these_goes_before_its_claim(t
     _, requests = requested(site, tmp_path, Recorder())
 
     def waits(name: str) -> set[str]:
-        return {urn.rpartition("::qwen3-32b-")[2] for urn in requests[f"qwen3-32b-{name}"].dependencies}
+        needed = requests[f"qwen3-32b-{name}"].dependencies
+        return {urn.rpartition("::")[2].removeprefix("qwen3-32b-") for urn in needed}
 
     assert "nodes" in waits("server")
     assert {"bring", "node-weights"} <= waits("nodes")
-    assert {"node-weights", "program", "weights-policy"} <= waits("bring")
+    assert {"node-weights", "pod-programs-weights", "order", "weights-policy"} <= waits("bring")
+    assert "pod-programs-liveness" in waits("server")
     assert "node-volume" in waits("node-weights")
     patience = [requests[f"qwen3-32b-{name}"].customTimeouts.create for name in ("bring", "nodes")]
     assert patience[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.models import weights
+from components.models import own_program, weights
 from components.models.model_server import deployment
 from floor.problems import SiteError
 from services.weights.manifest import Entry, Manifest, file_name
@@ -19,6 +19,7 @@ from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_read, plan_values
 from stacks.plan.weights import lacking_repositories
 from stacks.site.loader import read_values
+from tests.unit.spine.test_platform import declare
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
@@ -127,7 +128,7 @@ def test_a_registry_is_named_with_its_login_and_never_holds_it(tmp_path: Path) -
     assert not {"HF_ENDPOINT", "HF_TOKEN", "WEIGHTS_BUCKET"} & variables.keys()
     assert plan.egress is None, "it redirects to stores"
     assert "weights-login" not in str([weights.prune_job("q", "m", plan), *weights.check_containers(plan)])
-    assert "registry.py" in weights.program("q", "m", plan)["data"]
+    assert "registry.py" in own_program.config_map("weights", "m")["data"]
     everyone = {"source": "oci", "oci": {"address": "https://registry.site.example"}}
     plan = store(tmp_path, {"storage.weights": everyone, **QWEN_ALONE}, lock=LOCK.text())
     assert plan.order.token_from == "" and "secretKeyRef" not in str(weights.job("q", "m", plan))
@@ -268,9 +269,9 @@ def test_each_repository_is_checked_and_mounted_by_its_role_and_none_goes_withou
 def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path) -> None:
     without = store(tmp_path).order
     plan = store(tmp_path, lock=LOCK.text())
-    data = weights.program("q", "m", plan)["data"]
+    data = weights.order("q", "m", plan)["data"]
     assert data[file_name(QWEN.repository, QWEN.revision).replace("@", ".")] == LOCK.text()
-    assert {"__main__.py", "order.json", "manifest.py"} <= data.keys()
+    assert len(data) == 2 and "order.json" in data, "the program is once per namespace"
     assert plan.order.digest != without.digest
     assert f"--digest={plan.order.digest}" in str(weights.job("q", "m", plan))
 
@@ -327,4 +328,15 @@ def test_a_variable_of_the_job_is_named_in_one_file_for_pods_rules_and_the_progr
         if any(name in file.read_text() for name in names)
     }
     assert named == {"services/weights/variables.py"}
-    assert "variables.py" in weights.program("q", "m", store(root, {"storage.weights": {}}))["data"]
+    assert "variables.py" in own_program.config_map("weights", "m")["data"]
+
+
+def test_the_text_of_a_program_is_in_the_state_once_for_all_models(tmp_path: Path) -> None:
+    """An engine with a state in files writes it whole at each step."""
+    site = plan_values(prod(), "site.yaml").site
+    assert len(site.models) > 1
+    recorder, _ = declare(site, tmp_path)
+    for program, module in (("weights", "bringing.py"), ("liveness", "progress.py")):
+        line = (Path(__file__).parents[3] / "services" / program / module).read_text().splitlines()[0]
+        holding = [name for name, args in recorder.resources.items() if line in str(args.inputs)]
+        assert holding == [f"pod-programs-{program}"]
