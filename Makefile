@@ -11,6 +11,8 @@ UV := uv==0.13.9
 # More than cores: many tests wait for an emulated machine or a server. A lab takes a gigabyte, a unit test nothing.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 UNIT_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Collected once, unlike by xdist, each of whose workers collects all.
+unit_tests = $(RUN) -m pytest -q -p tests.forks --forks $(UNIT_WORKERS)
 # Each worker has namespaces and a lab folder of its own; tests that share a lab share a worker (tests/lab/groups.py).
 lab_tests = $(RUN) -m pytest -v --durations=40 --dist loadscope --no-loadscope-reorder \
 	--tx '$(1)*popen//python=tests/lab/alone.sh $(RUN)'
@@ -58,10 +60,10 @@ test-changed: venv ## unit tests that the changes since BASE=<revision> can touc
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
 test-fast: venv ## tests that need no lab
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) tests/unit
+	@$(unit_tests) tests/unit
 
-test-processes: venv ## tests of commands as processes and simulated traffic, which the fast tier leaves out
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m "(processes or simulations) and not exhaustive" tests/unit
+test-processes: venv ## tests of commands as processes, emulated racks and simulated traffic, left out of the fast tier
+	@$(unit_tests) -m "(processes or simulations) and not exhaustive" tests/unit
 
 test-lab: root tools ## tests against running labs, each worker with its own labs
 	@$(call lab_tests,$(WORKERS)) tests/lab
@@ -71,7 +73,7 @@ test-site: root tools ## of these, the tests of the running platform
 
 # One lab at a time: beside two others on two cores some of these tests failed that pass alone.
 test-all: root test ## all of `make test`, and the slow tests that it leaves out; hours
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m exhaustive tests/unit
+	@$(unit_tests) -m exhaustive tests/unit
 	@$(RUN) -m lab.vllm_cpu
 	@$(RUN) -m lab.install.earlier
 	@$(call lab_tests,1) -m exhaustive tests/lab

@@ -188,7 +188,9 @@ def command(*, base: str, lists: bool) -> int:
     if not chosen.unit:
         return 0
     marks = "not exhaustive and not second_source"
-    return subprocess.call([sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", marks, *chosen.unit], cwd=ROOT)
+    return subprocess.call(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.forks", "--forks", "4", "-m", marks, *chosen.unit], cwd=ROOT
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 # Of emulated machines and processes, whose tests wait longer than they compute.
 _WAITING = ("machines", "runner", "talos_api")
-# Modules of others between two of these: all workers of xdist, which takes tests in their order, get some early.
+# Modules of others between two of these: forks take tests in their order, so all of them get some early.
 _BETWEEN = 3
 
 
@@ -26,7 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and collected tests out of the search for cycles, which takes a tenth of the time otherwise."""
+    """Leave modules and collected tests out of the search for cycles, which takes a tenth of the time otherwise.
+
+    Forks then share them too.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

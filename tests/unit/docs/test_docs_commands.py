@@ -36,7 +36,7 @@ PROMISES = {
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
     "test": [
-        f"pytest -q -n {CORES + 2} tests/unit",
+        f"pytest -q -p tests.forks --forks {CORES + 2} tests/unit",
         '-m "(processes or simulations) and not exhaustive" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],

@@ -47,20 +47,16 @@ def sentences(source: str) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("page", [page for page in documented.PAGES if page != STYLE], ids=lambda page: page.name)
-def test_pages_keep_to_the_words(page: Path) -> None:
-    assert avoided(page.read_text()) == []
+def test_pages_and_other_files_keep_to_the_words() -> None:
+    files = [*(page for page in documented.PAGES if page != STYLE), *TEXTS]
+    lines = {documented.shown(path): avoided(path.read_text()) for path in files}
+    assert {path: words for path, words in lines.items() if words} == {}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=documented.shown)
-def test_other_files_keep_to_the_words(path: Path) -> None:
-    assert avoided(path.read_text()) == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_messages_docstrings_and_comments_keep_to_the_words(package: str) -> None:
+def test_messages_docstrings_and_comments_keep_to_the_words() -> None:
     lines = {
-        str(path.relative_to(ROOT)): [line for text in sentences(path.read_text()) for line in avoided(text)]
+        documented.shown(path): [line for text in sentences(path.read_text()) for line in avoided(text)]
+        for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
     }
     assert {path: words for path, words in lines.items() if words} == {}

@@ -13,6 +13,8 @@ from lab.machines.admin import AdminServer, ask
 from lab.machines.spec import load_rack
 from tests.unit.machines.emulated_rack import Bench, eventually
 
+pytestmark = pytest.mark.processes
+
 RACK = """
 cluster: recorded
 factory: {host: 127.0.0.1, versions: [v1.13.9]}

@@ -14,6 +14,8 @@ from talos.api.results import Applied, ApplyMode
 from talos.cluster import MachineSettings
 from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually
 
+pytestmark = pytest.mark.processes
+
 LABELLED = MachineSettings(node_labels={"site.example/rack": "r1"})
 NEEDS_REBOOT = MachineSettings(udev_rules=('SUBSYSTEM=="net"',))
 

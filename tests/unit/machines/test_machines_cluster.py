@@ -16,6 +16,8 @@ from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 from tests.unit.machines.emulated_rack import HOUR_S, VERSION, Bench, eventually, new_bench
 
+pytestmark = pytest.mark.processes
+
 
 def test_the_config_and_schematic_make_the_node(running: Bench) -> None:
     gpu, plane = running.cluster.nodes["gpu"], running.cluster.nodes["cp"]

@@ -17,6 +17,8 @@ from talos.factory.schematic import Schematic
 from talos.hgx import FABRIC_MANAGER_SERVICE
 from tests.unit.machines.emulated_rack import HOUR_S, Bench, eventually
 
+pytestmark = pytest.mark.processes
+
 
 def test_slow(running: Bench, hour: threading.Event) -> None:
     running.rack.machines["m1"].faults.set((Fault(kind="slow", seconds=HOUR_S, calls=("Version",)),))

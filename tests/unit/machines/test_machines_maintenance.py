@@ -20,6 +20,8 @@ from talos.secrets import bundle as secrets
 from tests.unit.machines.emulated_rack import Bench, eventually
 from tests.unit.talos.talos_examples import entropy
 
+pytestmark = pytest.mark.processes
+
 
 def console(bench: Bench, name: str) -> str:
     return Path(bench.rack.machines[name].store.console).read_text()

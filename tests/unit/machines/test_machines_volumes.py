@@ -20,6 +20,8 @@ from talos.factory.schematic import Schematic
 from talos.hgx import HGXProfile
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 
+pytestmark = pytest.mark.processes
+
 TPM, KMS = {"slot": 0, "tpm": {}}, {"slot": 1, "kms": {"endpoint": "https://kms.site.example:4050"}}
 SPEC = MachineSpec(name="m", address="10.5.0.11", pod_cidr="10.65.0.0/24")
 

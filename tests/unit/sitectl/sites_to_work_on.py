@@ -118,10 +118,10 @@ def remembering(
 def each_program_runs_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Renders of the same program and site are shared by the tests of a run, for those that import this.
 
-    The workers of one run of xdist, whose base folders have one parent, remember for each other.
+    The processes of one run remember for each other: forks share a base folder, workers of xdist its parent.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        _shared.append(tmp_path_factory.getbasetemp().parent / "renders")
+    base = tmp_path_factory.getbasetemp()
+    _shared.append((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "renders")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkout, "declare", remembering)
         yield

@@ -20,7 +20,7 @@ from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.machines.test_machines_volumes import KMS, TPM, disk, sealed
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 
-pytestmark = pytest.mark.row("000.09", "000.11")
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.09", "000.11")]
 
 NAMES = {"m1": "cp", "m2": "gpu"}
 NEW = ("--mode", "auto", "--insecure")

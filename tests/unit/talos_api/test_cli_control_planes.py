@@ -12,7 +12,7 @@ from talos.api.errors import AbsentError, MachineApiError, NotOfferedError
 from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 
-pytestmark = pytest.mark.row("000.11")
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.11")]
 
 PLANES = {"m1": "cp-1", "m2": "cp-2", "m3": "cp-3"}
 

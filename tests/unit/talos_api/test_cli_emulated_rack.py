@@ -15,7 +15,7 @@ from talos.cluster import MachineSettings
 from talos.secrets import talosconfig
 from tests.unit.machines.emulated_rack import Bench, new_bench
 
-pytestmark = pytest.mark.row("000.09", "000.11", "opening 4")
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.09", "000.11", "opening 4")]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from talos.cli.main import main
 from talos.secrets import talosconfig
 from tests.unit.machines.emulated_rack import Bench, new_bench
 
-pytestmark = pytest.mark.row("000.11")
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.11")]
 
 
 @pytest.fixture

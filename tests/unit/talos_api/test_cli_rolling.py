@@ -24,7 +24,7 @@ from tests.unit.machines.emulated_rack import Bench, eventually, new_bench
 from tests.unit.talos_api.cluster_objects import budget, picker, replica, volume
 from tests.unit.talos_api.emulated_site import Kubectl, Site
 
-pytestmark = pytest.mark.row("000.11", "000.20")
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.11", "000.20")]
 
 
 @pytest.fixture
