@@ -250,6 +250,10 @@ class InferencePoolArgs:
     longest_stream_s: int
     needs: Sequence[pulumi.Resource]
     """The definitions of the pool's kinds."""
+    beside: Sequence[pulumi.Resource]
+    """What the replicas wait for. Pickers wait for it too, so that the engine deletes both in one step: it deletes what
+    has as long a chain of dependencies, waits, and deletes the next. Else a removal takes the drain times of both.
+    """
     clients: Sequence[Peer]
     """Pods that may ask the picker: the gateway's proxies."""
     scrapers: Sequence[Peer] = ()
@@ -292,7 +296,7 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
                 longest_stream_s=args.longest_stream_s,
                 config_digest=sha256(config["data"]["config.yaml"].encode()).hexdigest()[:16],
             ),
-            depends_on=[made, pool, *rbac],
+            depends_on=[made, pool, *rbac, *args.beside],
         )
         if args.spec.pickers > 1:
             self.child("picker-disruption-budget", picker_budget(name, space), depends_on=there)

@@ -92,6 +92,7 @@ class Model(Component, token="model:Model"):
                 image=args.picker_image,
                 longest_stream_s=args.spec.server.longest_stream_s,
                 needs=args.needs,
+                beside=server.needs,
                 clients=[args.gateway.proxies],
                 scrapers=args.scrapers,
             ),

@@ -204,6 +204,8 @@ class ModelServerHandle:
 
     labels: dict[str, str]
     port: int
+    needs: Sequence[pulumi.Resource]
+    """What they wait for."""
     ready: pulumi.Resource
 
 
@@ -231,7 +233,7 @@ class ModelServer(Component, token="model_server:ModelServer"):
         # On nodes' own disks, what brings a revision removes earlier ones.
         if args.weights and args.place == "shared":
             self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
-        self.handle = ModelServerHandle(labels=labels(name), port=PORT, ready=replicas)
+        self.handle = ModelServerHandle(labels=labels(name), port=PORT, needs=needs, ready=replicas)
         self.finish(name=name)
 
     def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from components.models import model_route, ranking
 from lab.plugins.kubernetes import deleting
 from stacks.plan.site_plan import plan_values
 from tests.unit.spine.test_platform import Recorder, requested
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import ON_NODES, prod
+from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("C.05", "opening 4")
 
@@ -71,6 +73,24 @@ def before(made: dict[str, Any], name: str) -> set[str]:
     return seen
 
 
+def steps_of_removal(made: dict[str, Any], model: str) -> list[set[str]]:
+    """What the engine deletes together when a model leaves, first to last.
+
+    By levels of what depends on nothing else that leaves, in reverse, and it waits for each
+    (pulumi/pulumi@v3.246.0 pkg/resource/deploy/step_generator.go, ScheduleDeletes).
+    """
+    leaving = {name for name in made if name == model or name.startswith(f"{model}-") or name.endswith(f".{model}")}
+    needed = {
+        name: {urn.rpartition("::")[2] for urn in (*made[name].dependencies, made[name].parent)} & leaving - {name}
+        for name in leaving
+    }
+    steps: list[set[str]] = []
+    while leaving:
+        steps.insert(0, {name for name in leaving if not needed[name] & leaving})
+        leaving -= steps[0]
+    return steps
+
+
 def served(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Objects of kinds that an operator of the program serves, and this one; marks on others' objects stay."""
     for name, request in made.items():
@@ -93,6 +113,19 @@ def test_volumes_leave_before_what_stores_them(made: dict[str, Any]) -> None:
     servers = ["monitoring-prometheus", "monitoring-alertmanager", "inference-monitoring-namespace"]
     assert len(claims) == 2
     assert [name for name in (*claims, *servers) if STORAGE not in before(made, name)] == []
+
+
+@pytest.mark.parametrize("place", [{}, ON_NODES], ids=["shared", "nodes"])
+def test_replicas_and_pickers_of_a_model_that_leaves_drain_at_the_same_time(
+    tmp_path: Path, place: dict[str, Any]
+) -> None:
+    """An ending one holds its streams for as long as the longest may take, and the engine waits for it."""
+    site = plan_values(changed(prod(), place), "site").site
+    _, requests = requested(site, tmp_path, Recorder())
+    steps = steps_of_removal(requests, "qwen3-32b")
+    assert sum(map(len, steps)) > 20
+    draining = [{name for name in step if requests[name].type == "kubernetes:apps/v1:Deployment"} for step in steps]
+    assert [names for names in draining if names] == [{"qwen3-32b-server", "qwen3-32b-picker"}]
 
 
 def test_gpus_leave_after_those_who_compute_on_them(made: dict[str, Any]) -> None:
