@@ -37,13 +37,81 @@ pytestmark = pytest.mark.row("C.04", "C.05")
 # Earlier programs register no taints, and this lab refuses a kubelet that changes taints, as a cluster does: their
 # sites do not come up in it.
 LANDED = "0eb8b6192206fa56e63de4293dc48993dac8d9bf"
+_MODELS = ("glm-5-1", "qwen3-32b")
+# Below spec.template.spec, where a pod mounts the program and its order as two volumes.
+_OF_JOBS = (
+    "containers[0].args[1]",
+    "containers[0].args[2]",
+    "containers[0].volumeMounts[1].mountPath",
+    "containers[0].volumeMounts[1].name",
+    "containers[0].volumeMounts[1].readOnly",
+    "containers[0].volumeMounts[2]",
+    "volumes[0].configMap.name",
+    "volumes[1].configMap",
+    "volumes[1].name",
+    "volumes[1].persistentVolumeClaim",
+    "volumes[2]",
+)
+_OF_SERVERS = (
+    "initContainers[0].args[0]",
+    "initContainers[0].args[1]",
+    "initContainers[0].args[2]",
+    "initContainers[0].args[3]",
+    "initContainers[0].args[4]",
+    "initContainers[0].volumeMounts[1].mountPath",
+    "initContainers[0].volumeMounts[1].name",
+    "initContainers[0].volumeMounts[1].subPath",
+    "initContainers[0].volumeMounts[2]",
+    "volumes[1].configMap.name",
+    "volumes[2].name",
+)
+_OF_ONE = {
+    "glm-5-1": (
+        "volumes[2].configMap",
+        "volumes[2].emptyDir",
+        "volumes[3].configMap",
+        "volumes[3].emptyDir",
+        "volumes[3].name",
+        "volumes[4]",
+    ),
+    "qwen3-32b": ("volumes[2].configMap.name", "volumes[3]"),
+}
+
+
+def _in_pods(*paths: str) -> tuple[str, ...]:
+    return tuple(sorted(f"spec.template.spec.{path}" for path in paths))
+
+
 # `type::name` of a resource -> operation and paths of properties, for each change since LANDED that sites are to get.
 MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    f"command:local:Command::crds-{source}": ("create", ())
-    for source in ("ai-gateway", "envoy-gateway", "gateway-api", "inference-extension")
+    **{
+        f"command:local:Command::crds-{source}": ("create", ())
+        for source in ("ai-gateway", "envoy-gateway", "gateway-api", "inference-extension")
+    },
+    # The programs of pods are once per namespace: new ones first, then who mounts them, and those of each model last.
+    "inference-platform:pod_programs:PodPrograms::pod-programs": ("create", ()),
+    **{f"kubernetes:core/v1:ConfigMap::pod-programs-{name}": ("create", ()) for name in ("liveness", "weights")},
+    **{f"kubernetes:core/v1:ConfigMap::{model}-order": ("create", ()) for model in _MODELS},
+    **{
+        f"kubernetes:batch/v1:Job::{model}-{job}": ("replace", _in_pods(*_OF_JOBS))
+        for model in _MODELS
+        for job in ("bring", "prune")
+    },
+    **{
+        f"kubernetes:apps/v1:Deployment::{model}-server": ("update", _in_pods(*_OF_SERVERS, *_OF_ONE[model]))
+        for model in _MODELS
+    },
+    **{
+        f"kubernetes:core/v1:ConfigMap::{model}-{name}": ("delete", ())
+        for model in _MODELS
+        for name in ("program", "liveness-program")
+    },
 }
-# What no preview shows and the state has otherwise: outputs of a component.
-MEANT_IN_STATE = {"inference-platform:crd_bundle:CrdBundle::crds"}
+# What no preview shows and the state has otherwise: outputs of a component, and what pickers wait for.
+MEANT_IN_STATE = {
+    "inference-platform:crd_bundle:CrdBundle::crds",
+    *(f"kubernetes:apps/v1:Deployment::{model}-picker" for model in _MODELS),
+}
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
 HELD = ":CustomResourceDefinition::"
