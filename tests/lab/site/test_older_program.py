@@ -89,7 +89,6 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         for source in ("ai-gateway", "envoy-gateway", "gateway-api", "inference-extension")
     },
     # The programs of pods are once per namespace: new ones first, then who mounts them, and those of each model last.
-    "inference-platform:pod_programs:PodPrograms::pod-programs": ("create", ()),
     **{f"kubernetes:core/v1:ConfigMap::pod-programs-{name}": ("create", ()) for name in ("liveness", "weights")},
     **{f"kubernetes:core/v1:ConfigMap::{model}-order": ("create", ()) for model in _MODELS},
     **{
@@ -107,8 +106,9 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         for name in ("program", "liveness-program")
     },
 }
-# What no preview shows and the state has otherwise: outputs of a component, and what pickers wait for.
+# What no preview shows and the state has otherwise: components and their outputs, and what pickers wait for.
 MEANT_IN_STATE = {
+    "inference-platform:pod_programs:PodPrograms::pod-programs",
     "inference-platform:crd_bundle:CrdBundle::crds",
     *(f"kubernetes:apps/v1:Deployment::{model}-picker" for model in _MODELS),
 }
