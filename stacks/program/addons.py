@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -29,6 +28,7 @@ from stacks.plan.disks import disks_of
 from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
+from stacks.program.parts import PartDone, PartStep, SitePart, group
 from stacks.program.remote_secrets import SecretSource, declare_source, external_secrets_args
 from stacks.program.tenants import limit_service_of
 from stacks.site.model import SiteConfig
@@ -36,22 +36,6 @@ from stacks.site.model import SiteConfig
 
 class ChartValuesError(pulumi.RunError):
     """Values that a chart would not read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Addons:
-    """What works once each is there."""
-
-    hardware: list[pulumi.Resource]
-    """GPUs that replicas can be given, and volumes that they can mount."""
-    addresses: list[pulumi.Resource]
-    """Addresses that a load balancer can be given."""
-    certificates: list[pulumi.Resource]
-    """Certificates that can be asked for."""
-    backups: list[pulumi.Resource]
-    """What takes snapshots of etcd."""
-    secrets: SecretSource
-    """What fills Secrets."""
 
 
 def charts_of(plan: SitePlan) -> dict[str, Chart]:
@@ -145,71 +129,102 @@ def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
     return names
 
 
-def declare_addons(
-    plan: SitePlan, charts: Mapping[str, Chart], definitions: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
-) -> Addons:
-    """Declare what the site does not have already. definitions: of the CRD bundle."""
+def addon_parts(plan: SitePlan) -> list[SitePart]:
+    """What a site does not have already, each where the site lets the program install it."""
     site = plan.site
-    hardware: list[pulumi.Resource] = []
-    if site.cluster.gpu_stack != "external":
-        args = GpuStackArgs(
-            stack=site.cluster.gpu_stack,
-            charts=charts,
-            taints=gpu_node_taints(site),
-            nodes={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
-            cuts=cuts_gpus(site),
-        )
-        hardware += GpuStack("gpu-stack", args, opts).handle.ready
-    if site.cluster.rdma_devices.system == "network_operator":
+    return [
+        SitePart("gpu-stack", _gpu_stack),
         # No model waits for them.
-        RdmaDevices("rdma-devices", _rdma_devices(plan, charts["network_operator"], hardware), opts)
-    if site.storage.system == "longhorn":
-        hardware += Longhorn("storage", _longhorn(site, charts["longhorn"]), opts).handle.ready
-    certificates: list[pulumi.Resource] = []
-    if site.certificates.system == "cert_manager":
-        own = _cert_manager(site, charts["cert_manager"], definitions)
-        certificates = CertManager("certificates", own, opts).handle.ready
-    source = declare_source(site, charts, opts)
-    backups: list[pulumi.Resource] = []
-    if site.cluster.machines and site.cluster.machines.etcd_backup:
-        saved = EtcdBackupArgs(
-            spec=site.cluster.machines.etcd_backup,
-            site=site.name,
-            image=plan.versions.images.talos_backup,
-            filled=source.bodies(namespaces.ETCD_BACKUP),
-            needs=source.store.ready,
+        SitePart("rdma-devices", _declare_rdma_devices, ("gpu-stack",)),
+        SitePart("storage", _storage),
+        group("hardware", ("gpu-stack", "storage")),
+        SitePart("certificates", _certificates, ("crds",)),
+        SitePart("secret-store", lambda step: _secret_store(declare_source(site, step.on.charts, step.on.opts))),
+        SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
+        # Nothing waits for them: Longhorn reads them once it writes a backup.
+        _filled("storage-secrets", namespaces.STORAGE, "hardware"),
+        _filled("bgp-passwords", namespaces.BGP_SECRETS),
+        SitePart("addresses", _addresses, ("bgp-passwords",)),
+    ]
+
+
+def _filled(name: str, namespace: str, *after: str) -> SitePart:
+    def declare(step: PartStep) -> PartDone:
+        source = step.handle("secret-store", SecretSource)
+        return PartDone(ready=source.fill(namespace, step.ready(*after) if after else ()))
+
+    return SitePart(name, declare, ("secret-store", *after))
+
+
+def _secret_store(source: SecretSource) -> PartDone:
+    return PartDone(ready=source.store.ready, handle=source)
+
+
+def _gpu_stack(step: PartStep) -> PartDone:
+    site = step.on.plan.site
+    if site.cluster.gpu_stack == "external":
+        return PartDone()
+    args = GpuStackArgs(
+        stack=site.cluster.gpu_stack,
+        charts=step.on.charts,
+        taints=gpu_node_taints(site),
+        nodes={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
+        cuts=cuts_gpus(site),
+    )
+    return PartDone(ready=GpuStack("gpu-stack", args, step.on.opts).handle.ready)
+
+
+def _declare_rdma_devices(step: PartStep) -> PartDone:
+    if step.on.plan.site.cluster.rdma_devices.system == "network_operator":
+        RdmaDevices(
+            "rdma-devices", _rdma_devices(step.on.plan, step.on.charts["network_operator"], step.ready()), step.on.opts
         )
-        backups = EtcdBackup("etcd-backup", saved, opts).handle.ready
-    # Nothing waits for them: Longhorn reads them once it writes a backup.
-    source.fill(namespaces.STORAGE, hardware)
-    passwords = source.fill(namespaces.BGP_SECRETS)
-    return Addons(
-        hardware=hardware,
-        addresses=_addresses(site, charts, passwords, opts),
-        certificates=certificates,
-        backups=backups,
-        secrets=source,
+    return PartDone()
+
+
+def _storage(step: PartStep) -> PartDone:
+    if step.on.plan.site.storage.system != "longhorn":
+        return PartDone()
+    return PartDone(
+        ready=Longhorn("storage", _longhorn(step.on.plan.site, step.on.charts["longhorn"]), step.on.opts).handle.ready
     )
 
 
-def _addresses(
-    site: SiteConfig,
-    charts: Mapping[str, Chart],
-    passwords: Sequence[pulumi.Resource],
-    opts: pulumi.ResourceOptions,
-) -> list[pulumi.Resource]:
+def _certificates(step: PartStep) -> PartDone:
+    if step.on.plan.site.certificates.system != "cert_manager":
+        return PartDone()
+    args = _cert_manager(step.on.plan.site, step.on.charts["cert_manager"], step.ready())
+    return PartDone(ready=CertManager("certificates", args, step.on.opts).handle.ready)
+
+
+def _etcd_backup(step: PartStep) -> PartDone:
+    site = step.on.plan.site
+    if not (site.cluster.machines and site.cluster.machines.etcd_backup):
+        return PartDone()
+    args = EtcdBackupArgs(
+        spec=site.cluster.machines.etcd_backup,
+        site=site.name,
+        image=step.on.plan.versions.images.talos_backup,
+        filled=step.handle("secret-store", SecretSource).bodies(namespaces.ETCD_BACKUP),
+        needs=step.ready(),
+    )
+    return PartDone(ready=EtcdBackup("etcd-backup", args, step.on.opts).handle.ready)
+
+
+def _addresses(step: PartStep) -> PartDone:
+    site, name = step.on.plan.site, "load-balancer-addresses"
     machines = site.cluster.machines
     if site.addresses.announced_by == "metallb_l2":
-        return MetalLb("load-balancer-addresses", _metallb(site, charts["metallb"]), opts).handle.ready
+        return PartDone(ready=MetalLb(name, _metallb(site, step.on.charts["metallb"]), step.on.opts).handle.ready)
     if site.addresses.announced_by == "external" or machines is None:
-        return []
+        return PartDone()
     if site.addresses.bgp is not None:
         sessions = BgpSessions(bgp=site.addresses.bgp, nodes=bgp_sessions(site))
-        by_bgp = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions, needs=passwords)
-        return LoadBalancerAddresses("load-balancer-addresses", by_bgp, opts).handle.ready
-    planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
-    args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)
-    return LoadBalancerAddresses("load-balancer-addresses", args, opts).handle.ready
+        args = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions, needs=step.ready())
+    else:
+        planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
+        args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)
+    return PartDone(ready=LoadBalancerAddresses(name, args, step.on.opts).handle.ready)
 
 
 def _metallb(site: SiteConfig, chart: Chart) -> MetalLbArgs:

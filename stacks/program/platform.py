@@ -1,4 +1,4 @@
-"""Wires a site: CRDs, controllers, front door, tenants, tiers, models, each after what it needs."""
+"""Wires a site: the parts that it consists of, and what each of them needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.gateway.envoy_names import door_port
 from components.gateway.front_door import FrontDoor, FrontDoorArgs
-from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, listener_name
+from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, GatewayHandle, listener_name
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
 from components.gateway.pickers import Picker
@@ -22,7 +22,7 @@ from components.models.model import Model, ModelArgs
 from components.models.model_server import programs_of
 from components.models.pod_programs import PodPrograms
 from components.monitoring.monitoring import scrapers
-from components.namespace import Namespace
+from components.namespace import Namespace, NamespaceHandle
 from components.objects import field_manager
 from components.tenants.limits import rate_limit
 from floor import namespaces
@@ -30,12 +30,18 @@ from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
-from stacks.program.addons import charts_of, check_values, declare_addons
+from stacks.program.addons import addon_parts, charts_of, check_values
 from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
-from stacks.program.tenants import declare_counters, declare_tenants, limit_service_of
+from stacks.program.parts import PartDone, PartStep, SitePart, Wiring, declare_parts
+from stacks.program.remote_secrets import SecretSource
+from stacks.program.tenants import Tenants, declare_counters, declare_tenants, limit_service_of
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
+# What everything above the gateways' controllers is declared after.
+_GATEWAYS = ("crds", "gateway-controllers")
+# It opens only when keys are checked, every tenant's priority is known, and its requests are counted.
+_BEFORE_THE_LISTENER = ("tenants", "limit-counters", "front-door", "addresses", "certificates", "certificate-secrets")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,145 +74,204 @@ def declare_platform(plan: SitePlan, limits: Limits = LIMITS, models_namespace: 
     check_values(plan, charts)
     check_lock([chart.chart for chart in charts.values()], Path.cwd(), f"{fetch} --charts")
     cluster = cluster_access(plan, limits)
-    top = pulumi.ResourceOptions(providers=[cluster.provider])
-    measured_by = scrapers(site.monitoring)
-
-    definitions: list[pulumi.Resource] = []
-    if bundle is not None:
-        definitions = CrdBundle(
-            "crds",
-            CrdBundleArgs(
-                files=bundle,
-                kubeconfig=cluster.kubeconfig,
-                kubeconfig_file=str(site.cluster.kubeconfig or ""),
-                needs=cluster.ready,
-            ),
-            top,
-        ).handle.ready
-    controllers: list[pulumi.Resource] = []
-    if site.gateway.controllers == "chart":
-        args = GatewayControllersArgs(
-            envoy_gateway=charts["envoy_gateway"],
-            ai_gateway=charts["ai_gateway"],
-            webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
-            needs=definitions,
-            dns_domain=plan.dns_domain,
-            limit_service=limit_service_of(plan),
-            scrapers=measured_by,
-            recovered=site.recovered,
-        )
-        controllers = GatewayControllers("gateway-controllers", args, top).handle.ready
-
-    addons = declare_addons(plan, charts, definitions, top)
-
-    front = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=top).handle
-    space = Namespace(models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=top).handle
-    needs = [*definitions, *controllers]
-    certificate = addons.secrets.fill(GATEWAY_NAMESPACE, [front.ready])
-    token = addons.secrets.fill(models_namespace, [space.ready])
-    tenants = declare_tenants(plan.tenants, front, space, needs, site.recovered, top)
-    counters = declare_counters(plan, front, addons.hardware, top)
-    door = FrontDoor(
-        "front-door",
-        FrontDoorArgs(
-            model_lists=tenants.model_lists,
-            aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
-            pickers=[
-                Picker(
-                    pool=name,
-                    namespace=models_namespace,
-                    authority=picker_authority(name, models_namespace),
-                    parallel=site.gateway.max_parallel_streams,
-                )
-                for name in sorted(plan.named)
-            ],
-            namespace=front,
-            target=target_gateway(),
-            listener=listener_name(GATEWAY_NAMESPACE),
-            port=door_port(site.gateway.port),
-            tls=bool(site.gateway.certificate_secret),
-            needs=needs,
-        ),
-        top,
-    ).handle
-    gateway = Gateway(
-        "gateway",
-        GatewayArgs(
-            spec=site.gateway,
-            namespace=front,
-            # The listener opens only when keys are checked, and every tenant's priority is known.
-            needs=[
-                *needs,
-                *tenants.ready,
-                *counters,
-                *door.ready,
-                *addons.addresses,
-                *addons.certificates,
-                *certificate,
-            ],
-            drain_s=plan.longest_stream_s,
-            body_kib=plan.body_kib,
-            proxy_namespace=ENVOY_NAMESPACE if site.gateway.controllers == "chart" else None,
-            proxy_image=plan.proxy_image,
-            rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
-            scrapers=measured_by,
-            certificates=site.certificates,
-        ),
-        top,
-    ).handle
-    GatewayProtection(
-        "gateway-protection",
-        GatewayProtectionArgs(
-            gateway=gateway.name,
-            gateway_namespace=gateway.namespace,
-            models_namespace=models_namespace,
-            manager=field_manager(),
-            needs=[gateway.ready, *tenants.checked, *door.ready],
-        ),
-        top,
+    wiring = Wiring(
+        plan=plan,
+        charts=charts,
+        bundle=bundle,
+        cluster=cluster,
+        models_namespace=models_namespace,
+        scrapers=scrapers(site.monitoring),
+        opts=pulumi.ResourceOptions(providers=[cluster.provider]),
     )
-    used = [own for serving in plan.named.values() for own in programs_of(serving.engine, serving.weights)]
-    programs = PodPrograms("pod-programs", programs=used, namespace=space, opts=top).handle
-    for name, serving in plan.named.items():
-        Model(
-            name,
-            ModelArgs(
-                spec=serving.spec,
-                plan=serving.server,
-                picker=serving.picker,
-                parallel_requests=serving.parallel_requests,
-                engine=serving.engine,
-                ranks=serving.proof.order.model.task == "rerank",
-                namespace=space,
-                place=site.storage.weights.place,
-                storage_class=site.storage.storage_class,
-                hardware=addons.hardware,
-                weights=serving.weights,
-                programs=programs.ready,
-                token=token,
-                volume=site.storage.volumes,
-                picker_image=versions.images.endpoint_picker,
-                gateway=gateway,
-                scrapers=measured_by,
-                needs=needs,
-            ),
-            top,
-        )
-    measured = [
-        *needs,
-        front.ready,
-        space.ready,
-        *addons.hardware,
-        *addons.certificates,
-        *addons.secrets.store.ready,
-        *addons.backups,
-    ]
-    filled = addons.secrets.bodies(namespaces.MONITORING)
-    declare_monitoring(plan, models_namespace, GATEWAY_NAMESPACE, measured, top, filled, cluster.ends)
+    done = declare_parts([*PARTS, *addon_parts(plan)], wiring)
     return Platform(
-        endpoint=gateway.endpoint,
+        endpoint=done.handle("gateway", GatewayHandle).endpoint,
         models=sorted(site.models),
-        keys=pulumi.Output.all(**tenants.keys),
+        keys=pulumi.Output.all(**done.handle("tenants", Tenants).keys),
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
     )
+
+
+def _crds(step: PartStep) -> PartDone:
+    if step.on.bundle is None:
+        return PartDone()
+    args = CrdBundleArgs(
+        files=step.on.bundle,
+        kubeconfig=step.on.cluster.kubeconfig,
+        kubeconfig_file=str(step.on.plan.site.cluster.kubeconfig or ""),
+        needs=step.on.cluster.ready,
+    )
+    return PartDone(ready=CrdBundle("crds", args, step.on.opts).handle.ready)
+
+
+def _gateway_controllers(step: PartStep) -> PartDone:
+    site = step.on.plan.site
+    if site.gateway.controllers != "chart":
+        return PartDone()
+    args = GatewayControllersArgs(
+        envoy_gateway=step.on.charts["envoy_gateway"],
+        ai_gateway=step.on.charts["ai_gateway"],
+        webhook_certificate_rotation=site.gateway.webhook_certificate_rotation,
+        needs=step.ready(),
+        dns_domain=step.on.plan.dns_domain,
+        limit_service=limit_service_of(step.on.plan),
+        scrapers=step.on.scrapers,
+        recovered=site.recovered,
+    )
+    return PartDone(ready=GatewayControllers("gateway-controllers", args, step.on.opts).handle.ready)
+
+
+def _gateway_namespace(step: PartStep) -> PartDone:
+    handle = Namespace(GATEWAY_NAMESPACE, pod_security="restricted", opts=step.on.opts).handle
+    return PartDone(ready=[handle.ready], handle=handle)
+
+
+def _models_namespace(step: PartStep) -> PartDone:
+    handle = Namespace(
+        step.on.models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=step.on.opts
+    ).handle
+    return PartDone(ready=[handle.ready], handle=handle)
+
+
+def _certificate_secrets(step: PartStep) -> PartDone:
+    source = step.handle("secret-store", SecretSource)
+    return PartDone(ready=source.fill(GATEWAY_NAMESPACE, step.ready("gateway-namespace")))
+
+
+def _weights_token(step: PartStep) -> PartDone:
+    source = step.handle("secret-store", SecretSource)
+    return PartDone(ready=source.fill(step.on.models_namespace, step.ready("models-namespace")))
+
+
+def _tenants(step: PartStep) -> PartDone:
+    front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
+    recovered = step.on.plan.site.recovered
+    tenants = declare_tenants(step.on.plan.tenants, front, space, step.ready(*_GATEWAYS), recovered, step.on.opts)
+    return PartDone(ready=tenants.ready, handle=tenants)
+
+
+def _limit_counters(step: PartStep) -> PartDone:
+    front = step.handle("gateway-namespace", NamespaceHandle)
+    return PartDone(ready=declare_counters(step.on.plan, front, step.ready("hardware"), step.on.opts))
+
+
+def _front_door(step: PartStep) -> PartDone:
+    site = step.on.plan.site
+    args = FrontDoorArgs(
+        model_lists=step.handle("tenants", Tenants).model_lists,
+        aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
+        pickers=[
+            Picker(
+                pool=name,
+                namespace=step.on.models_namespace,
+                authority=picker_authority(name, step.on.models_namespace),
+                parallel=site.gateway.max_parallel_streams,
+            )
+            for name in sorted(step.on.plan.named)
+        ],
+        namespace=step.handle("gateway-namespace", NamespaceHandle),
+        target=target_gateway(),
+        listener=listener_name(GATEWAY_NAMESPACE),
+        port=door_port(site.gateway.port),
+        tls=bool(site.gateway.certificate_secret),
+        needs=step.ready(*_GATEWAYS),
+    )
+    return PartDone(ready=FrontDoor("front-door", args, step.on.opts).handle.ready)
+
+
+def _gateway(step: PartStep) -> PartDone:
+    plan = step.on.plan
+    args = GatewayArgs(
+        spec=plan.site.gateway,
+        namespace=step.handle("gateway-namespace", NamespaceHandle),
+        needs=step.ready(*_GATEWAYS, *_BEFORE_THE_LISTENER),
+        drain_s=plan.longest_stream_s,
+        body_kib=plan.body_kib,
+        proxy_namespace=ENVOY_NAMESPACE if plan.site.gateway.controllers == "chart" else None,
+        proxy_image=plan.proxy_image,
+        rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
+        scrapers=step.on.scrapers,
+        certificates=plan.site.certificates,
+    )
+    handle = Gateway("gateway", args, step.on.opts).handle
+    return PartDone(ready=[handle.ready], handle=handle)
+
+
+def _gateway_protection(step: PartStep) -> PartDone:
+    gateway = step.handle("gateway", GatewayHandle)
+    args = GatewayProtectionArgs(
+        gateway=gateway.name,
+        gateway_namespace=gateway.namespace,
+        models_namespace=step.on.models_namespace,
+        manager=field_manager(),
+        needs=[gateway.ready, *step.handle("tenants", Tenants).checked, *step.ready("front-door")],
+    )
+    GatewayProtection("gateway-protection", args, step.on.opts)
+    return PartDone()
+
+
+def _pod_programs(step: PartStep) -> PartDone:
+    used = [own for serving in step.on.plan.named.values() for own in programs_of(serving.engine, serving.weights)]
+    space = step.handle("models-namespace", NamespaceHandle)
+    return PartDone(ready=PodPrograms("pod-programs", programs=used, namespace=space, opts=step.on.opts).handle.ready)
+
+
+def _models(step: PartStep) -> PartDone:
+    storage = step.on.plan.site.storage
+    for name, serving in step.on.plan.named.items():
+        args = ModelArgs(
+            spec=serving.spec,
+            plan=serving.server,
+            picker=serving.picker,
+            parallel_requests=serving.parallel_requests,
+            engine=serving.engine,
+            ranks=serving.proof.order.model.task == "rerank",
+            namespace=step.handle("models-namespace", NamespaceHandle),
+            place=storage.weights.place,
+            storage_class=storage.storage_class,
+            hardware=step.ready("hardware"),
+            weights=serving.weights,
+            programs=step.ready("pod-programs"),
+            token=step.ready("weights-token"),
+            volume=storage.volumes,
+            picker_image=step.on.plan.versions.images.endpoint_picker,
+            gateway=step.handle("gateway", GatewayHandle),
+            scrapers=step.on.scrapers,
+            needs=step.ready(*_GATEWAYS),
+        )
+        Model(name, args, step.on.opts)
+    return PartDone()
+
+
+def _monitoring(step: PartStep) -> PartDone:
+    filled = step.handle("secret-store", SecretSource).bodies(namespaces.MONITORING)
+    spaces = (step.on.models_namespace, GATEWAY_NAMESPACE)
+    declare_monitoring(step.on.plan, *spaces, step.ready(), step.on.opts, filled, step.on.cluster.ends)
+    return PartDone()
+
+
+_SPACES = ("gateway-namespace", "models-namespace")
+# With those of the site's addons: `addons.py` has hardware, addresses, certificates, backups and the store of secrets.
+PARTS = (
+    SitePart("crds", _crds),
+    SitePart("gateway-controllers", _gateway_controllers, ("crds",)),
+    SitePart("gateway-namespace", _gateway_namespace),
+    SitePart("models-namespace", _models_namespace),
+    SitePart("certificate-secrets", _certificate_secrets, ("secret-store", "gateway-namespace")),
+    SitePart("weights-token", _weights_token, ("secret-store", "models-namespace")),
+    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES)),
+    SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
+    SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),
+    SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),
+    SitePart("gateway-protection", _gateway_protection, ("gateway", "tenants", "front-door")),
+    SitePart("pod-programs", _pod_programs, ("models-namespace",)),
+    SitePart(
+        "models", _models, (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway")
+    ),
+    SitePart(
+        "monitoring",
+        _monitoring,
+        (*_GATEWAYS, *_SPACES, "hardware", "certificates", "secret-store", "etcd-backup"),
+    ),
+)
