@@ -20,7 +20,7 @@ from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.helm import Helm, named
 from components.addons.charts import Chart, chart_of
-from stacks.facts.versions import CrdSource, OptionalPart, Versions
+from stacks.facts.versions import CrdSource, Versions
 from talos.cni import cilium_values
 
 SUMS = "SHA256SUMS"
@@ -62,7 +62,7 @@ class Sources:
     """Registry, repository or folder of all charts, as `charts.mirror` of a site; None: each from its publisher."""
     wanted: Sequence[str] = ()
     """Names in versions.yaml of the charts that the site installs."""
-    parts: Sequence[OptionalPart] = ()
+    parts: Sequence[str] = ()
     """What the site has that needs definitions of its own."""
     defined: bool = True
     """Whether the program declares the definitions."""
@@ -100,7 +100,7 @@ class Sources:
     def charts(self) -> Iterator[tuple[str, Chart]]:
         """File name and chart of those that the site lets the program install."""
         for wanted in self.wanted:
-            pin = self.versions.charts.pinned(wanted)
+            pin = self.versions.charts[wanted]
             name = pin.chart.rpartition("/")[2]
             yield f"{name}-{pin.version}.tgz", chart_of(pin.chart, pin.version, self.mirror, pin.repository)
 
@@ -132,7 +132,7 @@ class Sources:
                 (draft / packed.file).replace(folder / packed.file)
 
     def _definitions_chart(self, source: CrdSource) -> Chart:
-        beside = self.versions.charts.pinned(str(source.next_to))
+        beside = self.versions.charts[str(source.next_to)]
         registry = beside.chart.rpartition("/")[0]
         return chart_of(f"{registry}/{source.chart}", beside.version, self.mirror)
 

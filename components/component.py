@@ -29,8 +29,9 @@ class Component(pulumi.ComponentResource):
         if token:
             cls.token = token
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(f"inference-platform:{self.token}", name, None, opts)
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None, *, token: str = "") -> None:
+        """token: for a component whose subclasses are data, in place of its class's."""
+        super().__init__(f"inference-platform:{token or self.token}", name, None, opts)
         self.name = name
         self.children: list[pulumi.Resource] = []
 

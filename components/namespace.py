@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pulumi
 
 from components.component import Component
 from components.network_policies import deny_ingress
-
-PodSecurity = Literal["restricted", "baseline", "privileged"]
+from floor.namespaces import PodSecurity
 
 
 def namespace(name: str, pod_security: PodSecurity, labels: Mapping[str, str] | None = None) -> dict[str, Any]:

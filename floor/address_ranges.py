@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -24,6 +25,11 @@ class AddressRange:
     def overlaps(self, other: AddressRange) -> bool:
         """Whether an address is in both."""
         return other.first in self or self.first in other
+
+
+def read_ranges(texts: Iterable[str]) -> list[AddressRange]:
+    """Those of the texts that are ranges."""
+    return [block for block in map(read_range, texts) if block is not None]
 
 
 def read_range(text: str) -> AddressRange | None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+PodSecurity = Literal["restricted", "baseline", "privileged"]
+"""What the admission of a namespace lets its pods be."""
+
 # Models, their Jobs and pickers.
 MODELS = "inference-models"
 # The endpoint.

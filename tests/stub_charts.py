@@ -15,7 +15,7 @@ from stacks.facts import versions
 def write_stub_charts(folder: Path, names: Iterable[str]) -> None:
     """One empty chart for each of these names in versions.yaml, in the pinned version, unless the folder has it."""
     for name in names:
-        pin = versions.load().charts.pinned(name)
+        pin = versions.load().charts[name]
         chart = pin.chart.rpartition("/")[2]
         packed = folder / f"{chart}-{pin.version}.tgz"
         if not packed.exists():

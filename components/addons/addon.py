@@ -1,21 +1,77 @@
-"""The base of every addon: a namespace, charts of others in it, who reaches their pods, and when they work."""
+"""The descriptor of an addon: all that the platform knows of a program of others that it may install.
+
+Charts, images, running versions, compatibility, monitoring, verdicts and the program itself go through the registry
+of descriptors. No descriptor imports Pulumi's SDK, so that reading a site stays fast; `installed.py` declares what a
+descriptor builds. Versions and rules with sources are data of `stacks/facts`, under the names of charts here (ADR 50).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import pulumi
-from pulumi_kubernetes.helm import v3 as helm
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from components.addons.charts import Chart
-from components.component import Component
-from components.namespace import Namespace, PodSecurity
+from components.network_policies import Peer
+from components.scrape_target import ScrapeTarget
+from components.specs.longhorn import DataEngine
+from components.specs.rdma_devices import LinkKind
+from floor.namespaces import PodSecurity
 from floor.stateful import Holder, Keeping
+from floor.taints import Taint
 
-# Helm keeps each revision with all its values in a Secret.
-_REVISIONS_KEPT = 5
+Section = TypeVar("Section")
+Gives = Literal["hardware", "addresses", "certificates", "secrets"]
+"""What works once an addon is there, for parts of the program that need it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a node offers to replicas."""
+
+    resource: str
+    """Whole GPUs, or slices of one profile."""
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddonSite:
+    """What an addon may know of a site."""
+
+    charts: Mapping[str, Chart]
+    """By their names in versions.yaml."""
+    section: object = None
+    """The Spec that the descriptor's `section` names."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """By their names in versions.yaml."""
+    taints: Sequence[Taint] = ()
+    """Of all nodes."""
+    gpu_taints: Sequence[Taint] = ()
+    """Of the nodes with GPUs, which are those with disks."""
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """By node, of those that replicas run on; empty where the site does not list them."""
+    cuts_gpus: bool = False
+    """Whether a node names a layout by which its GPUs are cut (MIG)."""
+    dead_nodes: bool = False
+    """Whether the site lists nodes that are dead: on one of them no pod ever runs."""
+    disks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of the disks by node; empty where the site does not list its nodes."""
+    engine: DataEngine = "v1"
+    """The one that the disks are for."""
+    link: LinkKind | None = None
+    """Of the machines' RDMA cards; None where the site does not list its machines."""
+    storage_class: str = "longhorn"
+    """Name of the class for weights."""
+    keeping: Keeping = "protected"
+    """Whether volumes are kept."""
+    scrapers: Sequence[Peer] = ()
+    """Pods that may read metrics; none where nothing measures."""
+
+    def spec(self, kind: type[Section]) -> Section:
+        """The section, which is of this kind."""
+        if not isinstance(self.section, kind):
+            raise TypeError(f"the section is {type(self.section).__name__}, not {kind.__name__}")
+        return self.section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,69 +91,95 @@ class AddonRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddonArgs:
-    """What an addon consists of, and where it is installed."""
+class AddonObject:
+    """An object that needs the releases."""
 
-    namespace: str
-    pod_security: PodSecurity
+    suffix: str
+    body: Mapping[str, Any]
+    after: Sequence[str] = ()
+    """What it waits for, by names of releases and suffixes of earlier objects; empty for every release."""
+    patience_s: int | None = None
+    is_patch: bool = False
+    """Whether it adds to an object that others make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddonContent:
+    """What an addon consists of on one site."""
+
     releases: Sequence[AddonRelease]
     """Each after the one before it."""
     network_policies: Sequence[Mapping[str, Any]] = ()
     """The namespace denies all other ingress."""
     before: Sequence[Mapping[str, Any]] = ()
     """Objects that the releases need."""
-    needs: Sequence[pulumi.Resource] = ()
-    """What must be there before them."""
-    patience_s: int = 900
-    """How long Helm waits for each release."""
+    objects: Sequence[AddonObject] = ()
+    """The addon works once they are there."""
+    notice: str = ""
+    """Shown when `up` begins to wait for them; `{stack}` is the stack's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddonHandle:
-    """An addon that works; empty where the site sets `external`."""
+class AddonChart:
+    """One chart of an addon."""
 
-    ready: list[pulumi.Resource]
+    name: str
+    """In versions.yaml and in every other table of facts."""
+    release: str
+    """Name that Helm's release of it has."""
+    uninstalled: str
+    """Verdict: what goes with the release."""
+    upgraded: str
+    """Verdict: what another version of it does."""
 
 
-class Addon(Component):
-    """Namespace, policies and releases; a subclass adds objects of its own and finishes.
+@dataclass(frozen=True, kw_only=True)
+class AddonImage:
+    """An image that the program names beside an addon's charts, or in their place."""
 
-    Releases, not rendered charts: these charts have hooks that upgrade and remove their definitions. Nothing of the
-    program is of these kinds before the release is done, so the definitions come with the chart (ADR 34), but for
-    cert-manager's (ADR 38).
-    """
+    name: str
+    """In versions.yaml, and as a fact of the compatibility table."""
+    container: str
+    """That runs it, in the addon's namespace."""
+    user: str
+    """What runs it, for people."""
+    tag_prefix: str = ""
+    """Before the version in its tag."""
+    next_to: str = ""
+    """The chart in whose version it is published, where its digest alone is on the cluster."""
 
-    def __init__(self, name: str, args: AddonArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(name, opts)
-        here = pulumi.ResourceOptions(parent=self)
-        self.space = Namespace(args.namespace, pod_security=args.pod_security, opts=here).handle
-        allowed: list[pulumi.Resource] = [
-            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=[self.space.ready])
-            for policy in args.network_policies
-        ]
-        first = [self.child(f"{body['kind'].lower()}-{body['metadata']['name']}", body) for body in args.before]
-        self.installed: list[pulumi.Resource] = []
-        for release in args.releases:
-            after = [*args.needs, self.space.ready, *allowed, *first, *self.installed]
-            self.installed.append(self._installed(release, args, after))
 
-    def _installed(self, release: AddonRelease, args: AddonArgs, after: list[pulumi.Resource]) -> pulumi.Resource:
-        def make(name: str, opts: pulumi.ResourceOptions) -> helm.Release:
-            chart = release.chart
-            return helm.Release(
-                name,
-                name=release.name,
-                chart=chart.chart,
-                version=chart.version,
-                repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
-                namespace=args.namespace,
-                values=dict(release.values),
-                disable_openapi_validation=release.hooks_upgrade_definitions or None,
-                timeout=args.patience_s,
-                max_history=_REVISIONS_KEPT,
-                opts=opts,
-            )
+@dataclass(frozen=True, kw_only=True)
+class AddonComponent:
+    """How the program declares an addon."""
 
-        if release.holder is None:
-            return make(f"{self.name}-{release.name}", pulumi.ResourceOptions(parent=self, depends_on=after))
-        return self.stateful(release.name, release.holder, make, keeping=release.keeping, depends_on=after)
+    name: str
+    resource_type: str
+    """Token of its type, for good: another one replaces all of it on every site."""
+    pod_security: PodSecurity
+    content: Callable[[AddonSite], AddonContent]
+    needs: tuple[str, ...] = ()
+    """Parts of `stacks/program` that it comes after, and keys of addons; one that the site has not is left out."""
+    gives: Gives | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addon:
+    """A program of others that a site may let this program install."""
+
+    key: str
+    switch: str
+    """The site's key, with dots, that installs it, or a property of the site."""
+    on: str | bool
+    """The value by which it does."""
+    namespace: str
+    charts: tuple[AddonChart, ...] = ()
+    section: str = ""
+    """The site's section about it, with dots."""
+    images: tuple[AddonImage, ...] = ()
+    has_definitions: bool = False
+    """Whether files of `crds` in versions.yaml are for sites that have it: `only_with` names its key."""
+    targets: tuple[ScrapeTarget, ...] = ()
+    """What of it is measured. Alerts about a job are in the site that has the job."""
+    component: AddonComponent | None = None
+    """None for what another component installs."""

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pulumi
-
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+)
 from components.network_policies import Peer, allow_ingress, read_by
+from components.scrape_target import ScrapeTarget
 from components.specs.acme import bracketed
+from components.specs.certificates import CertificatesSpec
 from floor import namespaces
 
 NAMESPACE = namespaces.CERTIFICATES
 RELEASE = "cert-manager"
 # By the chart: its pods' labels and their ports.
-CONTROLLER_PODS = {"app.kubernetes.io/name": "cert-manager", "app.kubernetes.io/component": "controller"}
+_CONTROLLER_PODS = {"app.kubernetes.io/name": "cert-manager", "app.kubernetes.io/component": "controller"}
 _WEBHOOK_PODS = {"app.kubernetes.io/name": "webhook", "app.kubernetes.io/component": "webhook"}
-METRICS_PORT, _WEBHOOK_PORT = 9402, 10250
+_METRICS_PORT, _WEBHOOK_PORT = 9402, 10250
 _INSTALLED = "inference-platform/cert-manager"
 # The lab's take 65 to 78 MiB each; the limit is for a cluster with other certificates too.
 _SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
@@ -53,7 +59,7 @@ def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
     webhook = allow_ingress("webhook", NAMESPACE, _WEBHOOK_PODS, [((), [_WEBHOOK_PORT])])
     if not scrapers:
         return [webhook]
-    return [webhook, allow_ingress("controller", NAMESPACE, CONTROLLER_PODS, read_by(scrapers, METRICS_PORT))]
+    return [webhook, allow_ingress("controller", NAMESPACE, _CONTROLLER_PODS, read_by(scrapers, _METRICS_PORT))]
 
 
 def answering(installed: str) -> dict[str, Any]:
@@ -74,37 +80,49 @@ def answering(installed: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class CertManagerArgs:
-    """The chart, and the definitions that must be there before it."""
-
-    chart: Chart
-    needs: Sequence[pulumi.Resource]
-    scrapers: Sequence[Peer] = ()
-    """Pods that may read its metrics; none where nothing measures."""
-    resolvers: Sequence[str] = ()
-    """DNS servers that it asks for records of ACME; none for the cluster's own and those of the zone."""
-
-
-def cert_manager_release(args: CertManagerArgs) -> AddonRelease:
-    """The chart with its values."""
-    return AddonRelease(name=RELEASE, chart=args.chart, values=cert_manager_values(args.resolvers))
+def content(site: AddonSite) -> AddonContent:
+    """Works when its webhook lets issuers in. Definitions come from the CRD bundle, never from the chart."""
+    acme, chart = site.spec(CertificatesSpec).acme, site.charts["cert_manager"]
+    values = cert_manager_values(acme.resolvers if acme else ())
+    return AddonContent(
+        releases=[AddonRelease(name=RELEASE, chart=chart, values=values)],
+        network_policies=network_policies(site.scrapers),
+        objects=[AddonObject(suffix="answering", body=answering(f"{RELEASE}-{chart.version}"), is_patch=True)],
+    )
 
 
-class CertManager(Addon, token="cert_manager:CertManager"):
-    """Ready when its webhook lets issuers in. Definitions come from the CRD bundle, never from the chart."""
-
-    def __init__(self, name: str, args: CertManagerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        release = cert_manager_release(args)
-        addon = AddonArgs(
+CERT_MANAGER = Addon(
+    key="cert_manager",
+    switch="certificates.system",
+    on="cert_manager",
+    section="certificates",
+    namespace=NAMESPACE,
+    charts=(
+        AddonChart(
+            name="cert_manager",
+            release=RELEASE,
+            uninstalled="certificates stay as they are, and nothing renews them",
+            upgraded="its pods restart; certificates stay, and the next renewal waits for them",
+        ),
+    ),
+    has_definitions=True,
+    targets=(
+        # Its samples are about Certificates of any namespace.
+        ScrapeTarget(
+            name="certificates",
+            job="certificates",
             namespace=NAMESPACE,
-            pod_security="restricted",
-            releases=[release],
-            network_policies=network_policies(args.scrapers),
-            needs=args.needs,
-        )
-        super().__init__(name, addon, opts)
-        mark = answering(f"{release.name}-{release.chart.version}")
-        ready = self.child("answering", mark, depends_on=self.installed, is_patch=True)
-        self.handle = AddonHandle(ready=[*self.installed, ready])
-        self.finish(namespace=NAMESPACE)
+            pods=_CONTROLLER_PODS,
+            port=_METRICS_PORT,
+            own_labels_win=True,
+        ),
+    ),
+    component=AddonComponent(
+        name="certificates",
+        resource_type="cert_manager:CertManager",
+        pod_security="restricted",
+        content=content,
+        needs=("crds",),
+        gives="certificates",
+    ),
+)

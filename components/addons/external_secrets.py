@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pulumi
-
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+)
 from components.network_policies import Peer, allow_ingress, read_by
+from components.scrape_target import ScrapeTarget
 from floor import namespaces
 
 NAMESPACE = namespaces.SECRETS
 RELEASE = "external-secrets"
 # By the chart: its pods' labels, their ports, and the configurations of its webhook, whose names it fixes.
-CONTROLLER_PODS = {"app.kubernetes.io/name": "external-secrets"}
+_CONTROLLER_PODS = {"app.kubernetes.io/name": "external-secrets"}
 _WEBHOOK_PODS = {"app.kubernetes.io/name": "external-secrets-webhook"}
-METRICS_PORT, _WEBHOOK_PORT = 8080, 10250
+_METRICS_PORT, _WEBHOOK_PORT = 8080, 10250
 _VALIDATED = {"stores": "secretstore-validate", "secrets": "externalsecret-validate"}
 _INSTALLED = "inference-platform/external-secrets"
 # No figure of a run: a client and caches of a few objects, as cert-manager's, which takes 65 to 78 MiB.
@@ -46,7 +51,7 @@ def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
     webhook = allow_ingress("webhook", NAMESPACE, _WEBHOOK_PODS, [((), [_WEBHOOK_PORT])])
     if not scrapers:
         return [webhook]
-    return [webhook, allow_ingress("controller", NAMESPACE, CONTROLLER_PODS, read_by(scrapers, METRICS_PORT))]
+    return [webhook, allow_ingress("controller", NAMESPACE, _CONTROLLER_PODS, read_by(scrapers, _METRICS_PORT))]
 
 
 def answering(configuration: str, installed: str) -> dict[str, Any]:
@@ -67,36 +72,50 @@ def answering(configuration: str, installed: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExternalSecretsArgs:
-    """The chart, and who may read what it measures."""
-
-    chart: Chart
-    scrapers: Sequence[Peer] = ()
-    """Pods that may read its metrics; none where nothing measures."""
-
-
-def external_secrets_release(args: ExternalSecretsArgs) -> AddonRelease:
-    """The chart with its values."""
-    return AddonRelease(name=RELEASE, chart=args.chart, values=external_secrets_values())
-
-
-class ExternalSecrets(Addon, token="external_secrets:ExternalSecrets"):
-    """Ready when its webhook lets stores in. Its definitions come and go with the chart."""
-
-    def __init__(self, name: str, args: ExternalSecretsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        release = external_secrets_release(args)
-        addon = AddonArgs(
-            namespace=NAMESPACE,
-            pod_security="restricted",
-            releases=[release],
-            network_policies=network_policies(args.scrapers),
-        )
-        super().__init__(name, addon, opts)
-        installed = f"{release.name}-{release.chart.version}"
-        marks = [
-            self.child(f"answering-{what}", answering(of, installed), depends_on=self.installed, is_patch=True)
+def content(site: AddonSite) -> AddonContent:
+    """Works when its webhook lets stores in. Its definitions come and go with the chart."""
+    chart = site.charts["external_secrets"]
+    installed = f"{RELEASE}-{chart.version}"
+    return AddonContent(
+        releases=[AddonRelease(name=RELEASE, chart=chart, values=external_secrets_values())],
+        network_policies=network_policies(site.scrapers),
+        objects=[
+            AddonObject(suffix=f"answering-{what}", body=answering(of, installed), is_patch=True)
             for what, of in _VALIDATED.items()
-        ]
-        self.handle = AddonHandle(ready=[*self.installed, *marks])
-        self.finish(namespace=NAMESPACE)
+        ],
+    )
+
+
+EXTERNAL_SECRETS = Addon(
+    key="external_secrets",
+    switch="secrets.system",
+    on="external_secrets",
+    namespace=NAMESPACE,
+    charts=(
+        AddonChart(
+            name="external_secrets",
+            release=RELEASE,
+            uninstalled="its definitions go with it, every ExternalSecret of the cluster with them, and the Secrets "
+            "that those filled",
+            upgraded="its pods restart; Secrets keep their keys, and the next refresh waits for them",
+        ),
+    ),
+    targets=(
+        # Its samples are about ExternalSecrets of any namespace.
+        ScrapeTarget(
+            name="secrets",
+            job="secrets",
+            namespace=NAMESPACE,
+            pods=_CONTROLLER_PODS,
+            port=_METRICS_PORT,
+            own_labels_win=True,
+        ),
+    ),
+    component=AddonComponent(
+        name="secrets",
+        resource_type="external_secrets:ExternalSecrets",
+        pod_security="restricted",
+        content=content,
+        gives="secrets",
+    ),
+)

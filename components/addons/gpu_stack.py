@@ -5,16 +5,22 @@ Driver, container toolkit and fabric manager come with Talos's extensions, so no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import pulumi
-
 from components.addons import gpu_counters
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+    Offer,
+)
 from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
+from components.scrape_target import NODE_LABEL, ScrapeTarget
 from floor import gpu_nodes, namespaces
 from floor.taints import Taint, tolerations
 
@@ -22,9 +28,9 @@ Stack = Literal["operator", "device_plugin"]
 NAMESPACE = namespaces.GPU_STACK
 # What Talos's extensions install below, and where a container finds it (siderolabs/docs, nvidia-gpu.mdx).
 _DRIVER_ROOT = "/usr/local"
-METRICS_PORT = 9400
+_METRICS_PORT = 9400
 # Labels of the exporter's pods, by the operator and by its own chart.
-EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
+_EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
     "operator": {"app": "nvidia-dcgm-exporter"},
     "device_plugin": {"app.kubernetes.io/name": "dcgm-exporter"},
 }
@@ -32,7 +38,7 @@ EXPORTERS: Mapping[Stack, Mapping[str, str]] = {
 _PATIENCE_S = 1800
 # The error of a wait that failed names only a JSONPath.
 _WAITS = (
-    "`up` waits up to {minutes} minutes until each node offers its GPUs; `python -m sitectl gpu-nodes {site}` shows "
+    "`up` waits up to {minutes} minutes until each node offers its GPUs; `python -m sitectl gpu-nodes {{stack}}` shows "
     "what a node waits for"
 )
 _STACK = "inference-platform/gpu-stack"
@@ -120,7 +126,7 @@ def runtime_class() -> dict[str, Any]:
 
 def network_policy(exporter: Mapping[str, str]) -> dict[str, Any]:
     """Any pod may scrape the exporter, whose pods have these labels."""
-    return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [METRICS_PORT])])
+    return allow_ingress("dcgm-exporter", NAMESPACE, exporter, [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])])
 
 
 def offered(node: str, offer: Offer, installed: str) -> dict[str, Any]:
@@ -145,66 +151,99 @@ def validated(installed: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offer:
-    """What a node offers to replicas."""
-
-    resource: str
-    """Whole GPUs, or slices of one profile."""
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuStackArgs:
-    """Which stack, its charts, and the nodes that it is for."""
-
-    stack: Stack
-    charts: Mapping[str, Chart]
-    """By their names in versions.yaml."""
-    taints: Sequence[Taint]
-    """Of the nodes with GPUs."""
-    nodes: Mapping[str, Offer]
-    """By node, of those that replicas run on; empty where the site does not list them."""
-    cuts: bool = False
-    """Whether a node names a layout by which its GPUs are cut."""
+def _content(stack: Stack, site: AddonSite, releases: Sequence[AddonRelease]) -> AddonContent:
+    """Works when every node offers all its GPUs; where the nodes are not listed, when the stack itself reports so."""
+    # Another version of a chart is waited for again.
+    installed = " ".join(f"{release.name}-{release.chart.version}" for release in releases)
+    marks = [("validated", validated(installed))] if stack == "operator" else []
+    marks += [(f"offered-{node}", offered(node, offer, installed)) for node, offer in sorted(site.offers.items())]
+    return AddonContent(
+        releases=releases,
+        network_policies=[network_policy(_EXPORTERS[stack])],
+        before=[] if stack == "operator" else [runtime_class()],
+        objects=[
+            AddonObject(suffix=suffix, body=body, patience_s=_PATIENCE_S, is_patch=True) for suffix, body in marks
+        ],
+        notice=_WAITS.format(minutes=_PATIENCE_S // 60) if marks else "",
+    )
 
 
-def gpu_releases(
-    stack: Stack, charts: Mapping[str, Chart], taints: Sequence[Taint], *, cuts: bool = False
-) -> list[AddonRelease]:
-    """The charts of a stack with their values, in the order of their install."""
-    if stack == "operator":
-        chart = charts["gpu_operator"]
-        values = operator_values(taints, cuts=cuts)
-        return [AddonRelease(name="gpu-operator", chart=chart, values=values, hooks_upgrade_definitions=True)]
-    return [
-        AddonRelease(name="nvidia-device-plugin", chart=charts["device_plugin"], values=device_plugin_values(taints)),
-        AddonRelease(name="dcgm-exporter", chart=charts["dcgm_exporter"], values=exporter_values(taints)),
+def operator_content(site: AddonSite) -> AddonContent:
+    """The GPU operator."""
+    values = operator_values(site.gpu_taints, cuts=site.cuts_gpus)
+    release = AddonRelease(
+        name="gpu-operator", chart=site.charts["gpu_operator"], values=values, hooks_upgrade_definitions=True
+    )
+    return _content("operator", site, [release])
+
+
+def device_plugin_content(site: AddonSite) -> AddonContent:
+    """The device plugin, and after it the exporter."""
+    taints = site.gpu_taints
+    releases = [
+        AddonRelease(
+            name="nvidia-device-plugin", chart=site.charts["device_plugin"], values=device_plugin_values(taints)
+        ),
+        AddonRelease(name="dcgm-exporter", chart=site.charts["dcgm_exporter"], values=exporter_values(taints)),
     ]
+    return _content("device_plugin", site, releases)
 
 
-class GpuStack(Addon, token="gpu_stack:GpuStack"):
-    """Ready when every node offers all its GPUs; where the nodes are not listed, when the stack itself reports so."""
+def _component(content: Callable[[AddonSite], AddonContent]) -> AddonComponent:
+    return AddonComponent(
+        name="gpu-stack",
+        resource_type="gpu_stack:GpuStack",
+        pod_security="privileged",
+        content=content,
+        gives="hardware",
+    )
 
-    def __init__(self, name: str, args: GpuStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        by_operator = args.stack == "operator"
-        addon = AddonArgs(
-            namespace=NAMESPACE,
-            pod_security="privileged",
-            releases=gpu_releases(args.stack, args.charts, args.taints, cuts=args.cuts),
-            network_policies=[network_policy(EXPORTERS[args.stack])],
-            before=[] if by_operator else [runtime_class()],
-        )
-        super().__init__(name, addon, opts)
-        # Another version of a chart is waited for again.
-        installed = " ".join(f"{release.name}-{release.chart.version}" for release in addon.releases)
-        marks = [("validated", validated(installed))] if by_operator else []
-        marks += [(f"offered-{node}", offered(node, offer, installed)) for node, offer in sorted(args.nodes.items())]
-        ready = [
-            self.child(suffix, body, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True)
-            for suffix, body in marks
-        ]
-        if marks and not pulumi.runtime.is_dry_run():
-            pulumi.log.info(_WAITS.format(minutes=_PATIENCE_S // 60, site=pulumi.get_stack()), self)
-        self.handle = AddonHandle(ready=[*self.installed, *ready])
-        self.finish(namespace=NAMESPACE)
+
+def _target(stack: Stack) -> ScrapeTarget:
+    """The DCGM exporter, on each node with GPUs. What uses a GPU has its names as `exported_pod`."""
+    return ScrapeTarget(
+        name="gpus",
+        job="gpus",
+        namespace=NAMESPACE,
+        pods=_EXPORTERS[stack],
+        port=_METRICS_PORT,
+        labels=[NODE_LABEL],
+    )
+
+
+def _chart(name: str, release: str) -> AddonChart:
+    return AddonChart(
+        name=name,
+        release=release,
+        uninstalled="replicas run on, and none can start: nodes offer no GPU any more",
+        upgraded="its pods restart, one node at a time; replicas run on, and `up` waits until each node offers its "
+        "GPUs again",
+    )
+
+
+GPU_OPERATOR = Addon(
+    key="gpu_operator",
+    switch="cluster.gpu_stack",
+    on="operator",
+    namespace=NAMESPACE,
+    charts=(_chart("gpu_operator", "gpu-operator"),),
+    targets=(_target("operator"),),
+    component=_component(operator_content),
+)
+DEVICE_PLUGIN = Addon(
+    key="device_plugin",
+    switch="cluster.gpu_stack",
+    on="device_plugin",
+    namespace=NAMESPACE,
+    charts=(
+        _chart("device_plugin", "nvidia-device-plugin"),
+        AddonChart(
+            name="dcgm_exporter",
+            release="dcgm-exporter",
+            uninstalled="GPUs are measured no more; nothing else changes",
+            upgraded="metrics of GPUs pause",
+        ),
+    ),
+    targets=(_target("device_plugin"),),
+    component=_component(device_plugin_content),
+)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import pulumi
-
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+)
 from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
+from components.scrape_target import NODE_LABEL, ScrapeTarget
 from components.specs.longhorn import (
     DATABASE_COPIES,
     MINIMAL_AVAILABLE_PERCENT,
     OVER_PROVISIONING_PERCENT,
+    DataEngine,
     LonghornSpec,
     database_class,
     scratch_class,
@@ -26,11 +32,11 @@ from floor.stateful import STORAGE, Keeping
 from floor.taints import Taint, tolerations
 
 NAMESPACE = namespaces.STORAGE
-DataEngine = Literal["v1", "v2"]
+_RELEASE = "longhorn"
 
 _PROVISIONER = "driver.longhorn.io"
-METRICS_PORT, _NFS_PORT = 9500, 2049
-MANAGERS = {"app": "longhorn-manager"}
+_METRICS_PORT, _NFS_PORT = 9500, 2049
+_MANAGERS = {"app": "longhorn-manager"}
 # Conversion, admission and recovery webhooks, which the API server and nodes call.
 _WEBHOOK_PORTS = (9501, 9502, 9503)
 _MANAGER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
@@ -146,8 +152,8 @@ def network_policies() -> list[dict[str, Any]]:
         allow_ingress(
             "longhorn-metrics",
             NAMESPACE,
-            MANAGERS,
-            [([peer({}, ANY_NAMESPACE)], [METRICS_PORT])],
+            _MANAGERS,
+            [([peer({}, ANY_NAMESPACE)], [_METRICS_PORT])],
         ),
     ]
 
@@ -185,63 +191,73 @@ def stored(node: str, disks: Sequence[str], installed: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class LonghornArgs:
-    """The site's settings, the chart, and the nodes that it is for."""
+def content(site: AddonSite) -> AddonContent:
+    """Works when Longhorn can store on every node with disks, and its classes are there.
 
-    spec: LonghornSpec
-    chart: Chart
-    engine: DataEngine
-    taints: Sequence[Taint]
-    """Of the nodes with disks."""
-    nodes: Mapping[str, Sequence[str]]
-    """Names of the disks by node; empty where the site does not list its nodes."""
-    storage_class: str
-    """Name of the class for weights."""
-    keeping: Keeping
-
-
-def longhorn_release(args: LonghornArgs) -> AddonRelease:
-    """The chart with its values; nothing uninstalls it as long as the site keeps its volumes."""
+    Nothing uninstalls it as long as the site keeps its volumes.
+    """
+    spec, chart = site.spec(LonghornSpec), site.charts["longhorn"]
     values = longhorn_values(
-        args.spec, engine=args.engine, taints=args.taints, selects_nodes=bool(args.nodes), keeping=args.keeping
+        spec, engine=site.engine, taints=site.gpu_taints, selects_nodes=bool(site.disks), keeping=site.keeping
     )
-    return AddonRelease(name="longhorn", chart=args.chart, values=values, holder=STORAGE, keeping=args.keeping)
+    installed = f"{_RELEASE}-{chart.version}"
+    marks = [("managed", managed(len(site.disks), installed))] if site.disks else []
+    marks += [(f"stored-{node}", stored(node, disks, installed)) for node, disks in sorted(site.disks.items())]
+    return AddonContent(
+        releases=[AddonRelease(name=_RELEASE, chart=chart, values=values, holder=STORAGE, keeping=site.keeping)],
+        network_policies=network_policies(),
+        objects=[
+            # Longhorn's object of a node is there once its manager runs; a mark that comes first would make an empty
+            # one.
+            *(
+                AddonObject(
+                    suffix=suffix,
+                    body=body,
+                    after=[] if suffix == "managed" else [_RELEASE, "managed"],
+                    patience_s=_PATIENCE_S,
+                    is_patch=True,
+                )
+                for suffix, body in marks
+            ),
+            *(
+                AddonObject(suffix=f"class-{body['metadata']['name']}", body=body)
+                for body in storage_classes(site.storage_class, spec, site.engine)
+            ),
+        ],
+    )
 
 
-class Longhorn(Addon, token="longhorn:Longhorn"):
-    """Ready when Longhorn can store on every node with disks, and its classes are there."""
-
-    def __init__(self, name: str, args: LonghornArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        release = longhorn_release(args)
-        addon = AddonArgs(
+LONGHORN = Addon(
+    key="longhorn",
+    switch="storage.system",
+    on="longhorn",
+    section="storage.longhorn",
+    namespace=NAMESPACE,
+    charts=(
+        AddonChart(
+            name="longhorn",
+            release=_RELEASE,
+            uninstalled="every volume of the cluster goes with it",
+            upgraded="its managers restart; volumes that are attached stay so, and their engines are upgraded later",
+        ),
+    ),
+    targets=(
+        # Managers, one on each node with disks.
+        ScrapeTarget(
+            name="storage",
+            job="storage",
             namespace=NAMESPACE,
-            pod_security="privileged",
-            releases=[release],
-            network_policies=network_policies(),
-        )
-        super().__init__(name, addon, opts)
-        installed = f"{release.name}-{release.chart.version}"
-        ready: list[pulumi.Resource] = []
-        if args.nodes:
-            mark = managed(len(args.nodes), installed)
-            ready += [
-                self.child("managed", mark, depends_on=self.installed, patience_s=_PATIENCE_S, is_patch=True),
-            ]
-        # Longhorn's object of a node is there once its manager runs; a mark that comes first would make an empty one.
-        ready += [
-            self.child(
-                f"stored-{node}",
-                stored(node, disks, installed),
-                depends_on=[*self.installed, *ready[:1]],
-                patience_s=_PATIENCE_S,
-                is_patch=True,
-            )
-            for node, disks in sorted(args.nodes.items())
-        ]
-        classes = [
-            self.child(f"class-{body['metadata']['name']}", body, depends_on=self.installed)
-            for body in storage_classes(args.storage_class, args.spec, args.engine)
-        ]
-        self.handle = AddonHandle(ready=[*self.installed, *ready, *classes])
-        self.finish(namespace=NAMESPACE)
+            pods=_MANAGERS,
+            port=_METRICS_PORT,
+            labels=[NODE_LABEL],
+            own_labels_win=True,
+        ),
+    ),
+    component=AddonComponent(
+        name="storage",
+        resource_type="longhorn:Longhorn",
+        pod_security="privileged",
+        content=content,
+        gives="hardware",
+    ),
+)

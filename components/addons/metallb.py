@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pulumi
-
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+)
 from components.network_policies import allow_ingress
+from components.specs.addresses import AddressesSpec
 from floor import namespaces
-from floor.address_ranges import AddressRange
+from floor.address_ranges import AddressRange, read_ranges
 from floor.taints import Taint, tolerations
 
 NAMESPACE = namespaces.ADDRESSES
@@ -54,34 +59,39 @@ def advertisement() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetalLbArgs:
-    """The chart, the pool, and the nodes that it is for."""
+def content(site: AddonSite) -> AddonContent:
+    """Works when the pool has passed MetalLB's own check, which answers once its controller runs."""
+    ranges = read_ranges(site.spec(AddressesSpec).pool)
+    return AddonContent(
+        releases=[AddonRelease(name="metallb", chart=site.charts["metallb"], values=metallb_values(site.taints))],
+        network_policies=[allow_ingress("metallb-webhook", NAMESPACE, {}, [((), [_WEBHOOK_PORT])])],
+        objects=[
+            AddonObject(suffix="pool", body=address_pool(ranges)),
+            AddonObject(suffix="advertisement", body=advertisement(), after=["pool"]),
+        ],
+    )
 
-    chart: Chart
-    ranges: Sequence[AddressRange]
-    taints: Sequence[Taint]
 
-
-def metallb_release(args: MetalLbArgs) -> AddonRelease:
-    """The chart with its values."""
-    return AddonRelease(name="metallb", chart=args.chart, values=metallb_values(args.taints))
-
-
-class MetalLb(Addon, token="metallb:MetalLb"):
-    """Ready when the pool has passed MetalLB's own check, which answers once its controller runs."""
-
-    def __init__(self, name: str, args: MetalLbArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        webhook = allow_ingress("metallb-webhook", NAMESPACE, {}, [((), [_WEBHOOK_PORT])])
-        addon = AddonArgs(
-            namespace=NAMESPACE,
-            # Speakers answer ARP from the host's network.
-            pod_security="privileged",
-            releases=[metallb_release(args)],
-            network_policies=[webhook],
-        )
-        super().__init__(name, addon, opts)
-        pool = self.child("pool", address_pool(args.ranges), depends_on=self.installed)
-        announced = self.child("advertisement", advertisement(), depends_on=[pool])
-        self.handle = AddonHandle(ready=[*self.installed, pool, announced])
-        self.finish(namespace=NAMESPACE)
+METALLB = Addon(
+    key="metallb",
+    switch="addresses.announced_by",
+    on="metallb_l2",
+    section="addresses",
+    namespace=NAMESPACE,
+    charts=(
+        AddonChart(
+            name="metallb",
+            release="metallb",
+            uninstalled="no load balancer has an address any more, the gateway's included",
+            upgraded="its pods restart; addresses answer again after some seconds",
+        ),
+    ),
+    component=AddonComponent(
+        name="load-balancer-addresses",
+        resource_type="metallb:MetalLb",
+        # Speakers answer ARP from the host's network.
+        pod_security="privileged",
+        content=content,
+        gives="addresses",
+    ),
+)

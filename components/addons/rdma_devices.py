@@ -6,14 +6,19 @@ Talos's own kernel modules drive the cards, so nothing here installs a driver, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
-import pulumi
-
-from components.addons.addon import Addon, AddonArgs, AddonHandle, AddonRelease
-from components.addons.charts import Chart
+from components.addons.addon import (
+    Addon,
+    AddonChart,
+    AddonComponent,
+    AddonContent,
+    AddonImage,
+    AddonObject,
+    AddonRelease,
+    AddonSite,
+)
 from components.specs.rdma_devices import LinkKind, RdmaDevicesSpec
 from floor import gpu_nodes, namespaces
 from floor.taints import Taint, tolerations
@@ -106,49 +111,57 @@ def nic_cluster_policy(
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class RdmaDevicesArgs:
-    """What the site sets, chart and image, and the nodes that it is for."""
-
-    spec: RdmaDevicesSpec
-    chart: Chart
-    image: str
-    """Of the device plugin."""
-    link: LinkKind | None
-    """Of the machines' cards; None where the site does not list its machines."""
-    taints: Sequence[Taint]
-    """Of the nodes with GPUs."""
-    waits: bool
-    """Whether `up` waits for the plugin on each node: on one that is dead it never runs."""
-    needs: Sequence[pulumi.Resource] = ()
-    """The stack of the GPUs, whose feature discovery labels the nodes."""
-
-
-def network_operator_release(chart: Chart) -> AddonRelease:
-    """The chart with its values."""
-    return AddonRelease(name=RELEASE, chart=chart, values=network_operator_values(), hooks_upgrade_definitions=True)
-
-
-class RdmaDevices(Addon, token="rdma_devices:RdmaDevices"):
-    """Ready when the operator reports that the plugin runs on each node.
+def content(site: AddonSite) -> AddonContent:
+    """Works when the operator reports that the plugin runs on each node.
 
     A mark on the node, as the GPUs' stack writes one, would be a second patch of the same object by the same field
     manager, and each of the two would take the other back.
 
     The policy goes before the operator, which then takes the plugin away. Its definitions stay, as Helm leaves them.
     """
+    chart, image = site.charts["network_operator"], site.images["rdma_device_plugin"]
+    policy = nic_cluster_policy(
+        site.spec(RdmaDevicesSpec), site.link, site.gpu_taints, image, waits=not site.dead_nodes
+    )
+    return AddonContent(
+        releases=[
+            AddonRelease(name=RELEASE, chart=chart, values=network_operator_values(), hooks_upgrade_definitions=True)
+        ],
+        objects=[AddonObject(suffix="policy", body=policy, patience_s=_PATIENCE_S)],
+    )
 
-    def __init__(self, name: str, args: RdmaDevicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        release = network_operator_release(args.chart)
-        addon = AddonArgs(
-            namespace=NAMESPACE,
-            # The plugin registers with the kubelet from the host's network, and reads /dev.
-            pod_security="privileged",
-            releases=[release],
-            needs=args.needs,
-        )
-        super().__init__(name, addon, opts)
-        body = nic_cluster_policy(args.spec, args.link, args.taints, args.image, waits=args.waits)
-        policy = self.child("policy", body, depends_on=self.installed, patience_s=_PATIENCE_S)
-        self.handle = AddonHandle(ready=[*self.installed, policy])
-        self.finish(namespace=NAMESPACE)
+
+NETWORK_OPERATOR = Addon(
+    key="network_operator",
+    switch="cluster.rdma_devices.system",
+    on="network_operator",
+    section="cluster.rdma_devices",
+    namespace=NAMESPACE,
+    charts=(
+        AddonChart(
+            name="network_operator",
+            release=RELEASE,
+            uninstalled="nodes offer no RDMA device any more; pods that have them keep them until they end",
+            upgraded="its pods restart; pods that have RDMA devices keep them, and `up` waits until the plugin runs "
+            "again",
+        ),
+    ),
+    images=(
+        AddonImage(
+            name="rdma_device_plugin",
+            container=_CONTAINER,
+            user="RDMA devices",
+            tag_prefix="network-operator-",
+            next_to="network_operator",
+        ),
+    ),
+    component=AddonComponent(
+        name="rdma-devices",
+        resource_type="rdma_devices:RdmaDevices",
+        # The plugin registers with the kubelet from the host's network, and reads /dev.
+        pod_security="privileged",
+        content=content,
+        # The stack of the GPUs, whose feature discovery labels the nodes. No model waits for the devices.
+        needs=("gpu_operator", "device_plugin"),
+    ),
+)

@@ -13,6 +13,15 @@ from pulumi_command import local
 from pulumi_kubernetes.helm import v3 as helm
 
 from components.addons.charts import Chart
+from components.addons.gateways import (
+    AI_GATEWAY_METRICS_PORT,
+    AI_GATEWAY_PODS,
+    AI_RELEASE,
+    ENVOY_GATEWAY_METRICS_PORT,
+    ENVOY_GATEWAY_PODS,
+    ENVOY_RELEASE,
+    LIMIT_SERVICE_PODS,
+)
 from components.component import Component
 from components.minted import MCP_SEED, mint
 from components.namespace import Namespace
@@ -24,14 +33,8 @@ from floor.headers import CLIENT_HEADER
 ENVOY_NAMESPACE, AI_NAMESPACE = namespaces.ENVOY_GATEWAY, namespaces.AI_GATEWAY
 # Ports of the controllers' pods: xDS and Wasm modules for the proxies, the extension server for Envoy Gateway.
 _XDS_PORT, _WASM_PORT, _EXTENSION_PORT, _WEBHOOK_PORT = 18000, 18002, 1063, 9443
-ENVOY_GATEWAY_METRICS_PORT, AI_GATEWAY_METRICS_PORT = 19001, 8080
-# Of the limit service, which Envoy Gateway starts (internal/infrastructure/kubernetes/ratelimit/resource.go), and where
-# it asks Envoy Gateway for its rules.
-LIMIT_SERVICE_PODS = {"app.kubernetes.io/name": "envoy-ratelimit"}
+# Of the limit service, and where it asks Envoy Gateway for its rules.
 _LIMITS_PORT, _LIMITS_XDS_PORT = 8081, 18001
-# Labels of their pods, by the charts.
-ENVOY_GATEWAY_PODS = {"control-plane": "envoy-gateway"}
-AI_GATEWAY_PODS = {"app.kubernetes.io/name": "ai-gateway-helm"}
 # Label of the AI gateway's metrics with the client of a request.
 CLIENT_ATTRIBUTE = "client"
 
@@ -194,15 +197,10 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
         spaces: dict[str, pulumi.Resource] = {}
         seed, measured = self._mcp_seed(args.recovered), bool(args.scrapers)
         ai_values = ai_gateway_values(args.webhook_certificate_rotation, seed, measured=measured)
+        envoy_values = envoy_gateway_values(args.dns_domain, args.limit_service)
         for suffix, release, chart, space, values in (
-            ("ai-gateway", "aieg", args.ai_gateway, AI_NAMESPACE, ai_values),
-            (
-                "envoy-gateway",
-                "eg",
-                args.envoy_gateway,
-                ENVOY_NAMESPACE,
-                envoy_gateway_values(args.dns_domain, args.limit_service),
-            ),
+            ("ai-gateway", AI_RELEASE, args.ai_gateway, AI_NAMESPACE, ai_values),
+            ("envoy-gateway", ENVOY_RELEASE, args.envoy_gateway, ENVOY_NAMESPACE, envoy_values),
         ):
             ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
             made.append(

@@ -14,10 +14,11 @@ from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL, budget
 from components.monitoring.rules import CREDENTIALS_NAME, Measured, prometheus_rule, rule_object
 from components.monitoring.runbooks import with_addresses
-from components.monitoring.scraping import ScrapeTarget, own_targets, pod_monitor, scraped_namespaces
+from components.monitoring.scraping import own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer
 from components.placing import Placing
+from components.scrape_target import ScrapeTarget
 from components.specs.monitoring import MonitoringSpec
 from components.specs.promises import SitePromise
 from floor import namespaces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,25 +29,23 @@ CREDENTIALS_NAME = f"{NAME}-credentials"
 class Measured:
     """Which parts a site has that alerts are about."""
 
-    gpus: bool
-    """DCGM's exporter."""
-    storage: bool
-    """Longhorn."""
+    parts: Collection[str]
+    """Jobs of what is measured; and `credentials`, for those of a cluster that this program made."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
-    certificates: bool = False
-    """Cert-manager of this program."""
-    secrets: bool = False
-    """External-secrets of this program."""
     etcd_backup_every_h: int | None = None
     """Hours between two snapshots of etcd; None where this program takes none."""
-    credentials: bool = False
-    """Those of a cluster that this program made."""
 
 
-ALL = Measured(
-    gpus=True, storage=True, servers=True, certificates=True, secrets=True, etcd_backup_every_h=6, credentials=True
-)
+# Alerts about parts that not every site has. The name is that of the group, and the job of what an addon lets measure.
+_OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
+    "gpus": hardware.gpus,
+    "storage": storage.volumes,
+    "certificates": certificates.certificates,
+    "credentials": credentials.credentials,
+    "secrets": secrets.secrets,
+}
+ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -59,11 +57,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "load": models.load(),
         "replicas": models.replicas(promise),
         "nodes": hardware.nodes(promise.slices),
-        "gpus": hardware.gpus() if measured.gpus else [],
-        "storage": storage.volumes() if measured.storage else [],
-        "certificates": certificates.certificates() if measured.certificates else [],
-        "credentials": credentials.credentials() if measured.credentials else [],
-        "secrets": secrets.secrets() if measured.secrets else [],
+        **{part: of_part() for part, of_part in _OF_PARTS.items() if part in measured.parts},
         "etcd": etcd.etcd(measured.etcd_backup_every_h) if measured.etcd_backup_every_h else [],
         "measuring": [
             *measuring.targets(promise.jobs, models.start_minutes(promise)),

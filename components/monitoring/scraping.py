@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from components.addons import cert_manager, external_secrets, gpu_stack, longhorn
 from components.gateway import gateway, gateway_controllers
 from components.models import engines, inference_pool, model_server
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
 from components.monitoring.pods import NAME_LABEL
+from components.scrape_target import POD_META, Relabeling, ScrapeTarget, label_from
 from components.specs.inference_pool import PICKER
 from floor import namespaces
 
-_META = "__meta_kubernetes_pod"
-_MODEL = f"{_META}_label_app_kubernetes_io_instance"
-_NODE = f"{_META}_node_name"
-Relabeling = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScrapeTarget:
-    """Pods of one kind."""
-
-    name: str
-    """Of the monitor."""
-    job: str
-    """Value of the label `job`; several monitors may share one."""
-    namespace: str | None
-    """None where it is not known; the labels then find the pods in any namespace."""
-    pods: Mapping[str, str]
-    """Labels of the pods."""
-    port: int
-    """A port that a container of the pod declares."""
-    path: str = "/metrics"
-    labels: Sequence[Relabeling] = ()
-    """Labels that the target gets."""
-    sample_labels: Sequence[Relabeling] = ()
-    """Labels that its samples get, and samples that are dropped."""
-    own_labels_win: bool = False
-    """Whether a sample's own `pod`, `namespace` or `node` stays, where the target has one of that name."""
-
-
-def _from(source: str, label: str) -> Relabeling:
-    return {"action": "replace", "sourceLabels": [source], "targetLabel": label}
+_MODEL = f"{POD_META}_label_app_kubernetes_io_instance"
 
 
 # A client is TENANT.KEY, and no tenant's name has a dot.
@@ -76,7 +45,7 @@ def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespa
             namespace=models_namespace,
             pods={NAME_LABEL: model_server.SERVER},
             port=engines.PORT,
-            labels=[_from(_MODEL, "model")],
+            labels=[label_from(_MODEL, "model")],
         ),
         ScrapeTarget(
             name="pickers",
@@ -84,7 +53,7 @@ def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespa
             namespace=models_namespace,
             pods={NAME_LABEL: PICKER},
             port=inference_pool.METRICS_PORT,
-            labels=[_from(_MODEL, "model")],
+            labels=[label_from(_MODEL, "model")],
         ),
         ScrapeTarget(
             name="proxies",
@@ -103,76 +72,6 @@ def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespa
             sample_labels=[_NO_TOKEN_BUCKETS, _TENANT],
         ),
     ]
-
-
-def controller_targets() -> list[ScrapeTarget]:
-    """The gateways' controllers, where the program installs them."""
-    job = "gateway-controllers"
-    return [
-        ScrapeTarget(
-            name="envoy-gateway",
-            job=job,
-            namespace=gateway_controllers.ENVOY_NAMESPACE,
-            pods=gateway_controllers.ENVOY_GATEWAY_PODS,
-            port=gateway_controllers.ENVOY_GATEWAY_METRICS_PORT,
-        ),
-        ScrapeTarget(
-            name="ai-gateway",
-            job=job,
-            namespace=gateway_controllers.AI_NAMESPACE,
-            pods=gateway_controllers.AI_GATEWAY_PODS,
-            port=gateway_controllers.AI_GATEWAY_METRICS_PORT,
-        ),
-    ]
-
-
-def gpu_target(stack: gpu_stack.Stack) -> ScrapeTarget:
-    """The DCGM exporter of the stack, on each node with GPUs. What uses a GPU has its names as `exported_pod`."""
-    return ScrapeTarget(
-        name="gpus",
-        job="gpus",
-        namespace=gpu_stack.NAMESPACE,
-        pods=gpu_stack.EXPORTERS[stack],
-        port=gpu_stack.METRICS_PORT,
-        labels=[_from(_NODE, "node")],
-    )
-
-
-def storage_target() -> ScrapeTarget:
-    """Longhorn's managers, one on each node with disks."""
-    return ScrapeTarget(
-        name="storage",
-        job="storage",
-        namespace=longhorn.NAMESPACE,
-        pods=longhorn.MANAGERS,
-        port=longhorn.METRICS_PORT,
-        labels=[_from(_NODE, "node")],
-        own_labels_win=True,
-    )
-
-
-def certificate_target() -> ScrapeTarget:
-    """Cert-manager's controller. Its samples are about Certificates of any namespace."""
-    return ScrapeTarget(
-        name="certificates",
-        job="certificates",
-        namespace=cert_manager.NAMESPACE,
-        pods=cert_manager.CONTROLLER_PODS,
-        port=cert_manager.METRICS_PORT,
-        own_labels_win=True,
-    )
-
-
-def secret_target() -> ScrapeTarget:
-    """External-secrets' controller. Its samples are about ExternalSecrets of any namespace."""
-    return ScrapeTarget(
-        name="secrets",
-        job="secrets",
-        namespace=external_secrets.NAMESPACE,
-        pods=external_secrets.CONTROLLER_PODS,
-        port=external_secrets.METRICS_PORT,
-        own_labels_win=True,
-    )
 
 
 def own_targets() -> list[ScrapeTarget]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +13,7 @@ from floor.spec import Spec
 # Longhorn's own defaults, set because the proof of the disks counts with them.
 OVER_PROVISIONING_PERCENT = 100
 MINIMAL_AVAILABLE_PERCENT = 25
+DataEngine = Literal["v1", "v2"]
 DATABASE_COPIES = {"v1": 1, "v2": 2}
 """Of a volume for databases, by Longhorn's data engine: v1 keeps the one copy where its pod runs, which v2 cannot."""
 _SCRATCH_COPIES = 2

@@ -12,8 +12,8 @@ from typing import Any
 
 import pulumi
 
+from components.addons.gateways import COUNTERS, LIMIT_SERVICE_PODS
 from components.component import Component
-from components.gateway.gateway_controllers import LIMIT_SERVICE_PODS
 from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress, peer
@@ -26,7 +26,6 @@ from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from floor.metadata import DISPOSABLE
 from floor.stateful import VOLUME
 
-COUNTERS = "limit-counters"
 PORT = 6379
 _LABELS = {"app.kubernetes.io/name": COUNTERS}
 _METADATA = "inference-platform.limits"

@@ -214,7 +214,7 @@ class CrdsPart:
                 versions=versions.load(),
                 helm=Helm(str(helm), mirror),
                 mirror=str(mirror),
-                parts=versions.OPTIONAL_PARTS,
+                parts=versions.load().optional_parts,
             )
             try:
                 write_crds(sources, folder, lambda _: None)

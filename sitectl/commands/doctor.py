@@ -245,7 +245,7 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
 
 def _charts(project: Path, site: str, loaded: SiteConfig) -> Iterator[Check]:
     """Of a folder of charts, which helm reads when `up` runs; a registry or a repository is not asked here."""
-    pins = [versions.load().charts.pinned(name) for name in installed_charts(loaded)]
+    pins = [versions.load().charts[name] for name in installed_charts(loaded)]
     charts = [chart_of(pin.chart, pin.version, loaded.charts.mirror).chart for pin in pins]
     packed = [locked_name(chart, project) for chart in charts if chart.endswith(".tgz")]
     if not packed:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from components.addons import registry
 from floor import namespaces
 from floor.counts import counted
 from sitectl.commands.recovered import helm_records, of_cluster
 from sitectl.live import site_cluster
-from sitectl.live.running_versions import CHART_NAMESPACES
 from sitectl.offline import checkout
 from sitectl.shell import whole_files
 from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
@@ -53,7 +53,8 @@ def command(context: CommandContext, *, site: str, kubeconfig: Path | None, outp
             ),
         )
         helm = helm_records(
-            cluster.objects("Secrets of Helm", ["secrets"], "--selector=owner=helm"), sorted(CHART_NAMESPACES.values())
+            cluster.objects("Secrets of Helm", ["secrets"], "--selector=owner=helm"),
+            sorted(registry.chart_namespaces().values()),
         )
     whole_files.write(output, json.dumps(recovered.values, indent=2) + "\n", private=True)
     clients = sum(len(tenant.keys) for tenant in tenants.values())

@@ -147,7 +147,7 @@ def _release(release: HelmRelease) -> dict[str, Any]:
 
 
 def _key(fact: str) -> str:
-    return conflicts.KEYS.get(fact, fact).removeprefix("versions.")
+    return conflicts.deciding_keys().get(fact, fact).removeprefix("versions.")
 
 
 def _record(step: Step) -> dict[str, Any]:

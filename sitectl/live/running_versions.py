@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from components.addons import registry
 from floor import namespaces
 from floor.problems import Problem
 from floor.releases import numbers
@@ -23,31 +24,17 @@ Object = Mapping[str, Any]
 Places = Mapping[str, Sequence[str]]
 """Version -> where it runs."""
 
-# Chart's field in versions.yaml -> the namespace of its release.
-CHART_NAMESPACES: Mapping[str, str] = {
-    "envoy_gateway": namespaces.ENVOY_GATEWAY,
-    "ai_gateway": namespaces.AI_GATEWAY,
-    "gpu_operator": namespaces.GPU_STACK,
-    "device_plugin": namespaces.GPU_STACK,
-    "dcgm_exporter": namespaces.GPU_STACK,
-    "network_operator": namespaces.NETWORK,
-    "longhorn": namespaces.STORAGE,
-    "metallb": namespaces.ADDRESSES,
-    "cert_manager": namespaces.CERTIFICATES,
-    "external_secrets": namespaces.SECRETS,
-}
-# Fact -> namespace and container of its Pods, and the field of the pinned image, whose last part theirs has too: an
-# engine is in the same container whichever it is. The picker is known by its container, as its image has moved before.
-IMAGES: Mapping[str, tuple[str, str, str]] = {
-    "vllm": (namespaces.MODELS, "engine", "vllm"),
-    "simulator": (namespaces.MODELS, "engine", "simulator"),
-    "envoy": (namespaces.ENVOY_GATEWAY, "envoy", "envoy"),
-    "rdma_device_plugin": (namespaces.NETWORK, "rdma-shared-dp", "rdma_device_plugin"),
-    "prometheus_operator": (namespaces.MONITORING, "prometheus-operator", "prometheus_operator"),
-    "config_reloader": (namespaces.MONITORING, "config-reloader", "config_reloader"),
-    "prometheus": (namespaces.MONITORING, "prometheus", "prometheus"),
-    "alertmanager": (namespaces.MONITORING, "alertmanager", "alertmanager"),
-    "kube_state_metrics": (namespaces.MONITORING, "kube-state-metrics", "kube_state_metrics"),
+# Name of the pinned image, which is a fact -> namespace and container of its Pods. The last part of its name is theirs
+# too: an engine is in the same container whichever it is. The picker is known by its container, as its image has moved
+# before.
+_IMAGES: Mapping[str, tuple[str, str]] = {
+    "vllm": (namespaces.MODELS, "engine"),
+    "simulator": (namespaces.MODELS, "engine"),
+    "prometheus_operator": (namespaces.MONITORING, "prometheus-operator"),
+    "config_reloader": (namespaces.MONITORING, "config-reloader"),
+    "prometheus": (namespaces.MONITORING, "prometheus"),
+    "alertmanager": (namespaces.MONITORING, "alertmanager"),
+    "kube_state_metrics": (namespaces.MONITORING, "kube-state-metrics"),
 }
 PICKER, _CILIUM, _API_SERVER = "epp", "cilium-agent", "kube-apiserver"
 _SYSTEM = "kube-system"
@@ -57,16 +44,21 @@ _DEFINITIONS: Mapping[str, str] = {
     "inference_extension_crds": "inference.networking.k8s.io/bundle-version",
     "prometheus_operator_crds": "operator.prometheus.io/version",
 }
-# What states none, definitions and an image by its digest alone: published with this chart in its version.
+# Definitions that state none: published with this chart in its version.
 _NEXT_TO: Mapping[str, str] = {
     "envoy_gateway_crds": "envoy_gateway",
     "ai_gateway_crds": "ai_gateway",
     "cert_manager_crds": "cert_manager",
-    "rdma_device_plugin": "network_operator",
 }
 _TALOS = re.compile(r"Talos \((v[0-9.]+)\)")
 _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
 _ENDED = ("Succeeded", "Failed")
+
+
+def images() -> dict[str, tuple[str, str]]:
+    """Name of a pinned image -> namespace and container of the Pods that run it."""
+    addons = registry.ADDONS
+    return {**_IMAGES} | {image.name: (addon.namespace, image.container) for addon in addons for image in addon.images}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +110,8 @@ def running(objects: ClusterObjects, site: SiteConfig, pins: Versions) -> Runnin
             places = by_fact.setdefault(fact, {}).setdefault(version, [])
             if place not in places:
                 places.append(place)
-    taken = {fact: chart for fact, chart in _NEXT_TO.items() if chart in by_fact and fact not in by_fact}
+    next_to = {**_NEXT_TO} | {image.name: image.next_to for addon in registry.ADDONS for image in addon.images}
+    taken = {fact: chart for fact, chart in next_to.items() if chart in by_fact and fact not in by_fact}
     for fact, chart in taken.items():
         by_fact[fact] = by_fact[chart]
     return RunningVersions(places=by_fact, taken_from=taken, releases=list(ours.values()))
@@ -132,9 +125,10 @@ def _stated(objects: ClusterObjects, ours: Mapping[str, HelmRelease], pins: Imag
         yield "kubelet", info["kubeletVersion"], name
         if system := _TALOS.search(info.get("osImage", "")):
             yield "talos", system[1], name
+    of_pods = images()
     for pod in objects.pods:
         if "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in _ENDED:
-            yield from _of_pod(pod, pins)
+            yield from _of_pod(pod, pins, of_pods)
     for definition in objects.definitions:
         meta = definition["metadata"]
         for fact, annotation in _DEFINITIONS.items():
@@ -145,7 +139,7 @@ def _stated(objects: ClusterObjects, ours: Mapping[str, HelmRelease], pins: Imag
             yield field, release.deployed.chart_version, f"Helm release {release.label}"
 
 
-def _of_pod(pod: Object, pins: Images) -> Iterator[tuple[str, str, str]]:
+def _of_pod(pod: Object, pins: Images, of_pods: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for container in pod["spec"]["containers"]:
         repository, tag = versions.parts(container["image"])
@@ -157,16 +151,15 @@ def _of_pod(pod: Object, pins: Images) -> Iterator[tuple[str, str, str]]:
             yield "cilium", tag, place
         elif called == (_SYSTEM, _API_SERVER):
             yield "kubernetes", tag, place
-        for fact, (space, part, field) in IMAGES.items():
-            if called == (space, part) and _last(repository) == _last(versions.parts(getattr(pins, field))[0]):
+        for fact, runs_in in of_pods.items():
+            if called == runs_in and _last(repository) == _last(versions.parts(getattr(pins, fact))[0]):
                 yield fact, tag, place
 
 
 def platform_releases(releases: Sequence[HelmRelease], site: SiteConfig, pins: Versions) -> dict[str, HelmRelease]:
     """Chart's field in versions.yaml -> its release, of the charts that the site lets the program install."""
-    places = {
-        (CHART_NAMESPACES[field], _last(pins.charts.pinned(field).chart)): field for field in installed_charts(site)
-    }
+    spaces = registry.chart_namespaces()
+    places = {(spaces[field], _last(pins.charts[field].chart)): field for field in installed_charts(site)}
     by_place = {(release.newest.namespace, release.newest.chart): release for release in releases}
     return {field: by_place[place] for place, field in places.items() if place in by_place}
 
@@ -197,9 +190,9 @@ def _unfinished(release: HelmRelease) -> Problem:
 
 
 def _release(stated: str) -> str:
-    """`v1.36.3+vendor` -> `1.36.3`; nothing where an image is named by its digest alone."""
+    """`v1.36.3+vendor` -> `1.36.3`; a commit as it is, and nothing where an image is named by its digest alone."""
     match = _RELEASE.search(stated)
-    return match[1] if match else ""
+    return match[1] if match else stated
 
 
 def _order(version: str) -> tuple[tuple[int, int, int], str]:

@@ -39,7 +39,7 @@ def _text(chart: str, plan: SitePlan, releases: list[Resource], sources: Sources
     if chart == _CILIUM and manifest:
         there = is_pinned(project / manifest, plan.versions.cilium.digest(bgp=sources.by_bgp))
         return (project / manifest).read_text(encoding="utf-8") if there else sources.pod_network()
-    pin = plan.versions.charts.pinned(chart)
+    pin = plan.versions.charts[chart]
     name = pin.chart.rpartition("/")[2]
     # Out of a folder it is the packed file; an address before the name may have any chart's name in it.
     forms = {name, f"{name}-{pin.version}.tgz"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -27,9 +27,9 @@ Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_D
 Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
-# What brings definitions of its own to the sites that have it.
-OptionalPart = Literal["cert_manager", "prometheus_operator"]
-OPTIONAL_PARTS: tuple[OptionalPart, ...] = get_args(OptionalPart)
+
+MONITORING_IMAGES = ("prometheus_operator", "prometheus", "config_reloader", "alertmanager", "kube_state_metrics")
+"""Names of the images with which the program measures."""
 
 
 class NvidiaFork(Spec):
@@ -72,26 +72,6 @@ class ChartVersion(Spec):
     repository: str | None = None
 
 
-class Charts(Spec):
-    """Charts that a site may let the program install."""
-
-    envoy_gateway: ChartVersion
-    ai_gateway: ChartVersion
-    gpu_operator: ChartVersion
-    device_plugin: ChartVersion
-    dcgm_exporter: ChartVersion
-    network_operator: ChartVersion
-    cert_manager: ChartVersion
-    external_secrets: ChartVersion
-    longhorn: ChartVersion
-    metallb: ChartVersion
-
-    def pinned(self, name: str) -> ChartVersion:
-        """The chart of this name, which is one of the fields."""
-        pins: dict[str, ChartVersion] = dict(self)
-        return pins[name]
-
-
 class CiliumVersion(ChartVersion):
     """Cilium's chart, in its publisher's repository, and the digests of its manifest without and with BGP."""
 
@@ -108,14 +88,14 @@ class CrdSource(Spec):
     """Where the definitions of one file of `crds` are published: in a chart, or in a file of the release."""
 
     chart: str | None = None
-    next_to: Literal["envoy_gateway", "ai_gateway", "cert_manager"] | None = None
+    next_to: str | None = None
     """The chart of `charts` that has the same registry and version, or is this one."""
     values: dict[str, Any] = Field(default_factory=dict)
     """Values that make the chart render these definitions and no others."""
     file: str | None = None
     """Address of the file; `{release}` is the file's own of `crd_versions`."""
-    only_with: OptionalPart | None = None
-    """The part of a site that alone needs these definitions; None: every site needs them."""
+    only_with: str | None = None
+    """The part of a site that alone needs these definitions, an addon by its key; None: every site needs them."""
 
     @model_validator(mode="after")
     def _is_one(self) -> CrdSource:
@@ -136,12 +116,18 @@ class Versions(Spec):
     nvidia: Nvidia
     cilium: CiliumVersion
     images: Images
-    charts: Charts
+    charts: dict[str, ChartVersion]
+    """Charts that a site may let the program install; `components/addons` has an addon for each."""
     crds: dict[str, Digest]
     crd_versions: dict[str, Release]
     crd_sources: dict[str, CrdSource]
 
-    def crds_with(self, parts: Collection[OptionalPart] = ()) -> dict[str, Digest]:
+    @property
+    def optional_parts(self) -> list[str]:
+        """Every part that alone needs definitions."""
+        return sorted({source.only_with for source in self.crd_sources.values() if source.only_with})
+
+    def crds_with(self, parts: Collection[str] = ()) -> dict[str, Digest]:
         """The files of `crds` that a site with these parts declares, and no others: file name -> sha256 in hex.
 
         This is what a site hands to `read_bundle` and to `write_crds`; the lab's own folder has every file.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.addons import registry
 from stacks.site.model import SiteConfig
-
-_GPU_STACKS = {"operator": ("gpu_operator",), "device_plugin": ("device_plugin", "dcgm_exporter"), "external": ()}
 
 
 def brings_cilium(site: SiteConfig) -> bool:
@@ -34,11 +33,5 @@ def cilium_manifest(site: SiteConfig) -> Path | None:
 
 
 def installed_charts(site: SiteConfig) -> list[str]:
-    """Their names in versions.yaml, in its order."""
-    names = ["envoy_gateway", "ai_gateway"] if site.gateway.controllers == "chart" else []
-    names += _GPU_STACKS[site.cluster.gpu_stack]
-    names += ["network_operator"] if site.cluster.rdma_devices.system == "network_operator" else []
-    names += ["cert_manager"] if site.certificates.system == "cert_manager" else []
-    names += ["external_secrets"] if site.secrets.system == "external_secrets" else []
-    names += ["longhorn"] if site.storage.system == "longhorn" else []
-    return [*names, *(["metallb"] if site.addresses.announced_by == "metallb_l2" else [])]
+    """Their names in versions.yaml, in the order of the addons."""
+    return [chart.name for addon in registry.installed(site) for chart in addon.charts]

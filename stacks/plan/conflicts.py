@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from components.addons import registry
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
-from stacks.facts.versions import Versions
-from stacks.plan.charts import installed_charts
+from stacks.facts.versions import MONITORING_IMAGES, Versions
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.placing import cuts_gpus
 from stacks.site.model import SiteConfig
 
-# Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those that a model decides are not here.
-KEYS: Mapping[str, str] = {
+# Fact -> the key that decides it, of what no addon has.
+_KEYS: Mapping[str, str] = {
     "talos": "versions.talos",
     "kubernetes": "versions.kubernetes",
     "kubelet": "versions.kubelet",
@@ -25,36 +25,28 @@ KEYS: Mapping[str, str] = {
     "nvidia_lts_fabric_manager": "versions.nvidia.lts.fabric_manager",
     "picker_image": "versions.images.endpoint_picker",
     "picker": "versions.images.endpoint_picker",
-    "limit_service": "versions.images.limit_service",
-    "limit_counters": "versions.images.limit_counters",
     "vllm": "versions.images.vllm",
     "simulator": "versions.images.simulator",
-    "envoy": "versions.images.envoy",
-    "envoy_gateway": "versions.charts.envoy_gateway.version",
-    "ai_gateway": "versions.charts.ai_gateway.version",
-    "longhorn": "versions.charts.longhorn.version",
-    "gpu_operator": "versions.charts.gpu_operator.version",
     "gpus": "cluster.gpu_stack",
-    "network_operator": "versions.charts.network_operator.version",
-    "rdma_device_plugin": "versions.images.rdma_device_plugin",
-    "device_plugin": "versions.charts.device_plugin.version",
-    "dcgm_exporter": "versions.charts.dcgm_exporter.version",
-    "cert_manager": "versions.charts.cert_manager.version",
-    "external_secrets": "versions.charts.external_secrets.version",
-    "metallb": "versions.charts.metallb.version",
-    "envoy_gateway_crds": "versions.crd_versions.envoy-gateway.json",
-    "ai_gateway_crds": "versions.crd_versions.ai-gateway.json",
-    "gateway_api_crds": "versions.crd_versions.gateway-api.json",
-    "inference_extension_crds": "versions.crd_versions.inference-extension.json",
-    "cert_manager_crds": "versions.crd_versions.cert-manager.json",
-    "prometheus_operator": "versions.images.prometheus_operator",
-    "config_reloader": "versions.images.config_reloader",
-    "prometheus": "versions.images.prometheus",
-    "alertmanager": "versions.images.alertmanager",
-    "kube_state_metrics": "versions.images.kube_state_metrics",
-    "prometheus_operator_crds": "versions.crd_versions.prometheus-operator.json",
     "storage_class": "storage.storage_class",
+    **{name: f"versions.images.{name}" for name in MONITORING_IMAGES},
 }
+
+
+def deciding_keys() -> dict[str, str]:
+    """Fact -> the key that decides it, as `stacks.site.reading.origins` names keys; those of models are not here."""
+    addons = registry.ADDONS
+    return {
+        **_KEYS,
+        **{chart.name: f"versions.charts.{chart.name}.version" for addon in addons for chart in addon.charts},
+        **{image.name: f"versions.images.{image.name}" for addon in addons for image in addon.images},
+        **{definitions_fact(file): f"versions.crd_versions.{file}" for file in versions.load().crd_versions},
+    }
+
+
+def definitions_fact(file: str) -> str:
+    """The fact that is the release of this file of definitions."""
+    return f"{file.removesuffix('.json').replace('-', '_')}_crds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,43 +81,30 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         known["vllm_flags"] = frozenset(_vllm_flags(site))
     if "simulator" in engines:
         known["simulator"] = versions.parts(pins.images.simulator)[1]
-    known |= {name: pins.charts.pinned(name).version for name in installed_charts(site)}
-    if site.gateway.controllers == "chart":
-        known["envoy"] = versions.parts(pins.images.envoy)[1].removeprefix("distroless-")
+    of_pins = dict[str, str](pins.images)
+    for addon in registry.installed(site):
+        known |= {chart.name: pins.charts[chart.name].version for chart in addon.charts}
+        for image in addon.images:
+            known[image.name] = versions.parts(of_pins[image.name])[1].removeprefix(image.tag_prefix)
     if site.cluster.gpu_stack == "operator":
         known["gpus"] = "cut" if cuts_gpus(site) else "whole"
-    if site.cluster.rdma_devices.system == "network_operator":
-        tag = versions.parts(pins.images.rdma_device_plugin)[1]
-        known["rdma_device_plugin"] = tag.removeprefix("network-operator-")
     if site.monitoring.system == "prometheus_operator":
-        known |= {
-            name: versions.parts(image)[1]
-            for name, image in (
-                ("prometheus_operator", pins.images.prometheus_operator),
-                ("config_reloader", pins.images.config_reloader),
-                ("prometheus", pins.images.prometheus),
-                ("alertmanager", pins.images.alertmanager),
-                ("kube_state_metrics", pins.images.kube_state_metrics),
-            )
-        }
+        known |= {name: versions.parts(of_pins[name])[1] for name in MONITORING_IMAGES}
     if site.crds.owner == "program":
-        known |= {
-            f"{file.removesuffix('.json').replace('-', '_')}_crds": pins.crd_versions[file]
-            for file in pins.crds_with(optional_parts(site))
-        }
+        known |= {definitions_fact(file): pins.crd_versions[file] for file in pins.crds_with(optional_parts(site))}
     return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in known.items()}
 
 
 def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
     """Rows that speak about this set of versions and this site, in the order of the file."""
-    known = facts(pins, site)
+    known, decided = facts(pins, site), deciding_keys()
     conflicting = []
     for row, asked in speaking(known):
         named = {}
         for fact in asked:
             value = known[fact]
             if isinstance(value, str):
-                named[fact] = (value, KEYS[fact])
+                named[fact] = (value, decided[fact])
             else:
                 entry = row.when[fact].removeprefix("has ")
                 named[fact] = (entry, _key_of(site, fact, entry))

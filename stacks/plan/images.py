@@ -6,22 +6,21 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from components.addons import registry
 from floor.counts import counted
 from floor.problems import Problem
 from stacks.facts import chart_images
 from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
-from stacks.facts.versions import Images, Versions
+from stacks.facts.versions import MONITORING_IMAGES, Images, Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
 from stacks.plan.placing import cuts_gpus
-from stacks.plan.tenants import limits_of
 from stacks.site.model import SiteConfig
 from talos.images import machine_images
 
 _SHOWN = 8
 _CILIUM = "cilium"
-_MONITORING = ("prometheus_operator", "prometheus", "config_reloader", "alertmanager", "kube_state_metrics")
 
 
 def pinned_images(images: Images, lock: ImageLock) -> Images:
@@ -43,14 +42,14 @@ def site_images(
             if revision.weights:
                 users[revision.weights.image].add(f"weights of {revision.name}")
     if site.monitoring.system == "prometheus_operator":
-        for part in _MONITORING:
+        for part in MONITORING_IMAGES:
             users[known[part]].add("monitoring")
     for chart in _charts(site):
         started = chart_images.load()[chart].images
         # Of those that are compiled in, the program names the one that runs: Envoy.
         for image in (*started.get("chart", {}), *started.get("controller", {})):
             users[image].add(f"chart {chart}")
-    for image, user in _of_addons(site, images):
+    for image, user in _of_addons(site, known):
         users[image].add(user)
     for node in machines.nodes if machines else ():
         users[node.image].add("installers of machines")
@@ -59,24 +58,20 @@ def site_images(
     return {image: sorted(users[image]) for image in sorted(users)}
 
 
-def _of_addons(site: SiteConfig, images: Images) -> Iterator[tuple[str, str]]:
+def _of_addons(site: SiteConfig, images: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What the program names beside the charts, or in their place."""
-    if site.gateway.controllers == "chart":
-        yield images.envoy, "proxies of the gateway"
-    if limits_of(site):
-        yield images.limit_service, "limits of tenants"
-        yield images.limit_counters, "limits of tenants"
-    if site.cluster.rdma_devices.system == "network_operator":
-        yield images.rdma_device_plugin, "RDMA devices"
+    for addon in registry.installed(site):
+        for image in addon.images:
+            yield images[image.name], image.user
     if site.cluster.machines and site.cluster.machines.etcd_backup:
-        yield images.talos_backup, "etcd backups"
+        yield images["talos_backup"], "etcd backups"
 
 
 def untagged_repositories(site: SiteConfig, pins: Versions) -> dict[str, list[ChartRelease]]:
     """Repositories of which a chart of the site runs a tag that only a rendering of it has; the charts of each."""
     releases = defaultdict[str, list[ChartRelease]](list)
     for chart in _charts(site):
-        version = pins.cilium.version if chart == _CILIUM else pins.charts.pinned(chart).version
+        version = pins.cilium.version if chart == _CILIUM else pins.charts[chart].version
         entry = chart_images.load()[chart]
         for repository in (*entry.unknown_tags, *(entry.with_slices if cuts_gpus(site) else ())):
             releases[repository].append(ChartRelease(chart, version))

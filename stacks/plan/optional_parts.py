@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from stacks.facts.versions import OptionalPart
+from components.addons import registry
 from stacks.site.model import SiteConfig
 
+MONITORING = "prometheus_operator"
 
-def optional_parts(site: SiteConfig) -> list[OptionalPart]:
+
+def optional_parts(site: SiteConfig) -> list[str]:
     """Those that this program installs; no other site gets their definitions."""
-    parts: list[OptionalPart] = []
-    if site.certificates.system == "cert_manager":
-        parts.append("cert_manager")
-    if site.monitoring.system == "prometheus_operator":
-        parts.append("prometheus_operator")
-    return parts
+    addons = [addon.key for addon in registry.installed(site) if addon.has_definitions]
+    return [*addons, *([MONITORING] if site.monitoring.system == MONITORING else [])]

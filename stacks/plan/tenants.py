@@ -38,19 +38,6 @@ class TenantsPlan:
         return {name: tenant.tier for name, tenant in self.tenants.items() if tenant.tier}
 
 
-def limits_of(site: SiteConfig) -> dict[str, dict[str, int]]:
-    """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
-    merged = {
-        name: {
-            # A plan that the site has not is reported where its file is read.
-            **(site.plans[spec.plan].given if spec.plan in site.plans else {}),
-            **(spec.limits.given if spec.limits else {}),
-        }
-        for name, spec in sorted(site.tenants.items())
-    }
-    return {name: limits for name, limits in merged.items() if limits}
-
-
 def _counter_class(site: SiteConfig) -> str:
     if site.counters.storage_class is not None:
         return site.counters.storage_class
@@ -70,7 +57,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
             tenant: {called: owner for name in spec.models for called, owner in owners.get(name, {}).items()}
             for tenant, spec in site.tenants.items()
         },
-        limits=limits_of(site),
+        limits=site.limits,
         counters=site.counters,
         counter_class=_counter_class(site),
     )

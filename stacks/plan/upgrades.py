@@ -16,7 +16,7 @@ from stacks.facts import upgrades
 from stacks.facts.compatibility import Fact, holds, speaking
 from stacks.facts.upgrades import Crossing, UpgradedPart
 from stacks.facts.versions import Versions
-from stacks.plan.conflicts import KEYS, facts
+from stacks.plan.conflicts import deciding_keys, facts
 from stacks.site.model import SiteConfig
 
 
@@ -34,7 +34,8 @@ class Step:
     @property
     def pins(self) -> list[str]:
         """Keys of versions.yaml that change."""
-        return list(dict.fromkeys(KEYS[fact].removeprefix("versions.") for fact in self.changes))
+        decided = deciding_keys()
+        return list(dict.fromkeys(decided[fact].removeprefix("versions.") for fact in self.changes))
 
     @property
     def way_back(self) -> list[str]:
@@ -72,7 +73,8 @@ def steps_from(site: SiteConfig, running: Mapping[str, str], after: Versions) ->
 
 def pinned(known: Mapping[str, Fact]) -> list[str]:
     """Of these facts, those that versions.yaml decides."""
-    return [fact for fact in known if KEYS.get(fact, "").startswith("versions.")]
+    decided = deciding_keys()
+    return [fact for fact in known if decided.get(fact, "").startswith("versions.")]
 
 
 def steps(runs: Mapping[str, Fact], wanted: Mapping[str, Fact]) -> tuple[list[Step], list[Problem]]:
@@ -144,7 +146,7 @@ def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: M
         older = bool(now) and numbers(then) < numbers(now)
         if part.back == "none" and older:
             yield Problem(
-                path=tuple(KEYS[part.facts[0]].split(".")[1:]),
+                path=tuple(deciding_keys()[part.facts[0]].split(".")[1:]),
                 what=f"{part.part}: there is no way back",
                 got=f"{now} to {then}",
                 allowed=f"{now} or later",
@@ -155,7 +157,7 @@ def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: M
                 ", or the cluster is restored from the snapshot before the upgrade: docs/runbooks/recover-etcd.md"
             )
             yield Problem(
-                path=tuple(KEYS[part.facts[0]].split(".")[1:]),
+                path=tuple(deciding_keys()[part.facts[0]].split(".")[1:]),
                 what=f"{part.part}: there is no way back to an older minor version",
                 got=f"{now} to {then}",
                 allowed=f"a release of {minor_of(now)} or later",
@@ -164,7 +166,7 @@ def _left_out(parts: Sequence[UpgradedPart], runs: Mapping[str, Fact], wanted: M
             )
         elif part.steps == "one_minor" and now and (skipped := between(now, then, part.releases)):
             yield Problem(
-                path=tuple(KEYS[part.facts[0]].split(".")[1:]),
+                path=tuple(deciding_keys()[part.facts[0]].split(".")[1:]),
                 what=f"{part.part}: the step leaves out a minor version",
                 got=f"{now} to {then}",
                 allowed="one minor version at a time",
@@ -176,7 +178,7 @@ def _refused(runs: Mapping[str, Fact], wanted: Mapping[str, Fact]) -> Iterator[P
     for row in _crossed(runs, wanted):
         if row.verdict == "refused":
             yield Problem(
-                path=tuple(KEYS[row.fact].split(".")[1:]),
+                path=tuple(deciding_keys()[row.fact].split(".")[1:]),
                 what=row.text,
                 got=f"{runs[row.fact]} to {wanted[row.fact]}",
                 fix=f"{row.fix} (stacks/facts/upgrades.yaml: {row.id}; source: {row.source})",

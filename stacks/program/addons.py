@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import pulumi
 
-from components.addons.addon import AddonRelease
-from components.addons.cert_manager import CertManager, CertManagerArgs, cert_manager_release
+from components.addons import registry
+from components.addons.addon import Addon, AddonRelease, AddonSite, Gives, Offer
 from components.addons.charts import Chart, chart_of
 from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
-from components.addons.external_secrets import external_secrets_release
-from components.addons.gpu_stack import GpuStack, GpuStackArgs, Offer, gpu_releases
+from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
-from components.addons.longhorn import Longhorn, LonghornArgs, longhorn_release
-from components.addons.metallb import MetalLb, MetalLbArgs, metallb_release
-from components.addons.rdma_devices import RdmaDevices, RdmaDevicesArgs, network_operator_release
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.monitoring.monitoring import scrapers
 from floor import namespaces
-from floor.address_ranges import AddressRange, read_range
+from floor.address_ranges import read_ranges
 from stacks.facts import chart_values
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
@@ -29,7 +25,7 @@ from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
 from stacks.program.parts import PartDone, PartStep, SitePart, group
-from stacks.program.remote_secrets import SecretSource, declare_source, external_secrets_args
+from stacks.program.remote_secrets import SecretSource, declare_source
 from stacks.program.tenants import limit_service_of
 from stacks.site.model import SiteConfig
 
@@ -40,7 +36,7 @@ class ChartValuesError(pulumi.RunError):
 
 def charts_of(plan: SitePlan) -> dict[str, Chart]:
     """The charts that the program installs on this site, by their names in versions.yaml."""
-    pins = {name: plan.versions.charts.pinned(name) for name in installed_charts(plan.site)}
+    pins = {name: plan.versions.charts[name] for name in installed_charts(plan.site)}
     mirror = plan.site.charts.mirror
     return {name: chart_of(pin.chart, pin.version, mirror, pin.repository) for name, pin in pins.items()}
 
@@ -68,57 +64,34 @@ def values_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, Mapping[
 
 def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonRelease]:
     """The releases of the site's addons, by their charts' names in versions.yaml."""
-    site, releases = plan.site, list[AddonRelease]()
-    if site.cluster.gpu_stack != "external":
-        releases += gpu_releases(site.cluster.gpu_stack, charts, gpu_node_taints(site), cuts=cuts_gpus(site))
-    if site.cluster.rdma_devices.system == "network_operator":
-        releases.append(network_operator_release(charts["network_operator"]))
-    if site.storage.system == "longhorn":
-        releases.append(longhorn_release(_longhorn(site, charts["longhorn"])))
-    if site.certificates.system == "cert_manager":
-        releases.append(cert_manager_release(_cert_manager(site, charts["cert_manager"])))
-    if site.secrets.system == "external_secrets":
-        releases.append(external_secrets_release(external_secrets_args(site, charts["external_secrets"])))
-    if site.addresses.announced_by == "metallb_l2":
-        releases.append(metallb_release(_metallb(site, charts["metallb"])))
-    names = {chart.chart: name for name, chart in charts.items()}
-    return {names[release.chart.chart]: release for release in releases}
+    releases: dict[str, AddonRelease] = {}
+    for addon in registry.installed(plan.site):
+        if addon.component is not None:
+            names = {chart.release: chart.name for chart in addon.charts}
+            made = addon.component.content(addon_site(plan, addon, charts)).releases
+            releases |= {names[release.name]: release for release in made}
+    return releases
 
 
-def _rdma_devices(plan: SitePlan, chart: Chart, gpus: Sequence[pulumi.Resource]) -> RdmaDevicesArgs:
+def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> AddonSite:
+    """What this addon may know of the site."""
     site = plan.site
-    rdma = site.cluster.machines.hgx.rdma if site.cluster.machines else "none"
-    return RdmaDevicesArgs(
-        spec=site.cluster.rdma_devices,
-        chart=chart,
-        image=plan.versions.images.rdma_device_plugin,
-        link=None if rdma == "none" else rdma,
-        taints=gpu_node_taints(site),
-        waits=nodes_of(site) == nodes_of(site, dead=True),
-        needs=[*gpus],
-    )
-
-
-def _longhorn(site: SiteConfig, chart: Chart) -> LonghornArgs:
-    storage = site.cluster.machines.hgx.storage if site.cluster.machines else None
-    return LonghornArgs(
-        spec=site.storage.longhorn,
-        chart=chart,
-        engine=storage.engine if storage else "v1",
-        taints=gpu_node_taints(site),
-        nodes=_disk_names(site),
+    hgx = site.cluster.machines.hgx if site.cluster.machines else None
+    return AddonSite(
+        charts=charts,
+        section=registry.at(site, addon.section),
+        images=dict(plan.versions.images),
+        taints=node_taints(site),
+        gpu_taints=gpu_node_taints(site),
+        offers={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
+        cuts_gpus=cuts_gpus(site),
+        dead_nodes=nodes_of(site) != nodes_of(site, dead=True),
+        disks=_disk_names(site),
+        engine=hgx.storage.engine if hgx and hgx.storage else "v1",
+        link=None if hgx is None or hgx.rdma == "none" else hgx.rdma,
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
-    )
-
-
-def _cert_manager(site: SiteConfig, chart: Chart, definitions: Sequence[pulumi.Resource] = ()) -> CertManagerArgs:
-    acme = site.certificates.acme
-    return CertManagerArgs(
-        chart=chart,
-        needs=definitions,
         scrapers=scrapers(site.monitoring),
-        resolvers=acme.resolvers if acme else (),
     )
 
 
@@ -131,21 +104,32 @@ def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
 
 def addon_parts(plan: SitePlan) -> list[SitePart]:
     """What a site does not have already, each where the site lets the program install it."""
-    site = plan.site
+    installed = [addon for addon in registry.installed(plan.site) if addon.component]
+    given: dict[Gives, list[str]] = {kind: [] for kind in get_args(Gives)}
+    for addon in installed:
+        if addon.component and addon.component.gives:
+            given[addon.component.gives].append(addon.key)
+    given["addresses"].append("cilium-addresses")
     return [
-        SitePart("gpu-stack", _gpu_stack),
-        # No model waits for them.
-        SitePart("rdma-devices", _declare_rdma_devices, ("gpu-stack",)),
-        SitePart("storage", _storage),
-        group("hardware", ("gpu-stack", "storage")),
-        SitePart("certificates", _certificates, ("crds",)),
-        SitePart("secret-store", lambda step: _secret_store(declare_source(site, step.on.charts, step.on.opts))),
+        *(_addon_part(addon, {other.key for other in installed}) for addon in installed),
+        *(group(kind, keys) for kind, keys in given.items()),
+        SitePart("secret-store", _secret_store, ("secrets",)),
         SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
         _filled("storage-secrets", namespaces.STORAGE, "hardware"),
         _filled("bgp-passwords", namespaces.BGP_SECRETS),
-        SitePart("addresses", _addresses, ("bgp-passwords",)),
+        SitePart("cilium-addresses", _cilium_addresses, ("bgp-passwords",)),
     ]
+
+
+def _addon_part(addon: Addon, installed: set[str]) -> SitePart:
+    def declare(step: PartStep) -> PartDone:
+        about = addon_site(step.on.plan, addon, step.on.charts)
+        return PartDone(ready=InstalledAddon(addon, about, step.ready(), step.on.opts).ready)
+
+    elsewhere = {other.key for other in registry.ADDONS} - installed
+    needs = addon.component.needs if addon.component else ()
+    return SitePart(addon.key, declare, tuple(need for need in needs if need not in elsewhere))
 
 
 def _filled(name: str, namespace: str, *after: str) -> SitePart:
@@ -156,45 +140,9 @@ def _filled(name: str, namespace: str, *after: str) -> SitePart:
     return SitePart(name, declare, ("secret-store", *after))
 
 
-def _secret_store(source: SecretSource) -> PartDone:
+def _secret_store(step: PartStep) -> PartDone:
+    source = declare_source(step.on.plan.site, step.ready(), step.on.opts)
     return PartDone(ready=source.store.ready, handle=source)
-
-
-def _gpu_stack(step: PartStep) -> PartDone:
-    site = step.on.plan.site
-    if site.cluster.gpu_stack == "external":
-        return PartDone()
-    args = GpuStackArgs(
-        stack=site.cluster.gpu_stack,
-        charts=step.on.charts,
-        taints=gpu_node_taints(site),
-        nodes={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
-        cuts=cuts_gpus(site),
-    )
-    return PartDone(ready=GpuStack("gpu-stack", args, step.on.opts).handle.ready)
-
-
-def _declare_rdma_devices(step: PartStep) -> PartDone:
-    if step.on.plan.site.cluster.rdma_devices.system == "network_operator":
-        RdmaDevices(
-            "rdma-devices", _rdma_devices(step.on.plan, step.on.charts["network_operator"], step.ready()), step.on.opts
-        )
-    return PartDone()
-
-
-def _storage(step: PartStep) -> PartDone:
-    if step.on.plan.site.storage.system != "longhorn":
-        return PartDone()
-    return PartDone(
-        ready=Longhorn("storage", _longhorn(step.on.plan.site, step.on.charts["longhorn"]), step.on.opts).handle.ready
-    )
-
-
-def _certificates(step: PartStep) -> PartDone:
-    if step.on.plan.site.certificates.system != "cert_manager":
-        return PartDone()
-    args = _cert_manager(step.on.plan.site, step.on.charts["cert_manager"], step.ready())
-    return PartDone(ready=CertManager("certificates", args, step.on.opts).handle.ready)
 
 
 def _etcd_backup(step: PartStep) -> PartDone:
@@ -211,25 +159,17 @@ def _etcd_backup(step: PartStep) -> PartDone:
     return PartDone(ready=EtcdBackup("etcd-backup", args, step.on.opts).handle.ready)
 
 
-def _addresses(step: PartStep) -> PartDone:
-    site, name = step.on.plan.site, "load-balancer-addresses"
-    machines = site.cluster.machines
-    if site.addresses.announced_by == "metallb_l2":
-        return PartDone(ready=MetalLb(name, _metallb(site, step.on.charts["metallb"]), step.on.opts).handle.ready)
-    if site.addresses.announced_by == "external" or machines is None:
+def _cilium_addresses(step: PartStep) -> PartDone:
+    """Those that the machine configs' own Cilium assigns."""
+    site = step.on.plan.site
+    machines, addresses = site.cluster.machines, site.addresses
+    if machines is None or addresses.announced_by not in ("cilium_l2", "cilium_bgp"):
         return PartDone()
-    if site.addresses.bgp is not None:
-        sessions = BgpSessions(bgp=site.addresses.bgp, nodes=bgp_sessions(site))
-        args = LoadBalancerAddressesArgs(ranges=_ranges(site), by_bgp=sessions, needs=step.ready())
+    ranges = read_ranges(addresses.pool)
+    if addresses.bgp is not None:
+        sessions = BgpSessions(bgp=addresses.bgp, nodes=bgp_sessions(site))
+        args = LoadBalancerAddressesArgs(ranges=ranges, by_bgp=sessions, needs=step.ready())
     else:
         planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
-        args = LoadBalancerAddressesArgs(ranges=_ranges(site), planes_too=planes_alone)
-    return PartDone(ready=LoadBalancerAddresses(name, args, step.on.opts).handle.ready)
-
-
-def _metallb(site: SiteConfig, chart: Chart) -> MetalLbArgs:
-    return MetalLbArgs(chart=chart, ranges=_ranges(site), taints=node_taints(site))
-
-
-def _ranges(site: SiteConfig) -> list[AddressRange]:
-    return [block for block in map(read_range, site.addresses.pool) if block is not None]
+        args = LoadBalancerAddressesArgs(ranges=ranges, planes_too=planes_alone)
+    return PartDone(ready=LoadBalancerAddresses("load-balancer-addresses", args, step.on.opts).handle.ready)

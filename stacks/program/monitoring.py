@@ -7,20 +7,13 @@ from typing import Any
 
 import pulumi
 
+from components.addons import registry
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import kube_state_metrics
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
 from components.monitoring.rules import Measured
-from components.monitoring.scraping import (
-    ScrapeTarget,
-    certificate_target,
-    controller_targets,
-    gpu_target,
-    own_targets,
-    secret_target,
-    serving_targets,
-    storage_target,
-)
+from components.monitoring.scraping import own_targets, serving_targets
+from components.scrape_target import ScrapeTarget
 from stacks.facts.versions import Images
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
@@ -56,13 +49,9 @@ def declare_monitoring(
         targets=targets,
         promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
         measured=Measured(
-            gpus=site.cluster.gpu_stack != "external",
-            storage=site.storage.system == "longhorn",
+            parts={*(target.job for target in targets), *(["credentials"] if own and ends else [])},
             servers=own,
-            certificates=site.certificates.system == "cert_manager",
-            secrets=site.secrets.system == "external_secrets",
             etcd_backup_every_h=backup.every_h if backup else None,
-            credentials=own and bool(ends),
         ),
         storage_class=volume_class(site) or "",
         placing=storing_nodes(site, volume_class(site) or ""),
@@ -77,11 +66,7 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     """What of this site is measured. GPUs and storage that others bring are theirs to measure."""
     by_chart = site.gateway.controllers == "chart"
     targets = serving_targets(models_namespace, gateway_namespace, ENVOY_NAMESPACE if by_chart else None)
-    targets += controller_targets() if by_chart else []
-    targets += [certificate_target()] if site.certificates.system == "cert_manager" else []
-    targets += [secret_target()] if site.secrets.system == "external_secrets" else []
-    targets += [gpu_target(site.cluster.gpu_stack)] if site.cluster.gpu_stack != "external" else []
-    return [*targets, *([storage_target()] if site.storage.system == "longhorn" else [])]
+    return [*targets, *(target for addon in registry.installed(site) for target in addon.targets)]
 
 
 def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pulumi
 
-from components.addons.charts import Chart
-from components.addons.external_secrets import ExternalSecrets, ExternalSecretsArgs
 from components.addons.secret_store import (
     FilledSecrets,
     FilledSecretsArgs,
@@ -18,7 +16,6 @@ from components.addons.secret_store import (
     SecretStoreHandle,
     external_secret,
 )
-from components.monitoring.monitoring import scrapers
 from stacks.plan.remote_secrets import remote_secrets
 from stacks.site.model import SiteConfig
 
@@ -49,20 +46,16 @@ class SecretSource:
         return FilledSecrets(f"secrets-{namespace}", args, self.opts).handle.ready
 
 
-def external_secrets_args(site: SiteConfig, chart: Chart) -> ExternalSecretsArgs:
-    """Of the addon that the program installs."""
-    return ExternalSecretsArgs(chart=chart, scrapers=scrapers(site.monitoring))
+def declare_source(
+    site: SiteConfig, installed: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> SecretSource:
+    """Declare the store, as far as the site lets the program; nothing where it sets `none`.
 
-
-def declare_source(site: SiteConfig, charts: Mapping[str, Chart], opts: pulumi.ResourceOptions) -> SecretSource:
-    """Declare external-secrets and the store, as far as the site lets the program; nothing where it sets `none`."""
+    installed: external-secrets, where the program installs it.
+    """
     spec = site.secrets
     if spec.system == "none" or spec.store is None:
         return SecretSource(site=site, store=SecretStoreHandle(name="", ready=[]), opts=opts)
-    installed: list[pulumi.Resource] = []
-    if spec.system == "external_secrets":
-        args = external_secrets_args(site, charts["external_secrets"])
-        installed = ExternalSecrets("secrets", args, opts).handle.ready
     readers = sorted({secret.namespace for secret in remote_secrets(site)})
     store = SecretStore("secret-store", SecretStoreArgs(store=spec.store, readers=readers, needs=installed), opts)
     return SecretSource(site=site, store=store.handle, opts=opts)

@@ -186,6 +186,24 @@ class SiteConfig(Spec):
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 
+    @property
+    def limits(self) -> dict[str, dict[str, int]]:
+        """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
+        merged = {
+            name: {
+                # A plan that the site has not is reported where its file is read.
+                **(self.plans[spec.plan].given if spec.plan in self.plans else {}),
+                **(spec.limits.given if spec.limits else {}),
+            }
+            for name, spec in sorted(self.tenants.items())
+        }
+        return {name: limits for name, limits in merged.items() if limits}
+
+    @property
+    def limits_tenants(self) -> bool:
+        """Whether any tenant has a limit."""
+        return bool(self.limits)
+
 
 def choices() -> dict[str, list[str]]:
     """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""

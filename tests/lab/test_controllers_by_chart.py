@@ -50,8 +50,8 @@ kubeconfig = os.environ["KUBECONFIG"]
 needs = CrdBundle("crds", CrdBundleArgs(files=files, kubeconfig=None, kubeconfig_file=kubeconfig), top).handle.ready
 charts = versions.charts
 args = GatewayControllersArgs(
-    envoy_gateway=chart_of(charts.envoy_gateway.chart, charts.envoy_gateway.version, "charts"),
-    ai_gateway=chart_of(charts.ai_gateway.chart, charts.ai_gateway.version, "charts"),
+    envoy_gateway=chart_of(charts["envoy_gateway"].chart, charts["envoy_gateway"].version, "charts"),
+    ai_gateway=chart_of(charts["ai_gateway"].chart, charts["ai_gateway"].version, "charts"),
     needs=needs,
     **json.loads(Path("settings.json").read_text()),
 )

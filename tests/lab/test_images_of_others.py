@@ -33,7 +33,7 @@ _IMAGE = re.compile(r"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)+/[a-z0-9/._-]+:[\w.
 
 def rendered(lab: Lab, name: str, folder: Path) -> str:
     """The chart that the lab has, with the program's values and the hooks."""
-    pin = versions.load().charts.pinned(name)
+    pin = versions.load().charts[name]
     values = folder / "values.json"
     values.write_text(json.dumps(VALUES[name]))
     chart = lab.bundle / "charts" / f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz"

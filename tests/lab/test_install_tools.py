@@ -159,7 +159,9 @@ def test_a_sites_bundle_is_the_same_by_helm_out_of_a_repository(installed: Lab, 
         by_chart = {file: digest for file, digest in pins.crds.items() if pins.crd_sources[file].chart}
         gateways = ("envoy_gateway", "ai_gateway")
         some = pins.model_copy(update={"crds": by_chart})
-        sources = Sources(versions=some, helm=helm, mirror=address, wanted=gateways, parts=versions.OPTIONAL_PARTS)
+        sources = Sources(
+            versions=some, helm=helm, mirror=address, wanted=gateways, parts=versions.load().optional_parts
+        )
         assert len(write_crds(sources, tmp_path / "crds", lambda _: None)) == len(by_chart) == 4
         folder = ChartFolder(project=tmp_path, folder=tmp_path / "pulled", store=ContentStore(tmp_path / "store"))
         *pulled, lock = folder.write(sources, lambda _: None)

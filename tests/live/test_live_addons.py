@@ -8,12 +8,13 @@ from components.addons.bgp import bgp_node
 from components.addons.load_balancer_addresses import address_pool as cilium_pool
 from components.addons.metallb import address_pool, advertisement
 from components.addons.rdma_devices import resource_name
+from components.addons.registry import chart_namespaces
 from components.gateway.certificate import acme_issuer, certificate
 from floor import namespaces
 from floor.address_ranges import read_range
 from sitectl.live.helm_releases import SECRET_TYPE, releases
-from sitectl.live.running_versions import CHART_NAMESPACES, platform_releases
-from stacks.facts.versions import Charts
+from sitectl.live.running_versions import platform_releases
+from stacks.facts import versions
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.placing import nodes_of
@@ -34,13 +35,13 @@ def _need(site: RunningSite, chart: str) -> None:
 
 
 @pytest.mark.row("C.01", "000.30")
-@pytest.mark.parametrize("chart", Charts.model_fields)
+@pytest.mark.parametrize("chart", versions.load().charts)
 def test_the_release_is_deployed_in_its_pinned_version(site: RunningSite, seen: Seen, chart: str) -> None:
     _need(site, chart)
-    secrets = site.items(f"/api/v1/namespaces/{CHART_NAMESPACES[chart]}/secrets", fieldSelector=f"type={SECRET_TYPE}")
+    secrets = site.items(f"/api/v1/namespaces/{chart_namespaces()[chart]}/secrets", fieldSelector=f"type={SECRET_TYPE}")
     release = platform_releases(releases(secrets), site.plan.site, site.plan.versions).get(chart)
-    wanted = site.plan.versions.charts.pinned(chart).version
-    assert release is not None, f"there is no release of {chart} in {CHART_NAMESPACES[chart]}"
+    wanted = site.plan.versions.charts[chart].version
+    assert release is not None, f"there is no release of {chart} in {chart_namespaces()[chart]}"
     newest = release.newest
     seen(f"{release.label}: {newest.chart} {newest.chart_version}, revision {newest.number}, {newest.status}")
     assert release.in_order, f"{release.label} is {newest.status}, revision {newest.number}"
@@ -49,9 +50,9 @@ def test_the_release_is_deployed_in_its_pinned_version(site: RunningSite, seen: 
 
 
 @pytest.mark.row("C.01", "000.30")
-@pytest.mark.parametrize("namespace", sorted(set(CHART_NAMESPACES.values())))
+@pytest.mark.parametrize("namespace", sorted(set(chart_namespaces().values())))
 def test_an_addon_s_pods_are_ready(site: RunningSite, seen: Seen, namespace: str) -> None:
-    if namespace not in {CHART_NAMESPACES[chart] for chart in installed_charts(site.plan.site)}:
+    if namespace not in {chart_namespaces()[chart] for chart in installed_charts(site.plan.site)}:
         pytest.skip(f"the site's file does not let the program install what is in {namespace}")
     counted = {
         f"{kind.removesuffix('s')} {body['metadata']['name']}": _ready_of(kind, body)

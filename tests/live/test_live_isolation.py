@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
+from components.addons.registry import chart_namespaces
 from components.network_policies import deny_ingress
 from floor import namespaces
-from sitectl.live.running_versions import CHART_NAMESPACES
 from stacks.facts import versions
 from stacks.plan.charts import installed_charts
 from stacks.plan.models import MODELS_NAMESPACE
@@ -30,7 +30,7 @@ _OWN = {
 
 def _need(site: RunningSite, namespace: str) -> None:
     declared = site.plan.site
-    there = {CHART_NAMESPACES[chart] for chart in installed_charts(declared)} | {GATEWAY_NAMESPACE, MODELS_NAMESPACE}
+    there = {chart_namespaces()[chart] for chart in installed_charts(declared)} | {GATEWAY_NAMESPACE, MODELS_NAMESPACE}
     if declared.monitoring.system == "prometheus_operator":
         there.add(namespaces.MONITORING)
     if namespace not in there:

@@ -10,7 +10,8 @@ import pytest
 
 from components.monitoring import alertmanager, prometheus, queries
 from components.monitoring.alerts import hardware
-from components.monitoring.scraping import ScrapeTarget, own_targets
+from components.monitoring.scraping import own_targets
+from components.scrape_target import ScrapeTarget
 from floor.namespaces import MONITORING
 from stacks.facts import metrics
 from stacks.facts.hardware import GPUS, GpuSlice

@@ -51,11 +51,11 @@ MAY_IMPORT = {
     "components.specs": {"floor"},
     "components.addons": {"floor", "components", "components.specs", "definitions"},
     "components.machines": {"floor", "components", "talos.secrets"},
-    "components.tenants": {"floor", "components", "components.specs", "components.gateway"},
+    "components.tenants": {"floor", "components", "components.specs", "components.addons", "components.gateway"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
-    "components.monitoring": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
+    "components.monitoring": {"floor", "components", "components.specs", "components.gateway"}
     | {"components.models", "manifests", "services"},
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
@@ -65,7 +65,7 @@ MAY_IMPORT = {
     | {"components.specs", "components.addons"},
     "stacks.plan": {"floor", "components", "stacks.facts", "stacks.proof", "stacks.site"}
     | {"talos", "talos.documents", "talos.factory", "talos.secrets"}
-    | {"components.specs", "components.models", "services"},
+    | {"components.addons", "components.specs", "components.models", "services"},
     "stacks.whatif": {"floor", "stacks.plan", "stacks.proof"},
     "stacks.program": {"floor", "floor.reading", "policy", "stacks.facts", "stacks.site", "stacks.plan"}
     | {"components", "components.addons", "components.gateway", "components.machines"}
@@ -103,9 +103,17 @@ MAY_IMPORT = {
     # Works on a site from outside: what it knows of the program comes from a run of the program. Of each other, what
     # asks a running site, what runs the program offline and what prints know nothing; all know changes.
     "sitectl.shell": {"floor"},
-    "sitectl.change": {"components.gateway", "components.specs", "definitions", "floor", "floor.reading", "policy"}
+    "sitectl.change": {
+        "components.addons",
+        "components.gateway",
+        "components.specs",
+        "definitions",
+        "floor",
+        "floor.reading",
+        "policy",
+    }
     | {"sitectl.shell", "stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "talos"},
-    "sitectl.live": {"definitions", "floor", "sitectl.change", "sitectl.shell"}
+    "sitectl.live": {"components.addons", "definitions", "floor", "sitectl.change", "sitectl.shell"}
     | {"stacks.facts", "stacks.plan", "stacks.site", "talos", "talos.api", "talos.factory"},
     "sitectl.offline": {"bundle", "components.addons", "floor", "floor.reading", "policy", "services"}
     | {"sitectl.change", "sitectl.shell", "stacks.facts", "stacks.plan", "stacks.site"},
@@ -120,18 +128,13 @@ MAY_IMPORT = {
     "ci": {"floor", "stacks.plan"}
     | {"sitectl.change", "sitectl.live", "sitectl.offline", "sitectl.output", "sitectl.shell"},
 }
-# Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text.
-TEXTS = {"envoy_names", "gpu_resources", "machine_commands", "queries"}
-COMPOSITES = {"model", "cluster", "monitoring"}
+# Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text, and
+# for the form in which an addon describes itself.
+TEXTS = {"addon", "charts", "envoy_names", "gpu_resources", "machine_commands", "queries"}
+COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
-    "addon": {"charts"},
-    "cert_manager": {"addon", "charts"},
-    "external_secrets": {"addon", "charts"},
-    "gpu_stack": {"addon", "charts", "gpu_counters"},
-    "longhorn": {"addon", "charts"},
+    "gpu_stack": {"gpu_counters"},
     "load_balancer_addresses": {"bgp"},
-    "metallb": {"addon", "charts"},
-    "rdma_devices": {"addon", "charts"},
     "front_door": {"gateway_errors", "pickers", "request_log"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
     "traffic_policies": {"traces"},

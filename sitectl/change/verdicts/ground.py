@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from components.addons import registry
 from definitions.command import ApplyCommand
 from sitectl.change.changes import Change
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
@@ -68,53 +69,18 @@ def provider(change: Change) -> list[Verdict]:
     return [verdict(change, Severity.LIVE, "the connection's settings change", "no object is touched by it")]
 
 
-# What goes with a release, and what another version of it does.
-_GATEWAYS = (
-    "what Envoy serves goes on as it is, and no change reaches it any more",
-    "its controllers restart, and Envoy's pods may be rolled to the version that they bring",
-)
-_GPU_STACK = (
-    "replicas run on, and none can start: nodes offer no GPU any more",
-    "its pods restart, one node at a time; replicas run on, and `up` waits until each node offers its GPUs again",
-)
-_RELEASES = {
-    "gpu-operator": _GPU_STACK,
-    "nvidia-device-plugin": _GPU_STACK,
-    "network-operator": (
-        "nodes offer no RDMA device any more; pods that have them keep them until they end",
-        "its pods restart; pods that have RDMA devices keep them, and `up` waits until the plugin runs again",
-    ),
-    "longhorn": (
-        "every volume of the cluster goes with it",
-        "its managers restart; volumes that are attached stay so, and their engines are upgraded later",
-    ),
-    "metallb": (
-        "no load balancer has an address any more, the gateway's included",
-        "its pods restart; addresses answer again after some seconds",
-    ),
-    "cert-manager": (
-        "certificates stay as they are, and nothing renews them",
-        "its pods restart; certificates stay, and the next renewal waits for them",
-    ),
-    "external-secrets": (
-        "its definitions go with it, every ExternalSecret of the cluster with them, and the Secrets that those filled",
-        "its pods restart; Secrets keep their keys, and the next refresh waits for them",
-    ),
-    "dcgm-exporter": ("GPUs are measured no more; nothing else changes", "metrics of GPUs pause"),
-}
-
-
 def release(change: Change) -> list[Verdict]:
     """A Helm release: its controllers restart, what they serve goes on."""
     name = str(change.body.get("name", change.name))
-    gone, rolled = _RELEASES.get(name, _GATEWAYS)
+    chart = registry.chart_of_release(name)
     if change.op in ("delete", "replace"):
-        reason = gone
+        reason = chart.uninstalled if chart else "what it installed goes with it"
         return [verdict(change, Severity.REPLACED, f"uninstalls {name}", reason)]
     old, new = change.before.get("version"), change.after.get("version")
     if change.op == "create":
         return [verdict(change, Severity.LIVE, f"installs {name} {new}", "new")]
     if old != new:
+        rolled = chart.upgraded if chart else "its pods restart"
         return [verdict(change, Severity.RESTARTS, f"{name} {old} -> {new}", rolled)]
     return [verdict(change, Severity.RESTARTS, f"{name} with other values", "its controllers may restart")]
 

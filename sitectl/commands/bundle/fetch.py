@@ -82,7 +82,7 @@ def command(
     files = checkout.chosen_sites(project, sites) if sites else checkout.site_files(project)
     failed: dict[str, BundleError | SiteError] = {}
     # Without a site, whatever one may come to install.
-    wanted = dict.fromkeys([] if files else [name for name, _ in pins.charts])
+    wanted = dict.fromkeys([] if files else list(pins.charts))
     for name, file in files.items():
         try:
             site = plan_file(file).site
@@ -92,7 +92,7 @@ def command(
         except (BundleError, SiteError) as error:
             failed[name] = error
     default = Sources(
-        versions=pins, helm=helm, mirror=named, wanted=tuple(wanted), parts=versions.OPTIONAL_PARTS, asking=asking
+        versions=pins, helm=helm, mirror=named, wanted=tuple(wanted), parts=pins.optional_parts, asking=asking
     )
     try:
         if not files:

@@ -111,7 +111,7 @@ def _charts(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _charts_by_name() -> set[str]:
     """Names of the charts that are taken from there."""
-    return {chart.chart.rpartition("/")[2] for _, chart in versions.load().charts}
+    return {chart.chart.rpartition("/")[2] for chart in versions.load().charts.values()}
 
 
 def _server(path: Path, url: str, example: str) -> Iterator[Problem]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.addons.gpu_stack import Offer, offered
+from components.addons.addon import Offer
+from components.addons.gpu_stack import offered
 from components.objects import owned
 from tests.lab.plugin_kubernetes.conftest import Plane
 from tests.lab.provider_driver import Declared, Driver, FailedError

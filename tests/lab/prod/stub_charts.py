@@ -72,7 +72,7 @@ _IN_TEMPLATES = {
 def write_stub_charts(folder: Path, tools: Lab) -> None:
     """The stubs, beside charts that the folder has."""
     for name in ("gpu_operator", "longhorn", "network_operator", "external_secrets"):
-        pin = versions.load().charts.pinned(name)
+        pin = versions.load().charts[name]
         chart = pin.chart.rpartition("/")[2]
         target = folder / f"{chart}-{pin.version}.tgz"
         assert not target.exists(), f"{target.name}: a stub would take the place of a chart"

@@ -28,7 +28,7 @@ IMAGES = versions.load().images
 
 def definitions(bundle: Path) -> list[dict[str, Any]]:
     pins = versions.load()
-    own = pins.crds_with(versions.OPTIONAL_PARTS).keys() - pins.crds_with().keys()
+    own = pins.crds_with(pins.optional_parts).keys() - pins.crds_with().keys()
     return [definition for file in sorted(own) for definition in applying.read(bundle / "crds" / file, pins.crds[file])]
 
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from kubernetes import client
 
-from components.tenants.limits import COUNTERS
+from components.addons.gateways import COUNTERS
 from floor.headers import TENANT_HEADER
 from floor.namespaces import GATEWAY
 from tests.lab.site.replicas import until

@@ -134,6 +134,7 @@ def test_no_other_pod_reads_metrics(site: Site, cluster: Cluster, prometheus: Pr
     """What Prometheus reads is shut to the others, and so is Prometheus; also to pods of other namespaces."""
     engine = cluster.ready_replicas(MODEL)[0]
     other = cluster.ready_replicas("glm-5-1")[0]
+    (certificates,) = cert_manager.CERT_MANAGER.targets
     places = {
         (cluster.pickers(MODEL)[0], 9090),
         (cluster.envoys()[0], 19001),
@@ -141,7 +142,10 @@ def test_no_other_pod_reads_metrics(site: Site, cluster: Cluster, prometheus: Pr
         (cluster.pods(ENVOYS, "control-plane=envoy-gateway")[0], 19001),
         (cluster.pods(MONITORING, "app.kubernetes.io/name=kube-state-metrics")[0], 8080),
         (cluster.pods(MONITORING, "app.kubernetes.io/name=alertmanager")[0], 9093),
-        (cluster.pods(cert_manager.NAMESPACE, "app.kubernetes.io/component=controller")[0], cert_manager.METRICS_PORT),
+        (
+            cluster.pods(cert_manager.NAMESPACE, "app.kubernetes.io/component=controller")[0],
+            certificates.port,
+        ),
     }
     with pod_of_others(site, cluster, "team-b", tmp_path) as stranger:
         for place, port in sorted(places, key=str):

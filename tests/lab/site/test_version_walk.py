@@ -76,7 +76,7 @@ class Walk:
                 versions=pins_before(self.left),
                 helm=Helm(str(self.lab.bin / "helm"), self.folder),
                 mirror=str(self.mirror),
-                parts=versions.OPTIONAL_PARTS,
+                parts=versions.load().optional_parts,
             )
             write_crds(sources, folder / ".bundle" / "crds", lambda _: None)
         return folder

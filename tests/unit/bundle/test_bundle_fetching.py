@@ -17,7 +17,7 @@ from bundle.fetching import Sources, write_crds
 from bundle.helm import Helm
 from components.addons.charts import Chart
 from stacks.facts import versions
-from stacks.facts.versions import OptionalPart, Versions
+from stacks.facts.versions import Versions
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
@@ -57,7 +57,7 @@ def internet(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def fetched(helm: StandInHelm, tmp_path: Path) -> Callable[..., list[str]]:
-    def fetch(pins: Versions, mirror: str | None = None, parts: Sequence[OptionalPart] = ()) -> list[str]:
+    def fetch(pins: Versions, mirror: str | None = None, parts: Sequence[str] = ()) -> list[str]:
         sources = Sources(versions=pins, helm=helm.helm(), mirror=mirror, parts=parts)
         return [path.name for path in write_crds(sources, tmp_path / "crds", lambda _: None)]
 
@@ -72,7 +72,7 @@ def test_each_file_is_asked_of_its_publisher(
     project = "https://github.com/kubernetes-sigs/gateway-api-inference-extension"
     internet[f"{project}/releases/download/{release}/manifests.yaml"] = FIRST
     assert fetched(pins) == sorted(pins.crds_with())
-    gateway, ai_gateway = pins.charts.envoy_gateway.version, pins.charts.ai_gateway.version
+    gateway, ai_gateway = pins.charts["envoy_gateway"].version, pins.charts["ai_gateway"].version
     assert [call[2:5] for call in helm.asked()] == [
         ["oci://docker.io/envoyproxy/ai-gateway-crds-helm", "--version", ai_gateway],
         ["oci://docker.io/envoyproxy/gateway-crds-helm", "--version", gateway],
@@ -140,7 +140,7 @@ def test_a_mirror_takes_the_publishers_place(
     else:
         internet[str(pins.crd_sources[RELEASE_FILE].file).format(release=release)] = FIRST
     assert len(fetched(pins, mirror)) == 4
-    expected = [word.replace("VERSION", pins.charts.envoy_gateway.version) for word in asked]
+    expected = [word.replace("VERSION", pins.charts["envoy_gateway"].version) for word in asked]
     assert helm.asked()[1][2 : 2 + len(expected)] == expected
 
 

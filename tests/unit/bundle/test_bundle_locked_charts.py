@@ -22,7 +22,7 @@ pytestmark = pytest.mark.row("C.05")
 
 PINS = versions.load()
 # Those that a site installs whose cluster has all else.
-WANTED = {name: PINS.charts.pinned(name) for name in ("envoy_gateway", "ai_gateway")}
+WANTED = {name: PINS.charts[name] for name in ("envoy_gateway", "ai_gateway")}
 NAMES = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in WANTED.values()]
 
 
@@ -46,7 +46,7 @@ def test_charts_are_pulled_and_locked_once(helm: StandInHelm, folder: ChartFolde
     helm.has_charts(*NAMES)
     assert fetched(folder, helm) == [*NAMES, FILE]
     assert sorted(path.name for path in folder.folder.iterdir()) == sorted(NAMES)
-    pin = PINS.charts.envoy_gateway
+    pin = PINS.charts["envoy_gateway"]
     assert helm.asked()[0][:4] == ["pull", pin.chart, "--version", pin.version]
     calls = len(helm.asked())
     assert fetched(folder, helm) == []
@@ -54,7 +54,7 @@ def test_charts_are_pulled_and_locked_once(helm: StandInHelm, folder: ChartFolde
 
 
 def test_a_chart_of_a_repository_is_asked_for_there(helm: StandInHelm, folder: ChartFolder) -> None:
-    pin = PINS.charts.gpu_operator
+    pin = PINS.charts["gpu_operator"]
     file = f"{pin.chart}-{pin.version}.tgz"
     helm.has_charts(file)
     sources = Sources(versions=PINS, helm=helm.helm(), wanted=("gpu_operator",))

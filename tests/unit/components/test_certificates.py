@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.addon import AddonSite
 from components.addons.cert_manager import (
-    CertManager,
-    CertManagerArgs,
+    CERT_MANAGER,
     answering,
     cert_manager_values,
     network_policies,
     with_port,
 )
 from components.addons.charts import Chart
+from components.addons.installed import InstalledAddon
 from components.gateway.certificate import acme_issuer, certificate, private_issuer
 from components.network_policies import peer
 from components.specs.acme import AcmeSpec, Rfc2136Spec
@@ -162,7 +163,7 @@ def test_the_release_comes_after_the_definitions_and_before_its_mark() -> None:
     recorder = Recorder()
 
     async def run() -> None:
-        CertManager("certificates", CertManagerArgs(chart=CHART, needs=[]))
+        InstalledAddon(CERT_MANAGER, AddonSite(section=CertificatesSpec(), charts={"cert_manager": CHART}))
         await wait_for_rpcs()
 
     in_own_runtime(EchoingMocks(), run, monitor=recorder)

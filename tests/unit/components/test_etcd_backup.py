@@ -148,9 +148,7 @@ def test_its_age_is_watched() -> None:
     (container,) = exported["spec"]["template"]["spec"]["containers"]
     (resources,) = [arg for arg in container["args"] if arg.startswith("--resources=")]
     assert "cronjobs" in resources
-    (alert,) = rules.alerts(
-        planned_promise(), rules.Measured(gpus=False, storage=False, servers=False, etcd_backup_every_h=4)
-    )["etcd"]
+    (alert,) = rules.alerts(planned_promise(), rules.Measured(parts=(), servers=False, etcd_backup_every_h=4))["etcd"]
     assert alert.expression.endswith("> 9")
 
 

@@ -11,16 +11,17 @@ import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.addons import gpu_counters, gpu_stack
+from components.addons.addon import AddonSite, Offer
 from components.addons.charts import Chart
 from components.addons.gpu_stack import (
-    GpuStack,
-    GpuStackArgs,
-    Offer,
+    DEVICE_PLUGIN,
+    GPU_OPERATOR,
     Stack,
     device_plugin_values,
     exporter_values,
     operator_values,
 )
+from components.addons.installed import InstalledAddon
 from floor.problems import SiteError
 from floor.taints import GPU_TAINT, Taint
 from stacks.facts import metrics, versions
@@ -151,8 +152,8 @@ def test_a_value_that_no_chart_reads_is_found(
 
 def test_an_operator_that_never_finds_talos_driver_is_refused() -> None:
     pins = versions.load()
-    old = pins.charts.gpu_operator.model_copy(update={"version": "v25.10.1"})
-    pins = pins.model_copy(update={"charts": pins.charts.model_copy(update={"gpu_operator": old})})
+    old = pins.charts["gpu_operator"].model_copy(update={"version": "v25.10.1"})
+    pins = pins.model_copy(update={"charts": pins.charts | {"gpu_operator": old}})
     speaking = {stack: conflicts(pins, site(stack).site) for stack in (*STACKS, "external")}
     assert [conflict.row.id for conflict in speaking["operator"]] == ["gpu-operator-talos-driver"]
     assert speaking["device_plugin"] == speaking["external"] == []
@@ -170,8 +171,9 @@ def requests(stack: Stack, nodes: Mapping[str, Offer], version: str = "1.0.0") -
     async def run() -> None:
         chart = Chart(chart="c", version=version, repository="https://charts.site.example")
         charts = dict.fromkeys(("gpu_operator", "device_plugin", "dcgm_exporter"), chart)
-        args = GpuStackArgs(stack=stack, charts=charts, taints=[GPU_TAINT], nodes=nodes)
-        for resource in GpuStack("gpu-stack", args).handle.ready:
+        about = AddonSite(charts=charts, gpu_taints=[GPU_TAINT], offers=nodes)
+        addon = GPU_OPERATOR if stack == "operator" else DEVICE_PLUGIN
+        for resource in InstalledAddon(addon, about).ready:
             ready.add((await resource.urn.future() or "").rpartition("::")[2])
         await wait_for_rpcs()
 
@@ -192,7 +194,7 @@ def test_up_names_the_command_that_shows_what_a_node_waits_for(
     async def run() -> None:
         chart = Chart(chart="c", version="1.0.0", repository="https://charts.site.example")
         charts = dict.fromkeys(("device_plugin", "dcgm_exporter"), chart)
-        GpuStack("gpu-stack", GpuStackArgs(stack="device_plugin", charts=charts, taints=[GPU_TAINT], nodes=nodes))
+        InstalledAddon(DEVICE_PLUGIN, AddonSite(charts=charts, gpu_taints=[GPU_TAINT], offers=nodes))
         await wait_for_rpcs()
 
     in_own_runtime(EchoingMocks(), run, stack="berlin", preview=preview, monitor=Recorder())

@@ -9,8 +9,10 @@ import pytest
 from pulumi.runtime.rpc import deserialize_properties
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.addon import AddonSite
 from components.addons.bgp import bgp_advertisement, bgp_node, bgp_peer
 from components.addons.charts import Chart
+from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import (
     BgpSessions,
     LoadBalancerAddresses,
@@ -18,8 +20,9 @@ from components.addons.load_balancer_addresses import (
     address_pool,
     announcement,
 )
-from components.addons.metallb import MetalLb, MetalLbArgs
+from components.addons.metallb import METALLB
 from components.gateway.gateway import envoy_proxy, proxy_labels
+from components.specs.addresses import AddressesSpec
 from components.specs.bgp import BgpPeerSpec, BgpSpec
 from components.specs.gateway import GatewaySpec
 from floor.address_ranges import read_range
@@ -200,15 +203,17 @@ def test_pool_and_advertisement_leave_before_metallb() -> None:
     recorder = Recorder()
 
     async def run() -> None:
-        args = MetalLbArgs(chart=Chart(chart="metallb", version="1.0.0"), ranges=BLOCKS, taints=[GPU_TAINT])
-        MetalLb("addresses", args)
+        section = AddressesSpec(announced_by="metallb_l2", pool=("10.5.0.100-10.5.0.109", "10.6.0.0/30"))
+        chart = Chart(chart="metallb", version="1.0.0")
+        InstalledAddon(METALLB, AddonSite(section=section, charts={"metallb": chart}, taints=[GPU_TAINT]))
         await wait_for_rpcs()
 
     in_own_runtime(EchoingMocks(), run, monitor=recorder)
-    made = recorder.requests
-    after = {name: [urn.rpartition("::")[2] for urn in made[f"addresses-{name}"].dependencies] for name in OBJECTS}
-    assert after == {"pool": ["addresses-metallb"], "advertisement": ["addresses-pool"]}
-    pool = deserialize_properties(made["addresses-pool"].object)["spec"]
+    own = "load-balancer-addresses-"
+    made = {name.removeprefix(own): request for name, request in recorder.requests.items()}
+    after = {name: [urn.rpartition(f"::{own}")[2] for urn in made[name].dependencies] for name in OBJECTS}
+    assert after == {"pool": ["metallb"], "advertisement": ["pool"]}
+    pool = deserialize_properties(made["pool"].object)["spec"]
     assert pool["addresses"] == ["10.5.0.100-10.5.0.109", "10.6.0.0-10.6.0.3"]
-    webhook = deserialize_properties(made["addresses-network-policy-metallb-webhook"].object)["spec"]["ingress"]
+    webhook = deserialize_properties(made["network-policy-metallb-webhook"].object)["spec"]["ingress"]
     assert webhook == [{"ports": [{"protocol": "TCP", "port": 9443}]}], "the API server asks it about each pool"

@@ -9,9 +9,11 @@ import pytest
 from pulumi.runtime.rpc import deserialize_properties
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.addon import AddonSite
 from components.addons.charts import Chart
-from components.addons.longhorn import DataEngine, Longhorn, LonghornArgs, longhorn_values, storage_classes, stored
-from components.specs.longhorn import LonghornSpec
+from components.addons.installed import InstalledAddon
+from components.addons.longhorn import LONGHORN, longhorn_values, storage_classes, stored
+from components.specs.longhorn import DataEngine, LonghornSpec
 from floor.problems import SiteError
 from floor.stateful import Keeping, holder
 from floor.taints import GPU_TAINT
@@ -41,16 +43,14 @@ def requests(keeping: Keeping = "protected", nodes: tuple[str, ...] = ("hgx-1",)
     recorder = Recorder()
 
     async def run() -> None:
-        args = LonghornArgs(
-            spec=LonghornSpec(),
-            chart=Chart(chart="longhorn", version="1.0.0", repository="https://charts.site.example"),
-            engine="v1",
-            taints=[GPU_TAINT],
-            nodes=dict.fromkeys(nodes, DISKS),
-            storage_class="longhorn",
+        about = AddonSite(
+            section=LonghornSpec(),
+            charts={"longhorn": Chart(chart="longhorn", version="1.0.0", repository="https://charts.site.example")},
+            gpu_taints=[GPU_TAINT],
+            disks=dict.fromkeys(nodes, DISKS),
             keeping=keeping,
         )
-        Longhorn("storage", args)
+        InstalledAddon(LONGHORN, about)
         await wait_for_rpcs()
 
     in_own_runtime(EchoingMocks(), run, monitor=recorder)

@@ -11,6 +11,9 @@ import pytest
 from pulumi.runtime.rpc import deserialize_properties
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY
+from components.addons.gpu_stack import GPU_OPERATOR
+from components.addons.longhorn import LONGHORN
 from components.gateway import gateway, gateway_controllers
 from components.models import inference_pool
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, rules, scraping
@@ -19,8 +22,9 @@ from components.monitoring.dashboards.boards import BOARDS
 from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
 from components.monitoring.pods import release_of
 from components.monitoring.rules import Measured
-from components.monitoring.scraping import ScrapeTarget, pod_monitor
+from components.monitoring.scraping import pod_monitor
 from components.placing import Placing
+from components.scrape_target import ScrapeTarget
 from components.specs.gateway import GatewaySpec
 from components.specs.monitoring import MonitoringSpec
 from floor.headers import CLIENT_HEADER
@@ -56,7 +60,7 @@ def requests(spec: MonitoringSpec, *, proxies: str | None = "e") -> dict[str, An
             images=IMAGES,
             targets=scraping.serving_targets("m", "g", proxies),
             promise=PROMISE,
-            measured=Measured(gpus=False, storage=False, servers=spec.system == "prometheus_operator"),
+            measured=Measured(parts=(), servers=spec.system == "prometheus_operator"),
             storage_class="fast",
             placing=ANYWHERE,
             needs=[],
@@ -77,9 +81,7 @@ def endpoint(target: ScrapeTarget) -> dict[str, Any]:
 def targets() -> dict[str, ScrapeTarget]:
     made = [
         *scraping.serving_targets("m", "g", "e"),
-        *scraping.controller_targets(),
-        scraping.gpu_target("operator"),
-        scraping.storage_target(),
+        *(target for addon in (ENVOY_GATEWAY, AI_GATEWAY, GPU_OPERATOR, LONGHORN) for target in addon.targets),
         *scraping.own_targets(),
     ]
     return {target.name: target for target in made}

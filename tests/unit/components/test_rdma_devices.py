@@ -11,10 +11,11 @@ import pulumi
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.addon import AddonSite
 from components.addons.charts import Chart
+from components.addons.installed import InstalledAddon
 from components.addons.rdma_devices import (
-    RdmaDevices,
-    RdmaDevicesArgs,
+    NETWORK_OPERATOR,
     network_operator_values,
     nic_cluster_policy,
     plugin_config,
@@ -146,7 +147,7 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 def test_every_field_is_one_of_the_pinned_definitions() -> None:
     """And the status has no generation there: with conditions that have one, `up` can wait for a change in full."""
-    assert versions.load().charts.network_operator.version == "26.4.1", "compare the fields with the new definitions"
+    assert versions.load().charts["network_operator"].version == "26.4.1", "compare the fields with the new definitions"
     body = policy()
     assert (body["apiVersion"], body["metadata"]["name"]) == ("mellanox.com/v1alpha1", "nic-cluster-policy")
     for path, value in _leaves(body["spec"]):
@@ -184,15 +185,15 @@ def requests(*, waits: bool = True) -> tuple[dict[str, Any], Any]:
     recorder, ready = Recorder(), set[str]()
 
     async def run() -> None:
-        args = RdmaDevicesArgs(
-            spec=SPEC,
-            chart=Chart(chart="c", version="1.0.0", repository="https://charts.site.example"),
-            image=IMAGE,
+        about = AddonSite(
+            section=SPEC,
+            charts={"network_operator": Chart(chart="c", version="1.0.0", repository="https://charts.site.example")},
+            images={"rdma_device_plugin": IMAGE},
             link="roce",
-            taints=[GPU_TAINT],
-            waits=waits,
+            gpu_taints=[GPU_TAINT],
+            dead_nodes=not waits,
         )
-        for resource in RdmaDevices("rdma-devices", args).handle.ready:
+        for resource in InstalledAddon(NETWORK_OPERATOR, about).ready:
             ready.add((await resource.urn.future() or "").rpartition("::")[2])
         await wait_for_rpcs()
 

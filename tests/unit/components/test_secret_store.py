@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
+from components.addons.addon import AddonSite
 from components.addons.charts import Chart
 from components.addons.external_secrets import (
-    ExternalSecrets,
-    ExternalSecretsArgs,
+    EXTERNAL_SECRETS,
     answering,
     external_secrets_values,
     network_policies,
 )
+from components.addons.installed import InstalledAddon
 from components.addons.secret_store import (
     FilledSecrets,
     FilledSecretsArgs,
@@ -180,7 +181,7 @@ def test_secrets_leave_before_their_store_and_stores_before_what_reads_them() ->
     recorder = Recorder()
 
     async def run() -> None:
-        installed = ExternalSecrets("secrets", ExternalSecretsArgs(chart=CHART)).handle.ready
+        installed = InstalledAddon(EXTERNAL_SECRETS, AddonSite(charts={"external_secrets": CHART})).ready
         store = SecretStore("store", SecretStoreArgs(store=HERE, readers=["a"], needs=installed)).handle
         FilledSecrets("filled", FilledSecretsArgs(bodies=[external_secret(TLS, store.name, 60)], needs=store.ready))
         await wait_for_rpcs()
@@ -287,7 +288,7 @@ def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def test_every_field_is_one_of_the_pinned_definitions() -> None:
-    assert versions.load().charts.external_secrets.version == "2.9.0", "compare the fields with the new definitions"
+    assert versions.load().charts["external_secrets"].version == "2.9.0", "compare the fields with the new definitions"
     for body, fields in (
         *((_store(spec), _STORE_FIELDS) for spec in (VAULT, HERE, THERE)),
         (external_secret(TLS, "own", 60), _SECRET_FIELDS),

@@ -20,7 +20,7 @@ LISTS = {
     "setting": ("extend-the-platform.md", "A setting of a model"),
     "rule": ("extend-the-platform.md", "A rule"),
     "addon": ("extend-the-platform.md", "An addon"),
-    "addon-outside": ("extend-the-platform.md", "An addon that the lab does not run"),
+    "addon-of-the-gateway": ("extend-the-platform.md", "An addon of the gateway"),
     "fault": ("extend-the-platform.md", "A fault of the lab"),
     "alert": ("extend-the-platform.md", "An alert"),
 }
@@ -58,7 +58,7 @@ def file_list(kind: str) -> FileList:
     section = (PAGES / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     search = re.search(r"^git grep .+$", section, re.MULTILINE)
     assert search, f"{page}: {title}: no command that finds the example"
-    steps = "\n".join(re.findall(r"^\d+\. .+(?:\n   .+)*", section, re.MULTILINE))
+    steps = "\n".join(re.findall(r"^\d+\. .+(?:\n {3,4}\S.*)*", section, re.MULTILINE))
     # A path as the text of a link is a file of the list; other links are further reading.
     links = re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", steps)
     named = [text for text, target in links if (PAGES / target).resolve() == ROOT / text]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from components.addons.bgp import bgp_node
+from components.addons.registry import chart_namespaces
 from components.gateway.certificate import acme_issuer, certificate, private_issuer
 from components.specs.acme import AcmeSpec, Rfc2136Spec
 from components.specs.bgp import BgpPeerSpec, BgpSpec
@@ -17,7 +18,6 @@ from components.specs.certificates import CertificatesSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import RemoteSpec, SecretsSpec, StoreSpec
 from floor import namespaces
-from sitectl.live.running_versions import CHART_NAMESPACES
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import SitePlan, plan_file
 from tests.live import test_live_addons as addons
@@ -53,9 +53,9 @@ def unseen(_: str) -> None:
 
 
 def release(field_: str, *, version: str = "", status: str = "deployed") -> Object:
-    pin = CHARTS.pinned(field_)
+    pin = CHARTS[field_]
     chart = pin.chart.rpartition("/")[2]
-    return helm_secret(field_, CHART_NAMESPACES[field_], chart, version or pin.version, 2, status)
+    return helm_secret(field_, chart_namespaces()[field_], chart, version or pin.version, 2, status)
 
 
 @pytest.mark.parametrize("chart", installed_charts(PLAN.site))
@@ -64,7 +64,7 @@ def test_another_version_a_failed_or_a_missing_release_is_found(chart: str) -> N
     check(recorded(secrets=[release(chart)]), unseen, chart)
     with pytest.raises(AssertionError, match=r"is of 0\.0\.9, not of "):
         check(recorded(secrets=[release(chart, version="0.0.9")]), unseen, chart)
-    with pytest.raises(AssertionError, match=f"{CHART_NAMESPACES[chart]}/{chart} is failed, revision 2"):
+    with pytest.raises(AssertionError, match=f"{chart_namespaces()[chart]}/{chart} is failed, revision 2"):
         check(recorded(secrets=[release(chart, status="failed")]), unseen, chart)
     with pytest.raises(AssertionError, match=f"there is no release of {chart}"):
         check(recorded(secrets=[]), unseen, chart)

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.row("opening 14"), pytest.mark.processes]
 
 PINS = versions.load()
 CILIUM_RELEASE = f"cilium@{PINS.cilium.version}"
-OPERATOR_RELEASE = f"gpu_operator@{PINS.charts.gpu_operator.version}"
+OPERATOR_RELEASE = f"gpu_operator@{PINS.charts['gpu_operator'].version}"
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_list_has_what_machines_charts_and_pods_run(project: Path) -> None:
     assert [image for image in images if image.startswith("factory.talos.dev/metal-installer-secureboot/")]
     rows = run(project, "bundle", "list", "prod", "--json").data
     assert {row["image"]: row["used_by"] for row in rows["images"]}[PINS.images.endpoint_picker] == ["endpoint pickers"]
-    assert f"longhorn-{PINS.charts.longhorn.version}.tgz" in [row["file"] for row in rows["charts"]]
+    assert f"longhorn-{PINS.charts['longhorn'].version}.tgz" in [row["file"] for row in rows["charts"]]
     assert [row["bytes"] for row in rows["weights"]] == [None, None]
     assert "siderolabs/iscsi-tools" in rows["extensions"]
     text = run(project, "bundle", "list", "prod").out
@@ -153,7 +153,7 @@ def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(
     earlier = f"quay.io/cilium/cilium-envoy:v1.30.1@{digest_of('earlier')} cilium@1.17.0"
     lock.write_text(now.replace(envoy, earlier).replace(OPERATOR_RELEASE, "gpu_operator@v25.1.0"))
     assert "quay.io/cilium/cilium-envoy (chart cilium " in (reported := run(locked, "validate", "prod").out)
-    assert f"k8s-device-plugin (chart gpu_operator {PINS.charts.gpu_operator.version})" in reported
+    assert f"k8s-device-plugin (chart gpu_operator {PINS.charts['gpu_operator'].version})" in reported
     # What is packed then is what runs then.
     assert "quay.io/cilium/cilium-envoy" in images_of(locked)
     assert "quay.io/cilium/cilium-envoy:v1.30.1" not in images_of(locked)

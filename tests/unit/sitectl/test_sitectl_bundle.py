@@ -65,7 +65,7 @@ def test_each_site_gets_what_it_needs_where_it_looks(own: Path, helm: StandInHel
     assert not (own / ".lab" / "bundle" / "cilium").exists()
     charts = {call[2] for call in helm.asked()}
     assert "oci://registry.site.example/charts/gateway-crds-helm" in charts
-    assert f"./.lab/bundle/charts/gateway-crds-helm-{versions.load().charts.envoy_gateway.version}.tgz" in charts
+    assert f"./.lab/bundle/charts/gateway-crds-helm-{versions.load().charts['envoy_gateway'].version}.tgz" in charts
     again = run(own, "bundle", "--helm", "/no/such/helm")
     assert (again.status, again.out.splitlines()[0]) == (Exit.OK, "all as pinned; nothing to fetch")
 
@@ -80,7 +80,7 @@ def test_one_site_with_a_mirror_of_the_command_line(own: Path, helm: StandInHelm
 
 
 def test_charts_are_pulled_for_a_site_without_a_registry(own: Path, helm: StandInHelm) -> None:
-    pins = [versions.load().charts.pinned(name) for name in installed_charts(plan_file(own / "Pulumi.prod.yaml").site)]
+    pins = [versions.load().charts[name] for name in installed_charts(plan_file(own / "Pulumi.prod.yaml").site)]
     names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in pins]
     assert len(names) < len(list(versions.load().charts)), "no chart that no site installs"
     helm.has_charts(*names)
@@ -150,7 +150,7 @@ def test_a_folder_outside_of_the_project_is_named_whole(own: Path, helm: StandIn
 def test_the_folder_that_it_fills_is_no_source_of_definitions(own: Path, helm: StandInHelm) -> None:
     """A site that installs the charts out of it needs definitions before there are any."""
     edit(own, "prod", charts={"mirror": "./.bundle/charts/"})
-    helm.has_charts(*(f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts))
+    helm.has_charts(*(f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in versions.load().charts.values()))
     reported = run(own, "bundle", "prod", "--charts", "--helm", str(helm.program))
     assert reported.status == Exit.OK, reported.err
     assert helm.asked()[0][2] == "oci://docker.io/envoyproxy/ai-gateway-crds-helm"
@@ -207,7 +207,7 @@ def test_a_chart_that_was_packed_again_is_refused_by_command_and_program(
     # Each run of the program looks at the files that are there now.
     monkeypatch.setattr("sitectl.offline.checkout.declare", really_declare)
     edit(own, "prod", charts={"mirror": ".bundle/charts"})
-    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in versions.load().charts.values()]
     helm.has_charts(*names)
     words = ["bundle", "prod", "--charts", "--helm", str(helm.program)]
     assert run(own, *words, "--json").data["written"][-1] == "charts.sha256"

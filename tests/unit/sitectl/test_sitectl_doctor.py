@@ -96,7 +96,7 @@ def test_doctor_looks_at_the_charts_of_a_folder(tmp_path: Path) -> None:
     assert missing
     assert missing.state == "note"
     assert missing.fix.startswith("python -m sitectl bundle prod --charts")
-    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for _, pin in versions.load().charts]
+    names = [f"{pin.chart.rpartition('/')[2]}-{pin.version}.tgz" for pin in versions.load().charts.values()]
     (own / "mirrored").mkdir()
     for name in names:
         (own / "mirrored" / name).write_text("packed")

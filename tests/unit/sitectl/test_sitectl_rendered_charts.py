@@ -21,7 +21,7 @@ pytestmark = pytest.mark.row("opening 14")
 ROOT = Path(__file__).parents[3]
 PINS = versions.load()
 PLAN = plan_file(ROOT / "Pulumi.prod.yaml")
-OPERATOR = ChartRelease("gpu_operator", PINS.charts.gpu_operator.version)
+OPERATOR = ChartRelease("gpu_operator", PINS.charts["gpu_operator"].version)
 REPOSITORIES = [name for name, charts in untagged_repositories(PLAN.site, PINS).items() if charts == [OPERATOR]]
 
 
@@ -48,7 +48,7 @@ def test_a_release_is_found_by_its_chart_not_by_the_mirrors_address(
     monkeypatch.setattr(
         "sitectl.offline.rendered_charts.untagged_repositories", lambda *_: {name: [OPERATOR] for name in REPOSITORIES}
     )
-    charts = {"gpu-operator": PINS.charts.gpu_operator.version, "longhorn": PINS.charts.longhorn.version}
+    charts = {"gpu-operator": PINS.charts["gpu_operator"].version, "longhorn": PINS.charts["longhorn"].version}
     releases = [release(form.format(name=name, version=version)) for name, version in charts.items()]
     images = rendered_images(PLAN, releases, Sources(versions=PINS, helm=Helm("helm", tmp_path)), tmp_path)
     assert rendered == [releases[0].body["name"]]

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from components.specs.certificates import CertificatesSpec
+from components.specs.limits import LimitsSpec
 from sitectl.live.helm_releases import UnreadableReleaseError, releases
-from sitectl.live.running_versions import IMAGES, PICKER, ClusterObjects, RunningVersions, running
+from sitectl.live.running_versions import PICKER, ClusterObjects, RunningVersions, images, running
 from sitectl.offline import checkout
 from sitectl.shell.errors import Exit
 from stacks.facts import versions
@@ -38,7 +39,7 @@ RECORDED: dict[str, list[dict[str, Any]]] = json.loads(
 LAB = plan_file(ROOT / "Pulumi.lab.yaml").site.model_copy(update={"certificates": CertificatesSpec()})
 PROD = plan_file(ROOT / "Pulumi.prod.yaml").site
 # Without what no cluster states: drivers are a part of Talos's image.
-NOT_STATED = {fact for fact in conflicts.KEYS if fact.startswith("nvidia_")}
+NOT_STATED = {fact for fact in conflicts.deciding_keys() if fact.startswith("nvidia_")}
 
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
@@ -114,9 +115,9 @@ def test_parts_that_the_lab_does_not_run_are_known_by_their_releases_and_contain
         pod("kube-system", "cilium-agent", f"quay.io/cilium/cilium:v{stated['cilium']}@sha256:{'0' * 64}"),
     ]
     objects["secrets"] += [
-        helm_secret("longhorn", "longhorn-system", "longhorn", charts.longhorn.version, 1, "deployed"),
-        helm_secret("gpu-operator", "gpu-operator", "gpu-operator", charts.gpu_operator.version, 1, "deployed"),
-        helm_secret("cert-manager", "cert-manager", "cert-manager", charts.cert_manager.version, 1, "deployed"),
+        helm_secret("longhorn", "longhorn-system", "longhorn", charts["longhorn"].version, 1, "deployed"),
+        helm_secret("gpu-operator", "gpu-operator", "gpu-operator", charts["gpu_operator"].version, 1, "deployed"),
+        helm_secret("cert-manager", "cert-manager", "cert-manager", charts["cert_manager"].version, 1, "deployed"),
     ]
     seen = read(objects, PROD)
     assert set(pinned(wanted)) - seen.places.keys() == NOT_STATED
@@ -130,7 +131,7 @@ def test_a_device_plugin_by_its_digest_alone_is_of_its_operators_version() -> No
     offered = PROD.cluster.rdma_devices.model_copy(update={"system": "network_operator"})
     site = PROD.model_copy(update={"cluster": PROD.cluster.model_copy(update={"rdma_devices": offered})})
     objects, image = recorded(), PINS.images.rdma_device_plugin
-    space, chart = "nvidia-network-operator", PINS.charts.network_operator
+    space, chart = "nvidia-network-operator", PINS.charts["network_operator"]
     objects["secrets"].append(helm_secret("network-operator", space, chart.chart, chart.version, 1, "deployed"))
     for running_image, stated in (
         (image, chart.version),
@@ -140,6 +141,25 @@ def test_a_device_plugin_by_its_digest_alone_is_of_its_operators_version() -> No
         objects["pods"].append(pod(space, "rdma-shared-dp", running_image))
         assert list(read(objects, site).places["rdma_device_plugin"]) == [stated], running_image
         objects["pods"].pop()
+
+
+def test_what_counts_for_limits_has_versions_where_a_tenant_has_a_limit() -> None:
+    """The limit service's is a commit, as its project has no releases."""
+    limit = LimitsSpec(tokens_per_day=9)
+    tenants = {name: spec.model_copy(update={"limits": limit}) for name, spec in LAB.tenants.items()}
+    site, objects, pins = LAB.model_copy(update={"tenants": tenants}), recorded(), PINS.images
+    service, before = "docker.io/envoyproxy/ratelimit:0123abcd@sha256:" + "0" * 64, "docker.io/valkey/valkey:8.1.7"
+    for running_service, store, steps in (
+        (pins.limit_service, pins.limit_counters, []),
+        (service, before, ["limit service", "counters of limits"]),
+    ):
+        objects["pods"] += [
+            pod("envoy-gateway-system", "envoy-ratelimit", running_service),
+            pod("inference-gateway", "limit-counters", store),
+        ]
+        assert path(read(objects, site), site) == steps
+        assert path(read(objects)) == []
+        del objects["pods"][-2:]
 
 
 def test_of_several_versions_the_oldest_that_is_not_wanted_counts() -> None:
@@ -335,17 +355,21 @@ def test_git_and_the_cluster_are_not_both_asked(live: Path) -> None:
     assert asked(live, "--from", "HEAD").status == Exit.USAGE
 
 
-def test_the_containers_are_those_that_the_program_declares() -> None:
+def test_the_containers_are_those_that_the_program_declares(tmp_path: Path) -> None:
     """A renamed container would not be found any more; those of Prometheus are named by their operators."""
-    declared = checkout.declare(ROOT, {"lab": ROOT / "Pulumi.lab.yaml"})["lab"]
+    limited = tmp_path / "Pulumi.lab.yaml"
+    text = (ROOT / limited.name).read_text()
+    limited.write_text(text.replace("      acme:\n", "      acme:\n        limits: {tokens_per_day: 9}\n"))
+    declared = checkout.declare(ROOT, {"lab": limited})["lab"]
     assert not declared.error
     names = {
         (str(resource.body["metadata"]["namespace"]), str(container["name"]))
         for resource in declared.resources
-        if resource.body.get("kind") == "Deployment"
+        if resource.body.get("kind") in ("Deployment", "StatefulSet")
         for container in resource.body["spec"]["template"]["spec"]["containers"]
     }
-    ours = {(namespace, container) for namespace, container, _ in IMAGES.values()} | {("inference-models", PICKER)}
+    ours = {*images().values(), ("inference-models", PICKER)}
     of_operator = {("inference-monitoring", name) for name in ("prometheus", "alertmanager", "config-reloader")}
-    of_operator |= {("nvidia-network-operator", "rdma-shared-dp"), ("envoy-gateway-system", "envoy")}
+    of_operator |= {("nvidia-network-operator", "rdma-shared-dp")}
+    of_operator |= {("envoy-gateway-system", name) for name in ("envoy", "envoy-ratelimit")}
     assert ours - of_operator <= names

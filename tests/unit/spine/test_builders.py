@@ -12,6 +12,10 @@ import pytest
 
 from components import namespace
 from components.addons import gpu_stack, longhorn
+from components.addons.addon import Offer
+from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY
+from components.addons.gpu_stack import GPU_OPERATOR
+from components.addons.longhorn import LONGHORN
 from components.gateway import envoy_names, front_door, gateway, gateway_protection, traffic_policies
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
@@ -149,9 +153,7 @@ def monitoring_objects() -> list[dict[str, Any]]:
     placing = Placing(node_selector={"disks": "yes"}, tolerations=tuple(tolerations([GPU_TAINT])))
     targets = [
         *scraping.serving_targets("m", "g", "e"),
-        *scraping.controller_targets(),
-        scraping.gpu_target("operator"),
-        scraping.storage_target(),
+        *(target for addon in (ENVOY_GATEWAY, AI_GATEWAY, GPU_OPERATOR, LONGHORN) for target in addon.targets),
         *scraping.own_targets(),
     ]
     scrapers = monitoring.scrapers(spec)
@@ -188,10 +190,10 @@ CASES = {
         gpu_stack.device_plugin_values([GPU_TAINT]),
         gpu_stack.exporter_values([GPU_TAINT]),
         gpu_stack.runtime_class(),
-        gpu_stack.offered("hgx-1", gpu_stack.Offer(resource="nvidia.com/gpu", count=8), "gpu-operator-v1"),
+        gpu_stack.offered("hgx-1", Offer(resource="nvidia.com/gpu", count=8), "gpu-operator-v1"),
         gpu_stack.validated("gpu-operator-v1"),
         gpu_stack.operator_values([GPU_TAINT], cuts=True),
-        gpu_stack.offered("hgx-2", gpu_stack.Offer(resource="nvidia.com/mig-1g.18gb", count=56), "gpu-operator-v1"),
+        gpu_stack.offered("hgx-2", Offer(resource="nvidia.com/mig-1g.18gb", count=56), "gpu-operator-v1"),
     ],
     "longhorn": lambda: [
         longhorn.longhorn_values(

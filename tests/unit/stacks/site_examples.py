@@ -58,8 +58,8 @@ def prod_with_links() -> dict[str, Any]:
 def under_later_operator(plan: SitePlan) -> SitePlan:
     """The same site with NVIDIA's operator, in a version that no row of the compatibility table refuses to cut GPUs."""
     pins = versions.load()
-    operator = pins.charts.gpu_operator.model_copy(update={"version": "v99.0.0"})
-    pins = pins.model_copy(update={"charts": pins.charts.model_copy(update={"gpu_operator": operator})})
+    operator = pins.charts["gpu_operator"].model_copy(update={"version": "v99.0.0"})
+    pins = pins.model_copy(update={"charts": pins.charts | {"gpu_operator": operator}})
     cluster = plan.site.cluster.model_copy(update={"gpu_stack": "operator"})
     return plan_site(plan.site.model_copy(update={"cluster": cluster}), pins)
 

@@ -19,14 +19,14 @@ from stacks.facts.chart_images import ChartImages
 
 pytestmark = pytest.mark.row("000.07")
 
-CHARTS = ["cilium", *versions.Charts.model_fields]
+CHARTS = ["cilium", *versions.load().charts]
 PLAIN = {"version": "1.0.0", "known": "exact", "read": "a@b c"}
 DIGEST = "@sha256:" + "0123456789abcdef" * 4
 
 
 def version_of(name: str) -> str:
     pins = versions.load()
-    return pins.cilium.version if name == "cilium" else pins.charts.pinned(name).version
+    return pins.cilium.version if name == "cilium" else pins.charts[name].version
 
 
 def written(entry: Mapping[str, Any], tmp_path: Path) -> ChartImages:

@@ -16,10 +16,10 @@ def test_versions_are_the_pinned_ones() -> None:
     for image in ("endpoint_picker", "simulator", "vllm"):
         assert parts[image].version == versions.parts(getattr(pins.images, image))[1]
     for part, chart in (
-        ("gateway_requests", pins.charts.ai_gateway),
-        ("gateway_controllers", pins.charts.envoy_gateway),
-        ("dcgm_exporter", pins.charts.dcgm_exporter),
-        ("longhorn", pins.charts.longhorn),
+        ("gateway_requests", pins.charts["ai_gateway"]),
+        ("gateway_controllers", pins.charts["envoy_gateway"]),
+        ("dcgm_exporter", pins.charts["dcgm_exporter"]),
+        ("longhorn", pins.charts["longhorn"]),
     ):
         assert parts[part].version == chart.version
 

@@ -165,8 +165,8 @@ def test_definitions_that_lack_a_stored_version_are_refused() -> None:
 def test_the_release_that_is_pinned_is_one_of_the_publishers(name: str) -> None:
     """A pin that is raised to a release that the list lacks would hide the one before it."""
     part = PARTS[name]
-    key = conflicts.KEYS[part.facts[0]].removeprefix("versions.charts.").removesuffix(".version")
-    pinned = versions.load().charts.pinned(key).version.removeprefix("v")
+    key = conflicts.deciding_keys()[part.facts[0]].removeprefix("versions.charts.").removesuffix(".version")
+    pinned = versions.load().charts[key].version.removeprefix("v")
     assert pinned.rpartition(".")[0] in part.releases
 
 

@@ -211,12 +211,12 @@ def pinned_versions() -> list[str]:
 def test_every_pin_is_a_fact_and_has_a_part() -> None:
     """From the file of pins, not from the facts: a pin that no fact knows would move without a step."""
     ruled = {fact for part in upgrades.load().parts for fact in part.facts}
-    assert ruled <= set(conflicts.KEYS)
-    keys = {conflicts.KEYS[fact] for fact in ruled}
+    assert ruled <= set(conflicts.deciding_keys())
+    keys = {conflicts.deciding_keys()[fact] for fact in ruled}
     # A run of talos-backup lasts a minute and keeps nothing, so its version waits for no other part.
     assert set(pinned_versions()) - keys == {"versions.images.talos_backup"}
     assert keys - set(pinned_versions()) == {"versions.kubelet"}, "which the file has between two halves alone"
-    assert {f"versions.charts.{chart}.version" for chart in versions.Charts.model_fields} <= keys
+    assert {f"versions.charts.{chart}.version" for chart in versions.load().charts} <= keys
     assert {row.fact for row in upgrades.load().crossings} <= ruled
 
 

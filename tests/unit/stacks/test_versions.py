@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.addons import registry
 from lab.install.parts import GO_FAMILIES, required_version
 from stacks.facts import program_flags, upgrades, versions
 from stacks.facts.compatibility import table
@@ -50,7 +51,7 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def attributes() -> set[str]:
-    """Dotted endings that the code reads, such as `charts.envoy_gateway`."""
+    """Dotted endings that the code reads, such as `images.endpoint_picker`."""
     chains: set[str] = set()
     for path in READERS:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -86,7 +87,7 @@ def test_the_search_for_versions_finds_them() -> None:
 
 
 def test_every_pin_has_a_reader() -> None:
-    read = attributes()
+    read = attributes() | {f"images.{image.name}" for addon in registry.ADDONS for image in addon.images}
     unread = []
     for path in PINS:
         # Files and charts are handed on as a whole.
@@ -117,7 +118,7 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
 def test_every_fact_about_a_version_is_asked_for_by_a_rule() -> None:
     asked = {fact for row in table() for fact in (*row.when, *row.needs)}
     asked |= {fact for part in upgrades.load().parts for fact in part.facts}
-    assert set(conflicts.KEYS) - asked == set()
+    assert set(conflicts.deciding_keys()) - asked == set()
 
 
 def test_pins_are_releases_or_digests() -> None:
@@ -160,7 +161,7 @@ def test_a_source_of_definitions_is_a_chart_or_a_file(source: dict[str, str]) ->
 
 def test_a_site_without_an_optional_part_has_none_of_its_definitions() -> None:
     pins = versions.load()
-    assert pins.crds_with(versions.OPTIONAL_PARTS) == pins.crds
+    assert pins.crds_with(pins.optional_parts) == pins.crds
     assert set(pins.crds) - set(pins.crds_with()) == {"cert-manager.json", "prometheus-operator.json"}
 
 
@@ -197,8 +198,8 @@ def test_the_labs_programs_are_of_the_pinned_versions() -> None:
         ),
         ("alertmanager", "github.com/prometheus/alertmanager", versions.parts(images.alertmanager)[1]),
         ("kube-state-metrics", "k8s.io/kube-state-metrics/v2", versions.parts(images.kube_state_metrics)[1]),
-        ("envoy-gateway", "github.com/envoyproxy/gateway", load.charts.envoy_gateway.version),
-        ("ai-gateway", "github.com/envoyproxy/ai-gateway", load.charts.ai_gateway.version),
+        ("envoy-gateway", "github.com/envoyproxy/gateway", load.charts["envoy_gateway"].version),
+        ("ai-gateway", "github.com/envoyproxy/ai-gateway", load.charts["ai_gateway"].version),
     ):
         assert f"{module} {version}" in (ROOT / "tools" / family / "go.mod").read_text(), module
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from stacks.plan.site_plan import plan_values
-from stacks.plan.tenants import limits_of
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
@@ -41,6 +40,6 @@ def test_a_tenants_own_limit_is_in_the_place_of_its_plans() -> None:
     plans = {"small": {"tokens_per_day": 5, "requests_per_minute": 9}}
     own = {"tenants.search.plan": "small", "tenants.search.limits": {"tokens_per_day": 7}}
     limited = plan_values(changed(prod(), {"plans": plans, **own}), "site.yaml")
-    assert limits_of(limited.site) == {"search": {"requests_per_minute": 9, "tokens_per_day": 7}}
+    assert limited.site.limits == {"search": {"requests_per_minute": 9, "tokens_per_day": 7}}
     pins = limited.versions.images
     assert set(limited.images) - set(plain.images) == {pins.limit_service, pins.limit_counters}
