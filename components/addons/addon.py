@@ -168,6 +168,7 @@ class Addon:
     """A program of others that a site may let this program install."""
 
     key: str
+    """By it others need the addon, and `only_with` in versions.yaml names it for definitions in the bundle."""
     switch: str
     """The site's key, with dots, that installs it, or a property of the site."""
     on: str | bool
@@ -177,8 +178,6 @@ class Addon:
     section: str = ""
     """The site's section about it, with dots."""
     images: tuple[AddonImage, ...] = ()
-    has_definitions: bool = False
-    """Whether files of `crds` in versions.yaml are for sites that have it: `only_with` names its key."""
     targets: tuple[ScrapeTarget, ...] = ()
     """What of it is measured. Alerts about a job are in the site that has the job."""
     component: AddonComponent | None = None

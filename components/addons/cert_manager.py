@@ -105,7 +105,6 @@ CERT_MANAGER = Addon(
             upgraded="its pods restart; certificates stay, and the next renewal waits for them",
         ),
     ),
-    has_definitions=True,
     targets=(
         # Its samples are about Certificates of any namespace.
         ScrapeTarget(

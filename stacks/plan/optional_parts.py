@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from components.addons import registry
+from stacks.facts import versions
 from stacks.site.model import SiteConfig
-
-MONITORING = "prometheus_operator"
 
 
 def optional_parts(site: SiteConfig) -> list[str]:
     """Those that this program installs; no other site gets their definitions."""
-    addons = [addon.key for addon in registry.installed(site) if addon.has_definitions]
-    return [*addons, *([MONITORING] if site.monitoring.system == MONITORING else [])]
+    installed = {addon.key for addon in registry.installed(site)} | {site.monitoring.system}
+    return [part for part in versions.load().optional_parts if part in installed]

@@ -116,8 +116,8 @@ def addon_parts(plan: SitePlan) -> list[SitePart]:
         SitePart("secret-store", _secret_store, ("secrets",)),
         SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
-        _filled("storage-secrets", namespaces.STORAGE, "hardware"),
-        _filled("bgp-passwords", namespaces.BGP_SECRETS),
+        filled("storage-secrets", namespaces.STORAGE, "hardware"),
+        filled("bgp-passwords", namespaces.BGP_SECRETS),
         SitePart("cilium-addresses", _cilium_addresses, ("bgp-passwords",)),
     ]
 
@@ -132,10 +132,12 @@ def _addon_part(addon: Addon, installed: set[str]) -> SitePart:
     return SitePart(addon.key, declare, tuple(need for need in needs if need not in elsewhere))
 
 
-def _filled(name: str, namespace: str, *after: str) -> SitePart:
+def filled(name: str, namespace: str | None, *after: str) -> SitePart:
+    """Secrets of this namespace, None for that of the models, out of the site's store."""
+
     def declare(step: PartStep) -> PartDone:
         source = step.handle("secret-store", SecretSource)
-        return PartDone(ready=source.fill(namespace, step.ready(*after) if after else ()))
+        return PartDone(ready=source.fill(namespace or step.on.models_namespace, step.ready(*after) if after else ()))
 
     return SitePart(name, declare, ("secret-store", *after))
 

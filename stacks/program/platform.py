@@ -30,7 +30,7 @@ from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
-from stacks.program.addons import addon_parts, charts_of, check_values
+from stacks.program.addons import addon_parts, charts_of, check_values, filled
 from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
 from stacks.program.parts import PartDone, PartStep, SitePart, Wiring, declare_parts
@@ -132,16 +132,6 @@ def _models_namespace(step: PartStep) -> PartDone:
         step.on.models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=step.on.opts
     ).handle
     return PartDone(ready=[handle.ready], handle=handle)
-
-
-def _certificate_secrets(step: PartStep) -> PartDone:
-    source = step.handle("secret-store", SecretSource)
-    return PartDone(ready=source.fill(GATEWAY_NAMESPACE, step.ready("gateway-namespace")))
-
-
-def _weights_token(step: PartStep) -> PartDone:
-    source = step.handle("secret-store", SecretSource)
-    return PartDone(ready=source.fill(step.on.models_namespace, step.ready("models-namespace")))
 
 
 def _tenants(step: PartStep) -> PartDone:
@@ -258,8 +248,8 @@ PARTS = (
     SitePart("gateway-controllers", _gateway_controllers, ("crds",)),
     SitePart("gateway-namespace", _gateway_namespace),
     SitePart("models-namespace", _models_namespace),
-    SitePart("certificate-secrets", _certificate_secrets, ("secret-store", "gateway-namespace")),
-    SitePart("weights-token", _weights_token, ("secret-store", "models-namespace")),
+    filled("certificate-secrets", GATEWAY_NAMESPACE, "gateway-namespace"),
+    filled("weights-token", None, "models-namespace"),
     SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES)),
     SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
     SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),

@@ -115,6 +115,12 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
     assert {name for site in sites for name in installed_charts(site)} == set(dict(versions.load().charts))
 
 
+def test_definitions_are_of_addons_and_charts_that_exist() -> None:
+    pins = versions.load()
+    assert set(pins.optional_parts) - {addon.key for addon in registry.ADDONS} == {"prometheus_operator"}
+    assert {source.next_to for source in pins.crd_sources.values() if source.next_to} <= set(pins.charts)
+
+
 def test_every_fact_about_a_version_is_asked_for_by_a_rule() -> None:
     asked = {fact for row in table() for fact in (*row.when, *row.needs)}
     asked |= {fact for part in upgrades.load().parts for fact in part.facts}
