@@ -18,6 +18,7 @@ from sitectl.live.helm_releases import HelmRelease
 from stacks.facts import versions
 from stacks.facts.versions import Images, Versions
 from stacks.plan.charts import installed_charts
+from stacks.plan.conflicts import definitions_fact
 from stacks.site.model import SiteConfig
 
 Object = Mapping[str, Any]
@@ -43,12 +44,6 @@ _DEFINITIONS: Mapping[str, str] = {
     "gateway_api_crds": "gateway.networking.k8s.io/bundle-version",
     "inference_extension_crds": "inference.networking.k8s.io/bundle-version",
     "prometheus_operator_crds": "operator.prometheus.io/version",
-}
-# Definitions that state none: published with this chart in its version.
-_NEXT_TO: Mapping[str, str] = {
-    "envoy_gateway_crds": "envoy_gateway",
-    "ai_gateway_crds": "ai_gateway",
-    "cert_manager_crds": "cert_manager",
 }
 _TALOS = re.compile(r"Talos \((v[0-9.]+)\)")
 _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
@@ -110,11 +105,19 @@ def running(objects: ClusterObjects, site: SiteConfig, pins: Versions) -> Runnin
             places = by_fact.setdefault(fact, {}).setdefault(version, [])
             if place not in places:
                 places.append(place)
-    next_to = {**_NEXT_TO} | {image.name: image.next_to for addon in registry.ADDONS for image in addon.images}
-    taken = {fact: chart for fact, chart in next_to.items() if chart in by_fact and fact not in by_fact}
+    taken = {fact: chart for fact, chart in _next_to(pins) if chart in by_fact and fact not in by_fact}
     for fact, chart in taken.items():
         by_fact[fact] = by_fact[chart]
     return RunningVersions(places=by_fact, taken_from=taken, releases=list(ours.values()))
+
+
+def _next_to(pins: Versions) -> Iterator[tuple[str, str]]:
+    """What may state no version, definitions and images by digest, and the chart in whose version it is published."""
+    for file, source in pins.crd_sources.items():
+        if source.next_to and (fact := definitions_fact(file)) not in _DEFINITIONS:
+            yield fact, source.next_to
+    for addon in registry.ADDONS:
+        yield from ((image.name, image.next_to) for image in addon.images)
 
 
 def _stated(objects: ClusterObjects, ours: Mapping[str, HelmRelease], pins: Images) -> Iterator[tuple[str, str, str]]:
