@@ -17,6 +17,33 @@ _REVISIONS_KEPT = 5
 _PATIENCE_S = 900
 
 
+def helm_release(
+    name: str,
+    release: AddonRelease,
+    namespace: str,
+    opts: pulumi.ResourceOptions,
+    *,
+    skip_crds: bool | None = None,
+    patience_s: int = _PATIENCE_S,
+) -> helm.Release:
+    """The chart, installed. skip_crds: whether its definitions come from elsewhere."""
+    chart = release.chart
+    return helm.Release(
+        name,
+        name=release.name,
+        chart=chart.chart,
+        version=chart.version,
+        repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+        namespace=namespace,
+        values=dict(release.values),
+        skip_crds=skip_crds,
+        disable_openapi_validation=release.hooks_upgrade_definitions or None,
+        timeout=patience_s,
+        max_history=_REVISIONS_KEPT,
+        opts=opts,
+    )
+
+
 class InstalledAddon(Component):
     """Namespace, policies, releases, and the objects that need them; its type is the descriptor's.
 
@@ -69,20 +96,7 @@ class InstalledAddon(Component):
 
     def _release(self, release: AddonRelease, namespace: str, after: list[pulumi.Resource]) -> pulumi.Resource:
         def make(name: str, opts: pulumi.ResourceOptions) -> helm.Release:
-            chart = release.chart
-            return helm.Release(
-                name,
-                name=release.name,
-                chart=chart.chart,
-                version=chart.version,
-                repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
-                namespace=namespace,
-                values=dict(release.values),
-                disable_openapi_validation=release.hooks_upgrade_definitions or None,
-                timeout=_PATIENCE_S,
-                max_history=_REVISIONS_KEPT,
-                opts=opts,
-            )
+            return helm_release(name, release, namespace, opts)
 
         if release.holder is None:
             return make(f"{self.name}-{release.name}", pulumi.ResourceOptions(parent=self, depends_on=after))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pulumi
 from pulumi_command import local
-from pulumi_kubernetes.helm import v3 as helm
 
+from components.addons.addon import AddonRelease
 from components.addons.charts import Chart
 from components.addons.gateways import (
     AI_GATEWAY_METRICS_PORT,
@@ -22,6 +22,7 @@ from components.addons.gateways import (
     ENVOY_RELEASE,
     LIMIT_SERVICE_PODS,
 )
+from components.addons.installed import helm_release
 from components.component import Component
 from components.minted import MCP_SEED, mint
 from components.namespace import Namespace
@@ -40,8 +41,6 @@ CLIENT_ATTRIBUTE = "client"
 
 # What Envoy Gateway's chart takes for the domain of Services.
 _CHART_DOMAIN = "cluster.local"
-# Helm keeps each revision with all its values in a Secret.
-_REVISIONS_KEPT = 5
 
 
 def envoy_gateway_values(dns_domain: str, limit_service: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -198,26 +197,18 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
         seed, measured = self._mcp_seed(args.recovered), bool(args.scrapers)
         ai_values = ai_gateway_values(args.webhook_certificate_rotation, seed, measured=measured)
         envoy_values = envoy_gateway_values(args.dns_domain, args.limit_service)
-        for suffix, release, chart, space, values in (
-            ("ai-gateway", AI_RELEASE, args.ai_gateway, AI_NAMESPACE, ai_values),
-            ("envoy-gateway", ENVOY_RELEASE, args.envoy_gateway, ENVOY_NAMESPACE, envoy_values),
+        for suffix, space, release in (
+            ("ai-gateway", AI_NAMESPACE, AddonRelease(name=AI_RELEASE, chart=args.ai_gateway, values=ai_values)),
+            (
+                "envoy-gateway",
+                ENVOY_NAMESPACE,
+                AddonRelease(name=ENVOY_RELEASE, chart=args.envoy_gateway, values=envoy_values),
+            ),
         ):
             ready = spaces[space] = Namespace(space, pod_security="privileged", opts=here).handle.ready
-            made.append(
-                helm.Release(
-                    f"{name}-{suffix}",
-                    name=release,
-                    chart=chart.chart,
-                    version=chart.version,
-                    repository_opts=helm.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
-                    namespace=space,
-                    values=values,
-                    skip_crds=True,
-                    timeout=args.patience_s,
-                    max_history=_REVISIONS_KEPT,
-                    opts=pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs]),
-                )
-            )
+            after = pulumi.ResourceOptions(parent=self, depends_on=[ready, *args.needs])
+            called = f"{name}-{suffix}"
+            made.append(helm_release(called, release, space, after, skip_crds=True, patience_s=args.patience_s))
         for policy in network_policies(args.scrapers, limited=args.limit_service is not None):
             suffix = f"network-policy-{policy['metadata']['name']}"
             self.child(suffix, policy, depends_on=[spaces[policy["metadata"]["namespace"]]])
