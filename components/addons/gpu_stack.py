@@ -202,12 +202,7 @@ def _component(content: Callable[[AddonSite], AddonContent]) -> AddonComponent:
 def _target(stack: Stack) -> ScrapeTarget:
     """The DCGM exporter, on each node with GPUs. What uses a GPU has its names as `exported_pod`."""
     return ScrapeTarget(
-        name="gpus",
-        job="gpus",
-        namespace=NAMESPACE,
-        pods=_EXPORTERS[stack],
-        port=_METRICS_PORT,
-        labels=[NODE_LABEL],
+        name="gpus", job="gpus", namespace=NAMESPACE, pods=_EXPORTERS[stack], port=_METRICS_PORT, labels=[NODE_LABEL]
     )
 
 

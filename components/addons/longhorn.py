@@ -254,10 +254,6 @@ LONGHORN = Addon(
         ),
     ),
     component=AddonComponent(
-        name="storage",
-        resource_type="longhorn:Longhorn",
-        pod_security="privileged",
-        content=content,
-        gives="hardware",
+        name="storage", resource_type="longhorn:Longhorn", pod_security="privileged", content=content, gives="hardware"
     ),
 )

@@ -12,6 +12,7 @@ from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
+from components.addons.prometheus_operator import PROMETHEUS_OPERATOR
 from components.addons.rdma_devices import NETWORK_OPERATOR
 
 ADDONS: tuple[Addon, ...] = (
@@ -26,6 +27,7 @@ ADDONS: tuple[Addon, ...] = (
     NETWORK_OPERATOR,
     LONGHORN,
     METALLB,
+    PROMETHEUS_OPERATOR,
 )
 
 

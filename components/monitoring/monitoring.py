@@ -59,24 +59,14 @@ def network_policies(copies: int = 1) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonitoringImages:
-    """What runs here."""
-
-    prometheus: str
-    alertmanager: str
-    operator: str
-    config_reloader: str
-    kube_state_metrics: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class MonitoringArgs:
     """The site's settings, and what of the platform is measured."""
 
     spec: MonitoringSpec
     site: str
     """Its name, which every alert carries."""
-    images: MonitoringImages
+    images: Mapping[str, str]
+    """By their names in versions.yaml."""
     targets: Sequence[ScrapeTarget]
     """Of the platform; what measures adds its own."""
     promise: SitePromise
@@ -150,15 +140,17 @@ class Monitoring(Component, token="monitoring:Monitoring"):
         permissions = kube_state_metrics.state_permissions(NAMESPACE, seen_in, cron_jobs=cron_jobs)
         state = self._granted("state", permissions, needs)
         seen = kube_state_metrics.state_deployment(
-            NAMESPACE, seen_in, image=images.kube_state_metrics, cron_jobs=cron_jobs
+            NAMESPACE, seen_in, image=images["kube_state_metrics"], cron_jobs=cron_jobs
         )
         may_operate = self._granted("operator", operator.operator_permissions(NAMESPACE), needs)
-        operates = operator.operator_deployment(NAMESPACE, image=images.operator, reloader_image=images.config_reloader)
+        operates = operator.operator_deployment(
+            NAMESPACE, image=images["prometheus_operator"], reloader_image=images["config_reloader"]
+        )
         operated = self.child("operator", operates, depends_on=may_operate)
         receiver = alertmanager.alertmanager(
             NAMESPACE,
             copies=args.spec.copies,
-            image=images.alertmanager,
+            image=images["alertmanager"],
             secret=args.spec.alerts_secret,
             storage_class=args.storage_class,
             placing=args.placing,
@@ -168,7 +160,7 @@ class Monitoring(Component, token="monitoring:Monitoring"):
             NAMESPACE,
             args.spec,
             site=args.site,
-            image=images.prometheus,
+            image=images["prometheus"],
             storage_class=args.storage_class,
             placing=args.placing,
         )

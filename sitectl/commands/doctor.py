@@ -26,8 +26,7 @@ from sitectl.shell import home
 from sitectl.shell.command import Command, CommandContext, pass_context
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
-from stacks.plan.charts import announces_by_bgp, cilium_manifest, installed_charts
-from stacks.plan.optional_parts import optional_parts
+from stacks.plan.charts import announces_by_bgp, cilium_manifest, installed_charts, optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import read_site_file
 from stacks.site.model import SiteConfig

@@ -31,11 +31,6 @@ Places = Mapping[str, Sequence[str]]
 _IMAGES: Mapping[str, tuple[str, str]] = {
     "vllm": (namespaces.MODELS, "engine"),
     "simulator": (namespaces.MODELS, "engine"),
-    "prometheus_operator": (namespaces.MONITORING, "prometheus-operator"),
-    "config_reloader": (namespaces.MONITORING, "config-reloader"),
-    "prometheus": (namespaces.MONITORING, "prometheus"),
-    "alertmanager": (namespaces.MONITORING, "alertmanager"),
-    "kube_state_metrics": (namespaces.MONITORING, "kube-state-metrics"),
 }
 PICKER, _CILIUM, _API_SERVER = "epp", "cilium-agent", "kube-apiserver"
 _SYSTEM = "kube-system"

@@ -32,9 +32,8 @@ from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
-from stacks.plan.charts import announces_by_bgp, brings_cilium, installed_charts
+from stacks.plan.charts import announces_by_bgp, brings_cilium, installed_charts, optional_parts
 from stacks.plan.images import untagged_repositories
-from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig

@@ -28,10 +28,6 @@ Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-MONITORING_IMAGES = ("prometheus_operator", "prometheus", "config_reloader", "alertmanager", "kube_state_metrics")
-"""Names of the images with which the program measures."""
-
-
 class NvidiaFork(Spec):
     """Driver and fabric manager of one of NVIDIA's lines."""
 

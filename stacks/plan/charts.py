@@ -1,10 +1,11 @@
-"""Which of the pinned charts a site lets the program install."""
+"""Which of the pinned charts and definitions a site lets the program install."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from components.addons import registry
+from stacks.facts import versions
 from stacks.site.model import SiteConfig
 
 
@@ -35,3 +36,9 @@ def cilium_manifest(site: SiteConfig) -> Path | None:
 def installed_charts(site: SiteConfig) -> list[str]:
     """Their names in versions.yaml, in the order of the addons."""
     return [chart.name for addon in registry.installed(site) for chart in addon.charts]
+
+
+def optional_parts(site: SiteConfig) -> list[str]:
+    """What this program installs that needs definitions of its own; no other site gets them."""
+    installed = {addon.key for addon in registry.installed(site)}
+    return [part for part in versions.load().optional_parts if part in installed]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from components.addons import registry
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
-from stacks.facts.versions import MONITORING_IMAGES, Versions
-from stacks.plan.optional_parts import optional_parts
+from stacks.facts.versions import Versions
+from stacks.plan.charts import optional_parts
 from stacks.plan.placing import cuts_gpus
 from stacks.site.model import SiteConfig
 
@@ -29,7 +29,6 @@ _KEYS: Mapping[str, str] = {
     "simulator": "versions.images.simulator",
     "gpus": "cluster.gpu_stack",
     "storage_class": "storage.storage_class",
-    **{name: f"versions.images.{name}" for name in MONITORING_IMAGES},
 }
 
 
@@ -88,8 +87,6 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
             known[image.name] = versions.parts(of_pins[image.name])[1].removeprefix(image.tag_prefix)
     if site.cluster.gpu_stack == "operator":
         known["gpus"] = "cut" if cuts_gpus(site) else "whole"
-    if site.monitoring.system == "prometheus_operator":
-        known |= {name: versions.parts(of_pins[name])[1] for name in MONITORING_IMAGES}
     if site.crds.owner == "program":
         known |= {definitions_fact(file): pins.crd_versions[file] for file in pins.crds_with(optional_parts(site))}
     return {name: value.removeprefix("v") if isinstance(value, str) else value for name, value in known.items()}

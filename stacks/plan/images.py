@@ -11,7 +11,7 @@ from floor.counts import counted
 from floor.problems import Problem
 from stacks.facts import chart_images
 from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
-from stacks.facts.versions import MONITORING_IMAGES, Images, Versions
+from stacks.facts.versions import Images, Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.models import ModelPlan
@@ -41,30 +41,22 @@ def site_images(
             users[revision.engine.image].add(f"model {revision.name}")
             if revision.weights:
                 users[revision.weights.image].add(f"weights of {revision.name}")
-    if site.monitoring.system == "prometheus_operator":
-        for part in MONITORING_IMAGES:
-            users[known[part]].add("monitoring")
     for chart in _charts(site):
         started = chart_images.load()[chart].images
         # Of those that are compiled in, the program names the one that runs: Envoy.
         for image in (*started.get("chart", {}), *started.get("controller", {})):
             users[image].add(f"chart {chart}")
-    for image, user in _of_addons(site, known):
-        users[image].add(user)
+    # What the program names beside the charts, or in their place.
+    for addon in registry.installed(site):
+        for named in addon.images:
+            users[known[named.name]].add(named.user)
+    if site.cluster.machines and site.cluster.machines.etcd_backup:
+        users[images.talos_backup].add("etcd backups")
     for node in machines.nodes if machines else ():
         users[node.image].add("installers of machines")
     for image in _of_machines(site, machines):
         users[image].add("machines")
     return {image: sorted(users[image]) for image in sorted(users)}
-
-
-def _of_addons(site: SiteConfig, images: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What the program names beside the charts, or in their place."""
-    for addon in registry.installed(site):
-        for image in addon.images:
-            yield images[image.name], image.user
-    if site.cluster.machines and site.cluster.machines.etcd_backup:
-        yield images["talos_backup"], "etcd backups"
 
 
 def untagged_repositories(site: SiteConfig, pins: Versions) -> dict[str, list[ChartRelease]]:

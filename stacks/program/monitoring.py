@@ -10,11 +10,10 @@ import pulumi
 from components.addons import registry
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import kube_state_metrics
-from components.monitoring.monitoring import Monitoring, MonitoringArgs, MonitoringImages
+from components.monitoring.monitoring import Monitoring, MonitoringArgs
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import own_targets, serving_targets
 from components.scrape_target import ScrapeTarget
-from stacks.facts.versions import Images
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
@@ -45,7 +44,7 @@ def declare_monitoring(
     args = MonitoringArgs(
         spec=site.monitoring,
         site=site.name,
-        images=_images(plan.versions.images),
+        images=dict(plan.versions.images),
         targets=targets,
         promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
         measured=Measured(
@@ -76,13 +75,3 @@ def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:
     """
     others = [target.job for target in own_targets()] if own else [kube_state_metrics.NAME]
     return list(dict.fromkeys([*(target.job for target in targets), *others]))
-
-
-def _images(images: Images) -> MonitoringImages:
-    return MonitoringImages(
-        prometheus=images.prometheus,
-        alertmanager=images.alertmanager,
-        operator=images.prometheus_operator,
-        config_reloader=images.config_reloader,
-        kube_state_metrics=images.kube_state_metrics,
-    )

@@ -26,8 +26,8 @@ from components.namespace import Namespace, NamespaceHandle
 from components.objects import field_manager
 from components.tenants.limits import rate_limit
 from floor import namespaces
+from stacks.plan.charts import optional_parts
 from stacks.plan.models import MODELS_NAMESPACE
-from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import addon_parts, charts_of, check_values, filled

@@ -19,7 +19,7 @@ from components.models import inference_pool
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, rules, scraping
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.dashboards.boards import BOARDS
-from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, MonitoringImages, scrapers
+from components.monitoring.monitoring import NAMESPACE, Monitoring, MonitoringArgs, scrapers
 from components.monitoring.pods import release_of
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import pod_monitor
@@ -37,13 +37,13 @@ pytestmark = pytest.mark.row("002.09")
 
 OWN = MonitoringSpec(system="prometheus_operator", storage_class="fast")
 OTHERS = MonitoringSpec(system="external", scraper_namespace="watch", labels={"release": "stack"})
-IMAGES = MonitoringImages(
-    prometheus="registry.example/prometheus:v3.1.0",
-    alertmanager="registry.example/alertmanager:v0.1.0",
-    operator="registry.example/operator:v0.2.0",
-    config_reloader="registry.example/reloader:v0.2.0",
-    kube_state_metrics="registry.example/state:v2.0.0",
-)
+IMAGES = {
+    "prometheus": "registry.example/prometheus:v3.1.0",
+    "alertmanager": "registry.example/alertmanager:v0.1.0",
+    "prometheus_operator": "registry.example/operator:v0.2.0",
+    "config_reloader": "registry.example/reloader:v0.2.0",
+    "kube_state_metrics": "registry.example/state:v2.0.0",
+}
 PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
 ANYWHERE = Placing(node_selector={}, tolerations=())
 READS = {"get", "list", "watch"}

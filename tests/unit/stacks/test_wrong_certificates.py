@@ -9,8 +9,8 @@ import pytest
 from components.specs.certificates import CertificatesSpec
 from floor.problems import SiteError
 from stacks.facts import versions
+from stacks.plan.charts import optional_parts
 from stacks.plan.conflicts import conflicts
-from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed

@@ -10,8 +10,8 @@ from components.addons.longhorn import storage_classes
 from components.monitoring.alerts.gateway import BURNS
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import READ_BY, MonitoringSpec
+from stacks.plan.charts import optional_parts
 from stacks.plan.monitoring import longhorn_copies, volume_class
-from stacks.plan.optional_parts import optional_parts
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
