@@ -104,5 +104,5 @@ bench: root tools ## measure the lab; results go to benchmarks/
 lock: venv ## write requirements.lock again from pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(UV)
 	@$(RUN) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --no-annotate --extra lab --extra dev pyproject.toml -o requirements.lock
+		--no-header --no-annotate --extra lab --extra dev --extra services pyproject.toml -o requirements.lock
 	@echo "make venv installs it"
