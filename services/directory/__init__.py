@@ -1,0 +1,1 @@
+"""Keeps the API keys that people create while the platform runs, in PostgreSQL, as digests only."""

@@ -1,0 +1,167 @@
+"""The connections to PostgreSQL: a pool for statements, and one that hears of changes. Both come back by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from services.directory.failure import DirectoryError, database_away
+
+CHANNEL = "directory_changes"
+_MIGRATIONS = Path(__file__).parent / "migrations"
+# Any number, the same in every process: two that start at once migrate one after the other.
+_LOCK = 4_113_207_981
+_ANSWER_S = 5.0
+_LOOK_EVERY_S = 3.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, DirectoryError)
+
+log = logging.getLogger(__name__)
+
+
+class Database:
+    """One database, which may be away at any time; `url` gives its address each time that it is connected to."""
+
+    def __init__(self, url: Callable[[], str]) -> None:
+        self._url = url
+        self._engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=self._connect,
+            pool_pre_ping=True,
+            pool_timeout=_ANSWER_S,
+            # A row has a digest in it, and a URL a password: neither belongs in an error.
+            hide_parameters=True,
+        )
+        self._next: asyncio.Future[bool] | None = None
+        self._is_ending = False
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, *, snapshot: bool = False) -> AsyncIterator[AsyncConnection]:
+        """Commit what is done inside, or nothing. Raises DirectoryError while the database is away.
+
+        snapshot: all statements see the same moment.
+        """
+        options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execution_options(**options)
+                async with connection.begin():
+                    yield connection
+        except (SQLAlchemyError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            log.warning("the database failed: %s", reason_of(error))
+            raise database_away(reason_of(error)) from None
+
+    def next_change(self) -> asyncio.Future[bool]:
+        """Done with True at the next change, with False at the end of this process.
+
+        Raises DirectoryError, at once or when it is awaited, where none is heard.
+        """
+        if self._next is None:
+            raise database_away("it is being connected to")
+        return self._next
+
+    async def run(self) -> None:
+        """Migrate once, then hear of changes, until cancelled."""
+        pause_s, is_migrated = _FIRST_PAUSE_S, False
+        while True:
+            try:
+                if not is_migrated:
+                    await self.migrate()
+                    is_migrated = True
+                async with self._hearing() as connection:
+                    pause_s = _FIRST_PAUSE_S
+                    await self._until_it_ends(connection)
+            except _FAILURES as error:
+                log.warning("no connection to the database, again in %.1f s: %s", pause_s, reason_of(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def migrate(self) -> None:
+        """Bring the tables to this program's version."""
+        async with self._engine.begin() as connection:
+            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            await connection.run_sync(_upgrade)
+
+    def end_waits(self) -> None:
+        """Let every request that waits for a change answer now."""
+        self._is_ending = True
+        self._tell(more=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    @contextlib.asynccontextmanager
+    async def _hearing(self) -> AsyncIterator[asyncpg.Connection]:
+        connection = await self._connect()
+        try:
+            await connection.add_listener(CHANNEL, lambda *_: self._tell(more=True))
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(_was_seen)
+            yield connection
+        finally:
+            waiting, self._next = self._next, None
+            if waiting and not waiting.done():
+                waiting.set_exception(database_away("the connection was lost"))
+            connection.terminate()
+
+    async def _until_it_ends(self, connection: asyncpg.Connection) -> None:
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda *_: ended.set())
+        while not connection.is_closed():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), _LOOK_EVERY_S)
+                return
+            await connection.execute("SELECT 1")
+
+    def _tell(self, *, more: bool) -> None:
+        if self._next is None or self._next.done():
+            return
+        told, self._next = self._next, asyncio.get_running_loop().create_future()
+        self._next.add_done_callback(_was_seen)
+        told.set_result(more)
+        if self._is_ending:
+            self._next.set_result(False)
+
+    async def _connect(self) -> asyncpg.Connection:
+        return await asyncpg.connect(
+            self._url(),
+            timeout=_ANSWER_S,
+            command_timeout=_ANSWER_S,
+            server_settings={
+                "application_name": "directory",
+                # A process that is lost in the middle of a write must not hold up the others' for ever.
+                "idle_in_transaction_session_timeout": "10s",
+            },
+        )
+
+
+def reason_of(error: BaseException) -> str:
+    """The sort of a failure, without its text, which may quote a row or an address."""
+    cause = getattr(error, "orig", None) or error
+    state = getattr(cause, "sqlstate", None)
+    return f"SQLSTATE {state}" if state else type(error).__name__
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _was_seen(future: asyncio.Future[bool]) -> None:
+    """A failure that no request waits for is none."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,103 @@
+"""What an operator may ask for, checked before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from services.directory.failure import DirectoryError, shown
+from services.directory.variables import ACTOR_HEADER
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_YEAR_S = 365 * 24 * 3600
+_LONGEST_LIFE_S, _LONGEST_OVERLAP_S = 10 * _YEAR_S, _YEAR_S
+_ALLOWED = {
+    "tenant": "the name of a tenant of the site's file",
+    "name": "1 to 40 lower-case letters, digits and inner dashes",
+    "expires_in_s": f"a whole number of seconds from 1 to {_LONGEST_LIFE_S}, or null for a key without an end",
+    "models": "a list with one model of the tenant or more, or null for all of them",
+    "overlap_s": f"a whole number of seconds from 0 to {_LONGEST_OVERLAP_S}",
+}
+# Of a header, which the audit keeps.
+_ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,58}[\x21-\x7e])?")
+
+
+class KeyOrder(BaseModel):
+    """A key that is to be made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    tenant: str
+    name: str
+    expires_in_s: Annotated[int, Field(ge=1, le=_LONGEST_LIFE_S)] | None = None
+    models: Annotated[list[str], Field(min_length=1)] | None = None
+
+    def check(self, known: Mapping[str, list[str]]) -> None:
+        """Raise DirectoryError for a name that no key may have, and for what `scope_problems` finds."""
+        wrong = [] if _NAME.fullmatch(self.name) else [_problem("name", "not a name", self.name, _ALLOWED["name"])]
+        require([*wrong, *scope_problems(self.tenant, self.models, known)])
+
+
+class RotationOrder(BaseModel):
+    """How long a rotated key goes on working."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    overlap_s: Annotated[int, Field(ge=0, le=_LONGEST_OVERLAP_S)]
+
+
+def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, list[str]]) -> list[str]:
+    """What is wrong where the site's file lacks the tenant, or does not let it use one of the models."""
+    if tenant not in known:
+        return [_problem("tenant", "no tenant of the site's file", tenant, _some(known))]
+    foreign = [model for model in models or () if model not in known[tenant]]
+    return [_problem("models", f"no model of {tenant}", model, _some(known[tenant])) for model in foreign[:5]]
+
+
+def require(problems: list[str]) -> None:
+    """Raise DirectoryError, which names all of them, where there are any."""
+    if problems:
+        fix = "correct what is named, or add the tenant or its models to the site's file and run pulumi up"
+        raise DirectoryError(422, "invalid_request", "; ".join(problems), fix=fix)
+
+
+Order = TypeVar("Order", KeyOrder, RotationOrder)
+
+
+def parsed(kind: type[Order], body: bytes) -> Order:
+    """The body of a request. Raises DirectoryError, which names every field that is wrong."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        wrong = "; ".join(_of_pydantic(kind, each) for each in error.errors(include_url=False))
+        raise DirectoryError(422, "invalid_request", wrong, fix="correct what is named") from None
+
+
+def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
+    fields, what = ", ".join(kind.model_fields), error["msg"].lower()
+    if not error["loc"]:
+        return _problem("body", what, "another form", f"a JSON object of {fields}")
+    name = str(error["loc"][0])
+    got = "nothing" if error["type"] == "missing" else error["input"]
+    return _problem(shown(name)[1:-1], what, got, _ALLOWED[name] if name in kind.model_fields else f"only {fields}")
+
+
+def actor_of(header: str | None) -> str:
+    """Who asks, for the audit. Raises DirectoryError."""
+    if header is None or not _ACTOR.fullmatch(header) or shown(header) != repr(header):
+        allowed = "1 to 60 printable ASCII characters, and no key"
+        what = _problem(ACTOR_HEADER, "does not name who asks", header or "nothing", allowed)
+        raise DirectoryError(422, "invalid_request", what, fix="send the name of a person or program in it")
+    return header
+
+
+def _problem(field: str, what: str, got: object, allowed: str) -> str:
+    return f"{field}: {what}, got {shown(got)}, allowed: {allowed}"
+
+
+def _some(names: Mapping[str, object] | list[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "") or "none yet"

@@ -1,0 +1,213 @@
+"""The HTTP interface. Errors have one form: {"error": {"code", "message"}}."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
+
+from services.directory.database import Database
+from services.directory.failure import DirectoryError, shown
+from services.directory.keys import ID, new_key
+from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed, require, scope_problems
+from services.directory.settings import Settings
+from services.directory.store import Store
+from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
+
+_LONGEST_WAIT_S = 30.0
+_LARGEST_BODY = 64 * 1024
+_REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
+_KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
+_LATENCY = Histogram(
+    "directory_change_seconds",
+    "From a change to its answer to a reader that waits.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+)
+
+log = logging.getLogger(__name__)
+
+
+def application(settings: Settings, database: Database) -> FastAPI:
+    """The service, for one database."""
+
+    @contextlib.asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        connecting = asyncio.create_task(database.run())
+        yield
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        await database.close()
+
+    app = FastAPI(lifespan=running, openapi_url=None)
+    app.include_router(_Requests(settings, database).router())
+    app.add_exception_handler(HTTPException, _no_such_request)
+    return app
+
+
+class _Counted(APIRoute):
+    """Counts requests, and gives errors their form."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def counted(request: Request) -> Response:
+            try:
+                response = await answer(request)
+            except DirectoryError as error:
+                headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+                response = _error(error.status, error.code, error.message, headers)
+            except Exception as error:  # noqa: BLE001 - the edge: a traceback may quote what was sent
+                log.error("a bug: %s", type(error).__name__)
+                response = _error(500, "internal", "the directory has a bug; fix: report it with the directory's log")
+            _REQUESTS.labels(request.method, self.path, response.status_code).inc()
+            return response
+
+        return counted
+
+
+class _Requests:
+    """One method per request. Tokens are checked before a body is read."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings, self._database, self._store = settings, database, Store(database)
+
+    def router(self) -> APIRouter:
+        """All of them, by their paths."""
+        router = APIRouter(route_class=_Counted)
+        router.get("/v1/changes")(self.changes)
+        router.post("/v1/keys")(self.create)
+        router.get("/v1/keys")(self.keys)
+        router.post("/v1/keys/{key_id}/rotate")(self.rotate)
+        router.delete("/v1/keys/{key_id}")(self.revoke)
+        router.get("/healthz")(self.health)
+        router.get("/readyz")(self.ready)
+        router.get("/metrics")(self.metrics)
+        return router
+
+    async def changes(self, request: Request, after: str = "", wait: str = "0") -> Response:
+        token = request.headers.get(TOKEN_HEADER, "")
+        if not (self._settings.is_reader(token) or self._settings.is_operator(token)):
+            raise _not_allowed(is_known=False)
+        deadline, has_waited = time.monotonic() + _wait_s(wait), False
+        while True:
+            # Before the question, so that no change falls between it and the wait.
+            coming = self._database.next_change()
+            found = await self._store.changes(after)
+            left_s = deadline - time.monotonic()
+            if found.keys or found.full or left_s <= 0:
+                break
+            try:
+                may_wait = await asyncio.wait_for(asyncio.shield(coming), left_s)
+            except TimeoutError:
+                break
+            if not may_wait:
+                break
+            has_waited = True
+        if has_waited and found.keys:
+            _LATENCY.observe(max(0.0, found.age_s))
+        return JSONResponse({"cursor": found.cursor, "full": found.full, "keys": found.keys})
+
+    async def create(self, request: Request) -> Response:
+        actor = self._operator(request)
+        order = parsed(KeyOrder, await _body(request))
+        order.check(self._settings.models_by_tenant())
+        key = new_key(self._settings.pepper_bytes())
+        made = await self._store.create(order, key, actor)
+        log.info("%s created %s of %s/%s", actor, key.id, order.tenant, order.name)
+        return JSONResponse(made | {"key": key.text}, 201)
+
+    async def keys(self, request: Request, tenant: str | None = None) -> Response:
+        self._operator(request)
+        return JSONResponse({"keys": await self._store.keys(tenant)})
+
+    async def rotate(self, request: Request, key_id: str) -> Response:
+        actor = self._operator(request)
+        order = parsed(RotationOrder, await _body(request))
+        old = await self._store.find(_id(key_id))
+        require(scope_problems(old.tenant, old.models, self._settings.models_by_tenant()))
+        key = new_key(self._settings.pepper_bytes())
+        made = await self._store.rotate(key_id, order.overlap_s, key, actor)
+        log.info("%s rotated %s of %s/%s to %s", actor, key_id, old.tenant, old.name, key.id)
+        return JSONResponse(made | {"key": key.text}, 201)
+
+    async def revoke(self, request: Request, key_id: str) -> Response:
+        actor = self._operator(request)
+        key = await self._store.revoke(_id(key_id), actor)
+        log.info("%s revoked %s of %s/%s", actor, key_id, key["tenant"], key["name"])
+        return JSONResponse(key)
+
+    async def health(self) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(self) -> Response:
+        self._database.next_change()
+        await self._store.count_by_state()
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self) -> Response:
+        with contextlib.suppress(DirectoryError):
+            for state, count in (await self._store.count_by_state()).items():
+                _KEYS.labels(state).set(count)
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    def _operator(self, request: Request) -> str:
+        """Who asks. Raises DirectoryError for anyone but an operator."""
+        token = request.headers.get(TOKEN_HEADER, "")
+        if self._settings.is_operator(token):
+            return actor_of(request.headers.get(ACTOR_HEADER))
+        raise _not_allowed(is_known=self._settings.is_reader(token))
+
+
+def _id(text: str) -> str:
+    if ID.fullmatch(text):
+        return text
+    raise DirectoryError(
+        404,
+        "unknown_key",
+        "this is no id of a key",
+        got=shown(text),
+        allowed="the 10 characters between sk- and the second dash",
+        fix="GET /v1/keys lists them; a whole key belongs in no address, so revoke one that was in this",
+    )
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_BODY:
+            fix = "send the fields that the page lists, and nothing else"
+            raise DirectoryError(413, "too_large", "the body is too large", allowed=f"{_LARGEST_BODY} bytes", fix=fix)
+    return body
+
+
+def _wait_s(text: str) -> float:
+    if text.isdecimal():
+        return min(float(text), _LONGEST_WAIT_S)
+    what, fix = "wait: no whole number of seconds", "send wait=30, or leave it out"
+    raise DirectoryError(422, "invalid_request", what, got=shown(text), allowed="0 to 30", fix=fix)
+
+
+def _not_allowed(*, is_known: bool) -> DirectoryError:
+    fix = f"send the operator's token as {TOKEN_HEADER}; `sitectl key` does"
+    if is_known:
+        return DirectoryError(403, "forbidden", "the reader's token only reads changes", fix=fix)
+    return DirectoryError(401, "unauthorized", f"the header {TOKEN_HEADER} has no token of this directory", fix=fix)
+
+
+async def _no_such_request(request: Request, error: Any) -> Response:
+    what = f"{request.method} {shown(request.url.path)}: {error.detail}; fix: read docs/how-to/keys-for-tenants.md"
+    return _error(error.status_code, "no_such_request", what, error.headers)
+
+
+def _error(status: int, code: str, message: str, headers: Any = None) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "message": message}}, status, headers=headers)

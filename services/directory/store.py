@@ -1,0 +1,185 @@
+"""What is read and written: each change in one transaction, with its version and its row of the audit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.directory.database import CHANNEL, Database
+from services.directory.failure import DirectoryError
+from services.directory.keys import NewKey
+from services.directory.orders import KeyOrder
+from services.directory.tables import AUDIT, KEYS, LAST_CHANGE
+
+# Another one for another database, for a copy of it, after each restore, failover and restart of it.
+_EPOCH = sa.text(
+    """
+    SELECT substr(encode(sha256(concat_ws('/',
+        (SELECT system_identifier FROM pg_control_system()),
+        (SELECT oid FROM pg_database WHERE datname = current_database()),
+        left(pg_walfile_name(pg_current_wal_lsn()), 8),
+        extract(epoch FROM pg_postmaster_start_time()),
+        pg_relation_filenode('last_change')
+    )::bytea), 'hex'), 1, 16)
+    """
+)
+_CLOCK = sa.func.extract("epoch", sa.func.clock_timestamp())
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a reader has to learn."""
+
+    cursor: str
+    full: bool
+    keys: Sequence[dict[str, Any]]
+    age_s: float
+    """Since the last change of the directory."""
+
+
+def state_of(row: Any, now: float) -> str:
+    """works, expired or revoked."""
+    if row.revoked is not None:
+        return "revoked"
+    return "works" if row.expires is None or row.expires > now else "expired"
+
+
+class Store:
+    """The keys of one database. Every method raises DirectoryError while it is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def changes(self, after: str) -> Changes:
+        """What changed since the cursor; all keys that work where the cursor is not of this database."""
+        async with self._database.transaction(snapshot=True) as connection:
+            epoch = await connection.scalar(_EPOCH)
+            last = (await connection.execute(sa.select(LAST_CHANGE, _CLOCK.label("now")))).one()
+            since = _version_of(after, str(epoch), last.version)
+            chosen = sa.select(KEYS).order_by(KEYS.c.version)
+            rows = (await connection.execute(chosen.where(KEYS.c.version > (since or 0)))).all()
+        if since is None:
+            rows = [row for row in rows if state_of(row, float(last.now)) == "works"]
+        keys = [
+            {name: getattr(row, name) for name in ("id", "digest", "tenant", "name", "models", "expires")}
+            | {"revoked": row.revoked is not None}
+            for row in rows
+        ]
+        return Changes(f"{epoch}:{last.version}", since is None, keys, float(last.now) - last.at)
+
+    async def keys(self, tenant: str | None) -> list[dict[str, Any]]:
+        """Every key that was ever made, of a tenant or of all."""
+        query = sa.select(KEYS).order_by(KEYS.c.tenant, KEYS.c.name, KEYS.c.created, KEYS.c.id)
+        async with self._database.transaction() as connection:
+            rows = await connection.execute(query.where(KEYS.c.tenant == tenant) if tenant else query)
+            return [_shown_row(row) for row in rows]
+
+    async def count_by_state(self) -> dict[str, int]:
+        """How many keys there are in each state."""
+        revoked, expired = KEYS.c.revoked.is_not(None), KEYS.c.expires <= _CLOCK
+        state = sa.case((revoked, "revoked"), (expired, "expired"), else_="works").label("state")
+        async with self._database.transaction() as connection:
+            rows = await connection.execute(sa.select(state, sa.func.count()).group_by(state))
+            return {"works": 0, "expired": 0, "revoked": 0} | dict(rows.tuples().all())
+
+    async def find(self, key_id: str) -> Any:
+        """One key. Raises DirectoryError where there is none."""
+        async with self._database.transaction() as connection:
+            return await _row(connection, key_id)
+
+    async def create(self, order: KeyOrder, key: NewKey, actor: str) -> dict[str, Any]:
+        """The key, which works once this returns."""
+        async with self._database.transaction() as connection:
+            version, now = await _next_version(connection)
+            expires = None if order.expires_in_s is None else now + order.expires_in_s
+            made = await _insert(connection, key, order, version, now, expires)
+            await _record(connection, now, actor, "create", key.id, order.tenant)
+            return made
+
+    async def rotate(self, key_id: str, overlap_s: int, key: NewKey, actor: str) -> dict[str, Any]:
+        """Another key for the same purpose, which lives as long as the first was made for; that one ends."""
+        async with self._database.transaction() as connection:
+            version, now = await _next_version(connection)
+            old = await _row(connection, key_id)
+            if (state := state_of(old, now)) != "works":
+                raise DirectoryError(
+                    422,
+                    "key_ended",
+                    f"{key_id} does not work any more, so it has no successor",
+                    got=state,
+                    allowed="a key that works",
+                    fix="create a key instead: POST /v1/keys",
+                )
+            end = now + overlap_s if old.expires is None else min(old.expires, now + overlap_s)
+            await _update(connection, key_id, version=version, expires=end)
+            order = KeyOrder(tenant=old.tenant, name=old.name, models=old.models)
+            expires = None if old.expires is None else now + old.expires - old.created
+            made = await _insert(connection, key, order, version, now, expires)
+            await _record(connection, now, actor, "rotate", key_id, old.tenant)
+            await _record(connection, now, actor, "create", key.id, old.tenant)
+            return made
+
+    async def revoke(self, key_id: str, actor: str) -> dict[str, Any]:
+        """The key, which does not work any more once this returns; nothing changes where it was revoked before."""
+        async with self._database.transaction() as connection:
+            row = await _row(connection, key_id)
+            if row.revoked is None:
+                version, now = await _next_version(connection)
+                # Another request may have done it while this one waited.
+                row = await _row(connection, key_id)
+                if row.revoked is None:
+                    await _update(connection, key_id, version=version, revoked=now)
+                    await _record(connection, now, actor, "revoke", key_id, row.tenant)
+                    row = await _row(connection, key_id)
+            return _shown_row(row)
+
+
+async def _next_version(connection: AsyncConnection) -> tuple[int, int]:
+    """The version of this change, and the time. Waits until no other change is under way."""
+    values = {"version": LAST_CHANGE.c.version + 1, "at": _CLOCK}
+    row = (await connection.execute(sa.update(LAST_CHANGE).values(values).returning(LAST_CHANGE))).one()
+    await connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+    return row.version, math.ceil(row.at)
+
+
+async def _row(connection: AsyncConnection, key_id: str) -> Any:
+    row = (await connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id))).one_or_none()
+    if row is None:
+        fix = "GET /v1/keys lists them"
+        raise DirectoryError(404, "unknown_key", "no key has this id", got=key_id, allowed="the id of a key", fix=fix)
+    return row
+
+
+async def _insert(
+    connection: AsyncConnection, key: NewKey, order: KeyOrder, version: int, now: int, expires: int | None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": key.id, "tenant": order.tenant, "name": order.name, "models": order.models}
+    row |= {"created": now, "expires": expires}
+    await connection.execute(sa.insert(KEYS).values(digest=key.digest, version=version, **row))
+    return row
+
+
+async def _update(connection: AsyncConnection, key_id: str, **values: int) -> None:
+    await connection.execute(sa.update(KEYS).where(KEYS.c.id == key_id).values(**values))
+
+
+async def _record(connection: AsyncConnection, now: int, actor: str, action: str, key_id: str, tenant: str) -> None:
+    values = {"at": now, "actor": actor, "action": action, "key_id": key_id, "tenant": tenant}
+    await connection.execute(sa.insert(AUDIT).values(values))
+
+
+def _shown_row(row: Any) -> dict[str, Any]:
+    names = ("id", "tenant", "name", "models", "created", "expires", "revoked")
+    return {name: getattr(row, name) for name in names} | {"state": state_of(row, time.time())}
+
+
+def _version_of(cursor: str, epoch: str, last: int) -> int | None:
+    """Of a cursor of this database; None for any other, and for one from after a backup that was restored."""
+    of, _, version = cursor.partition(":")
+    return int(version) if of == epoch and version.isdecimal() and int(version) <= last else None

@@ -1,0 +1,43 @@
+"""Tables of the directory; `migrations` makes them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+
+METADATA = sa.MetaData()
+
+KEYS = sa.Table(
+    "keys",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("models", ARRAY(sa.Text)),
+    sa.Column("created", sa.BigInteger, nullable=False),
+    sa.Column("expires", sa.BigInteger),
+    sa.Column("revoked", sa.BigInteger),
+    sa.Column("version", sa.BigInteger, nullable=False, index=True),
+)
+"""Times are seconds of Unix time. `version` is that of the last change of the row."""
+
+LAST_CHANGE = sa.Table(
+    "last_change",
+    METADATA,
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""One row, which every write updates first: writers wait for each other, so versions commit in their order."""
+
+AUDIT = sa.Table(
+    "audit",
+    METADATA,
+    sa.Column("number", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+)
+"""Who did what. A trigger refuses to change or delete its rows."""

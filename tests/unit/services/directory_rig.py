@@ -1,0 +1,151 @@
+"""A real PostgreSQL, and the directory as a process beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lab.cluster.postgres import Postgres
+from lab.install import parts, system
+from services.directory.variables import ACTOR_HEADER, OPTIONS, TOKEN_HEADER
+
+ROOT = Path(__file__).parents[3]
+PASSWORD = "password-of-the-database"
+OPERATOR, READER, PEPPER = "token-of-the-operator", "token-of-the-reader", "pepper-of-the-site"
+TENANTS = {"search": ["chat", "embed"], "sales": ["chat"]}
+_WHEEL = next(wheel for wheel in parts.WHEELS if wheel.name == "postgres")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def program(name: str) -> Path:
+    return system.wheel_programs(_WHEEL)[name]
+
+
+@dataclass
+class Server:
+    """PostgreSQL; its data outlives it."""
+
+    postgres: Postgres
+    process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def made(cls, folder: Path) -> Server:
+        server = cls(Postgres(programs=program("postgres").parent, data=folder, host="127.0.0.1", port=free_port()))
+        server.postgres.make(PASSWORD)
+        return server
+
+    @property
+    def url(self) -> str:
+        return self.postgres.url(PASSWORD)
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.postgres.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        while self.sql("SELECT 1", check=False).returncode:
+            assert self.process.poll() is None, "PostgreSQL ended"
+
+    def kill(self) -> None:
+        """As a power cut: nothing is written on the way out."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            (self.postgres.data / "postmaster.pid").unlink(missing_ok=True)
+            self.process = None
+
+    def sql(self, statement: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [str(program("psql")), "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, self.url]
+        return subprocess.run(command, capture_output=True, text=True, check=check)
+
+    def dump(self) -> str:
+        done = subprocess.run([str(program("pg_dump")), self.url], capture_output=True, text=True, check=True)
+        return done.stdout
+
+
+@dataclass
+class Directory:
+    """The service as a process. `log` is what it wrote."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"directory-{self.port}.log"
+
+    def start(self) -> None:
+        environment = {**os.environ, **{name: str(self.folder / name) for name in OPTIONS.values()}}
+        command = [sys.executable, "-m", "services.directory", "serve", "--port", str(self.port)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        status, self.process = self.process.wait(20), None
+        return status
+
+    def client(self, token: str = OPERATOR) -> httpx.Client:
+        headers = {TOKEN_HEADER: token, ACTOR_HEADER: "a-test"}
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=40)
+
+    def wait_ready(self, status: int = 200, timeout_s: float = 30) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self.client() as client:
+            while True:
+                with suppress(httpx.TransportError):
+                    if client.get("/readyz").status_code == status:
+                        return
+                assert time.monotonic() < deadline, self.log.read_text()[-2000:]
+                time.sleep(0.02)
+
+
+def write_settings(folder: Path, url: str) -> None:
+    """The files that a pod of the directory has mounted."""
+    tenants = {"tenants": {name: {"models": models} for name, models in TENANTS.items()}}
+    contents = (url, json.dumps(tenants), PEPPER, OPERATOR, READER)
+    for name, content in zip(OPTIONS.values(), contents, strict=True):
+        (folder / name).write_text(f"{content}\n")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Server, Directory]]:
+    """Both, which end with the block."""
+    server = Server.made(folder / "data")
+    directory = Directory(folder)
+    try:
+        server.start()
+        write_settings(folder, server.url)
+        directory.start()
+        directory.wait_ready()
+        yield server, directory
+    finally:
+        directory.end(signal.SIGKILL)
+        server.kill()
+
+
+def created(client: httpx.Client, **order: Any) -> dict[str, Any]:
+    answer = client.post("/v1/keys", json={"tenant": "search", "name": "ci", **order})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made

@@ -1,0 +1,122 @@
+"""What the directory decides without its database: the form of a key, and what it refuses and how."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from services.directory import __main__ as command
+from services.directory import variables
+from services.directory.failure import DirectoryError, shown
+from services.directory.keys import digest_of, new_key
+from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed
+from services.directory.settings import Settings
+
+KNOWN = {"search": ["chat", "embed"], "sales": ["chat"]}
+
+
+def message(kind: type[KeyOrder] | type[RotationOrder], body: object) -> str:
+    with pytest.raises(DirectoryError) as refused:
+        order = parsed(kind, json.dumps(body).encode())
+        assert isinstance(order, KeyOrder)
+        order.check(KNOWN)
+    assert refused.value.status == 422
+    assert "; fix: " in refused.value.message
+    return refused.value.message
+
+
+def test_a_key_is_random_and_known_by_a_digest_of_all_of_it() -> None:
+    keys = [new_key(b"pepper") for _ in range(50)]
+    assert len({key.text for key in keys}) == 50
+    for key in keys:
+        assert re.fullmatch(r"sk-[a-z2-7]{10}-[a-z2-7]{52}", key.text)
+        assert key.text.startswith(f"sk-{key.id}-")
+        assert key.digest == hmac.new(b"pepper", key.text.encode(), hashlib.sha256).hexdigest()
+        assert key.digest != digest_of(key.text, b"another")
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    said = message(KeyOrder, {"tenant": 1, "expires_in_s": 0, "models": [], "scope": "all"})
+    for field in ("tenant: ", "name: ", "expires_in_s: ", "models: ", "scope: "):
+        assert field in said
+    said = message(KeyOrder, {"tenant": "search", "name": "Bad_Name", "models": ["chat", "gpt"]})
+    assert "name: not a name, got 'Bad_Name'" in said
+    assert "models: no model of search, got 'gpt', allowed: chat, embed" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"tenant": "finance", "name": "ci"},
+            "tenant: no tenant of the site's file, got 'finance', allowed: sales, se",
+        ),
+        (
+            {"tenant": "sales", "name": "ci", "models": ["embed"]},
+            "models: no model of sales, got 'embed', allowed: chat",
+        ),
+        ({"tenant": "sales", "name": "ci", "expires_in_s": "90d"}, "expires_in_s: input should be a valid integer"),
+        ({"tenant": "sales", "name": "ci", "expires_in_s": 1e12}, "expires_in_s: input should be"),
+        ({"tenant": "sales", "name": "x" * 41}, "name: not a name"),
+        (["no", "object"], "body: input should be an object"),
+    ],
+)
+def test_an_order_that_cannot_be_met_is_refused(body: object, says: str) -> None:
+    assert says in message(KeyOrder, body)
+
+
+@pytest.mark.parametrize("body", [{}, {"overlap_s": -1}, {"overlap_s": 1.5}, {"overlap_s": True}])
+def test_an_overlap_is_whole_seconds(body: object) -> None:
+    assert "overlap_s: " in message(RotationOrder, body)
+
+
+def test_no_message_quotes_a_key() -> None:
+    key = new_key(b"pepper").text
+    bodies = (
+        {"tenant": key, "name": key, "models": [key], key: key},
+        {"name": "x", "tenant": "sales", "models": [key]},
+    )
+    said = [message(KeyOrder, body) for body in bodies]
+    with pytest.raises(DirectoryError) as refused:
+        actor_of(f"bob {key[:60]}")
+    for text in (*said, refused.value.message, shown(f"0123456789 {key}")):
+        assert "sk-(hidden)" in text
+        assert key[14:20] not in text
+
+
+@pytest.mark.parametrize("header", [None, "", " bob", "bob\n", "b" * 61, "b\u00f6b"])
+def test_the_audit_gets_a_name(header: str | None) -> None:
+    with pytest.raises(DirectoryError, match="x-directory-actor"):
+        actor_of(header)
+    assert actor_of("Bob <bob@example.com>") == "Bob <bob@example.com>"
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("database_url", "pepper", "operator_token", "reader_token", "tenants")}
+    settings = Settings(**files)
+    for file in files.values():
+        with pytest.raises(DirectoryError, match=file.name):
+            settings.check()
+        file.write_text('{"tenants": {"search": {"models": ["chat"], "tier": null}}, "keys": []}\n')
+    settings.check()
+    assert settings.models_by_tenant() == {"search": ["chat"]}
+    files["pepper"].write_text(" \n")
+    with pytest.raises(DirectoryError, match="an empty file"):
+        settings.pepper_bytes()
+
+
+def test_each_setting_is_an_option_or_a_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    variables_ = {name: str(tmp_path / "none") for name in variables.OPTIONS.values()}
+    assert command.main(["serve"], variables_) == 1
+    assert f"error: {tmp_path / 'none'} cannot be used" in capsys.readouterr().err
+    for option, variable in variables.OPTIONS.items():
+        rest = {name: value for name, value in variables_.items() if name != variable}
+        with pytest.raises(SystemExit):
+            command.main(["serve"], rest)
+        assert f"required: {option}" in capsys.readouterr().err
+        assert command.main(["serve", option, str(tmp_path / "none")], rest) == 1
