@@ -27,6 +27,7 @@ _LONGEST_WAIT_S = 30.0
 _LARGEST_BODY = 64 * 1024
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
+_WAITING = Gauge("directory_waiting_readers", "Readers that wait for a change.")
 _LATENCY = Histogram(
     "directory_change_seconds",
     "From a change to its answer to a reader that waits.",
@@ -105,11 +106,9 @@ class _Requests:
             left_s = deadline - time.monotonic()
             if found.keys or found.full or left_s <= 0:
                 break
-            try:
-                may_wait = await asyncio.wait_for(asyncio.shield(coming), left_s)
-            except TimeoutError:
-                break
-            if not may_wait:
+            with _WAITING.track_inprogress():
+                done, _ = await asyncio.wait([coming], timeout=left_s)
+            if not done or not coming.result():
                 break
             has_waited = True
         if has_waited and found.keys:

@@ -75,6 +75,10 @@ class Server:
         command = [str(program("psql")), "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, self.url]
         return subprocess.run(command, capture_output=True, text=True, check=check)
 
+    def run_file(self, file: Path) -> None:
+        command = [str(program("psql")), "--no-psqlrc", "--quiet", "--file", str(file), self.url]
+        subprocess.run(command, capture_output=True, check=True)
+
     def dump(self) -> str:
         done = subprocess.run([str(program("pg_dump")), self.url], capture_output=True, text=True, check=True)
         return done.stdout
@@ -118,6 +122,13 @@ class Directory:
                         return
                 assert time.monotonic() < deadline, self.log.read_text()[-2000:]
                 time.sleep(0.02)
+
+    def wait_for_a_reader(self, timeout_s: float = 20) -> None:
+        """Until a request waits for a change."""
+        deadline = time.monotonic() + timeout_s
+        with self.client() as client:
+            while "directory_waiting_readers 1.0" not in client.get("/metrics").text:
+                assert time.monotonic() < deadline
 
 
 def write_settings(folder: Path, url: str) -> None:

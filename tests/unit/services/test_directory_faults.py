@@ -1,0 +1,203 @@
+"""The directory when its database goes away, comes back as it was before, or is written to by many at once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.services import directory_rig
+from tests.unit.services.directory_rig import READER, Directory, Server, created
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Server, Directory]]:
+    with directory_rig.running(tmp_path) as running:
+        yield running
+
+
+class Replica:
+    """A reader, as each gateway has one: what it knows of the keys, by their digests."""
+
+    def __init__(self) -> None:
+        self.cursor = ""
+        self.keys: dict[str, tuple[Any, ...]] = {}
+
+    def poll(self, client: httpx.Client, wait: int = 0) -> bool:
+        """Whether anything changed."""
+        answer = client.get("/v1/changes", params={"after": self.cursor, "wait": wait})
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        if found["full"]:
+            self.keys = {}
+        self.keys |= {key["id"]: (key["digest"], key["expires"], key["revoked"]) for key in found["keys"]}
+        self.cursor = found["cursor"]
+        return bool(found["full"] or found["keys"])
+
+    @property
+    def working(self) -> dict[str, tuple[Any, ...]]:
+        now = time.time()
+        return {name: key for name, key in self.keys.items() if not key[2] and (key[1] is None or key[1] > now)}
+
+
+def at_once(directory: Directory) -> Replica:
+    replica = Replica()
+    with directory.client(READER) as client:
+        replica.poll(client)
+    return replica
+
+
+def test_no_reader_misses_a_change_of_writers_at_two_processes(both: tuple[Server, Directory]) -> None:
+    """Readers that follow from any moment know what one knows that asks at the end, whatever commits in between."""
+    server, first = both
+    second = Directory(first.folder)
+    second.start()
+    try:
+        second.wait_ready()
+        ended = threading.Event()
+        directories = (first, second)
+
+        def write(seed: int) -> None:
+            choose = random.Random(seed)  # noqa: S311 - a repeatable choice
+            own: list[str] = []
+            with directories[seed % 2].client() as client:
+                for _ in range(40):
+                    act = choose.choice(("create", "create", "rotate", "revoke")) if own else "create"
+                    if act == "create":
+                        own.append(created(client, name=f"n{seed}")["id"])
+                    elif act == "rotate":
+                        answer = client.post(f"/v1/keys/{own.pop()}/rotate", json={"overlap_s": 3600})
+                        own.append(answer.json()["id"])
+                    else:
+                        assert client.delete(f"/v1/keys/{own.pop(0)}").status_code == 200
+
+        def follow(seed: int) -> Replica:
+            replica, choose = Replica(), random.Random(seed)  # noqa: S311 - a repeatable choice
+            with first.client(READER) as one, second.client(READER) as other:
+                while not ended.is_set() or replica.poll(one):
+                    # The same cursor is good at every process.
+                    replica.poll(choose.choice((one, other)), wait=choose.choice((0, 1)))
+            return replica
+
+        with ThreadPoolExecutor(12) as pool:
+            readers = [pool.submit(follow, seed) for seed in range(4)]
+            writers = [pool.submit(write, seed) for seed in range(8)]
+            for writer in writers:
+                writer.result()
+            ended.set()
+            replicas = [reader.result() for reader in readers]
+        expected = at_once(second).keys
+        assert len(expected) > 100
+        for replica in replicas:
+            assert replica.working == expected
+    finally:
+        second.end(signal.SIGKILL)
+    rows = int(server.sql("SELECT count(*) FROM keys").stdout)
+    assert rows == int(server.sql("SELECT count(*) FROM audit WHERE action = 'create'").stdout)
+
+
+def test_a_database_that_is_killed_ends_waits_and_is_found_again(both: tuple[Server, Directory]) -> None:
+    server, directory = both
+    with directory.client() as client, ThreadPoolExecutor(1) as pool:
+        made = created(client)
+        replica = at_once(directory)
+        cursor = replica.cursor
+        waiting = pool.submit(client.get, "/v1/changes", params={"after": cursor, "wait": 30})
+        directory.wait_for_a_reader()
+        server.kill()
+        answers = [
+            waiting.result(),
+            client.get("/v1/changes"),
+            client.get("/v1/keys"),
+            client.post("/v1/keys", json={"tenant": "search", "name": "lost"}),
+            client.delete(f"/v1/keys/{made['id']}"),
+        ]
+        for answer in answers:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
+            assert int(answer.headers["Retry-After"]) > 0
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == client.get("/metrics").status_code == 200
+        server.start()
+        directory.wait_ready()
+        (key,) = client.get("/v1/keys").json()["keys"]
+        assert (key["id"], key["state"]) == (made["id"], "works")
+        replica.poll(client)
+        polled = pool.submit(replica.poll, client, 30)
+        directory.wait_for_a_reader()
+        second = created(client)
+        assert polled.result()
+        assert set(replica.working) == {made["id"], second["id"]}
+
+
+def test_a_directory_that_starts_without_its_database_waits_for_it(tmp_path: Path) -> None:
+    server, directory = Server.made(tmp_path / "data"), Directory(tmp_path)
+    directory_rig.write_settings(tmp_path, server.url)
+    try:
+        directory.start()
+        directory.wait_ready(503)
+        server.start()
+        directory.wait_ready()
+    finally:
+        directory.end(signal.SIGKILL)
+        server.kill()
+
+
+def test_a_restored_database_is_another_one(both: tuple[Server, Directory]) -> None:
+    """A backup's versions are given out again, to other keys: a reader must not take them for those that it has."""
+    server, directory = both
+    backup = server.postgres.data.with_name("backup")
+    with directory.client() as client:
+        kept = created(client)
+        server.kill()
+        shutil.copytree(server.postgres.data, backup)
+        server.start()
+        directory.wait_ready()
+        lost = [created(client)["id"] for _ in range(3)]
+        replica = at_once(directory)
+        assert set(replica.working) == {kept["id"], *lost}
+        server.kill()
+        shutil.rmtree(server.postgres.data)
+        backup.rename(server.postgres.data)
+        server.start()
+        directory.wait_ready()
+        later = [created(client)["id"] for _ in range(5)]
+        replica.poll(client)
+        assert set(replica.working) == {kept["id"], *later}
+
+
+def test_tables_that_a_dump_brings_back_are_others(both: tuple[Server, Directory]) -> None:
+    server, directory = both
+    with directory.client() as client:
+        created(client)
+        dump = server.postgres.data.with_name("dump.sql")
+        dump.write_text(server.dump())
+        lost = created(client)
+        replica = at_once(directory)
+        server.sql("DROP OWNED BY CURRENT_USER CASCADE; CREATE SCHEMA IF NOT EXISTS public")
+        assert client.get("/v1/changes").status_code == 503
+        server.run_file(dump)
+        later = created(client)
+        replica.poll(client)
+        assert lost["id"] not in replica.working
+        assert later["id"] in replica.working
+
+
+def test_the_end_of_a_process_ends_its_waits_without_an_error(both: tuple[Server, Directory]) -> None:
+    _, directory = both
+    with directory.client(READER) as client, ThreadPoolExecutor(1) as pool:
+        cursor = at_once(directory).cursor
+        waiting = pool.submit(client.get, "/v1/changes", params={"after": cursor, "wait": 30})
+        directory.wait_for_a_reader()
+        assert directory.end() == -signal.SIGTERM
+        assert waiting.result().json() == {"cursor": cursor, "full": False, "keys": []}
