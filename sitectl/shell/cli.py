@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "drift": "show where a cluster differs from its site's file, and who set what; or keep one issue per site",
     "upgrade-path": "show the steps from the versions that run to those that are pinned, and how far each goes back",
     "gpu-nodes": "show why a node does not offer its GPUs: which of the known states it is in, with cause and fix",
+    "key": "make, list, rotate and revoke keys of tenants while the platform runs; a key is printed once",
     "recover": "after a loss of the state: read the keys that it held out of the cluster, into a file for `up`",
     "versions": "list every version that the platform pins",
     "doctor": "check whether this machine can work on sites, and how to get what is missing",

@@ -1,0 +1,179 @@
+"""`key`: against a real directory, by a stand-in for kubectl and the API server behind it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sitectl.shell import cli
+from sitectl.shell.errors import Exit
+from tests.unit.services import directory_rig
+from tests.unit.services.directory_rig import OPERATOR, READER, Directory
+from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
+
+pytestmark = pytest.mark.processes
+
+# `kubectl proxy`, with an API server that has the Secret and a Service of the directory, and drops Authorization.
+KUBECTL = """#!{python}
+import base64, http.client, json, pathlib, socketserver, sys
+from http.server import BaseHTTPRequestHandler
+options = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:] if word.startswith("--"))
+settings = json.loads(pathlib.Path({settings!r}).read_text())
+if "proxy" not in sys.argv or not pathlib.Path(options["kubeconfig"]).read_text():
+    sys.exit("error: no such thing here")
+if settings.get("refuses"):
+    sys.exit("error: " + settings["refuses"])
+GATEWAY = "/api/v1/namespaces/inference-gateway"
+PROXY = GATEWAY + "/services/http:directory:8080/proxy"
+class Handler(BaseHTTPRequestHandler):
+    def answer(self):
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length)
+        if self.path == GATEWAY + "/secrets/directory-tokens" and settings["token"]:
+            token = base64.b64encode(settings["token"].encode()).decode()
+            return self.send(200, json.dumps({{"data": {{"operator": token}}}}).encode())
+        if self.path.startswith(PROXY) and settings["port"]:
+            to = http.client.HTTPConnection("127.0.0.1", settings["port"])
+            headers = {{name: value for name, value in self.headers.items() if name.lower() != "authorization"}}
+            to.request(self.command, self.path.removeprefix(PROXY), body, headers)
+            answer = to.getresponse()
+            return self.send(answer.status, answer.read())
+        code = 503 if self.path.startswith(PROXY) else 404
+        status = {{"kind": "Status", "message": "no endpoints available for service" if code == 503 else "not found"}}
+        self.send(code, json.dumps(status).encode())
+    do_GET = do_POST = do_DELETE = answer
+    def send(self, status, body):
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def address_string(self):
+        return ""
+    def log_message(self, *_):
+        pass
+with socketserver.ThreadingUnixStreamServer(options["unix-socket"], Handler) as server:
+    print("Starting to serve on", options["unix-socket"], flush=True)
+    server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
+    with directory_rig.running(tmp_path_factory.mktemp("directory")) as (_, directory):
+        yield directory
+
+
+class Site:
+    """A checkout whose stack has a kubeconfig, and whose cluster is as `settings` state."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.project, self._file = folder / "project", folder / "settings.json"
+        self._settings = {"port": port, "token": OPERATOR, "refuses": ""}
+        programs = folder / "bin"
+        programs.mkdir()
+        self.set()
+        kubectl = KUBECTL.format(python=sys.executable, settings=str(self._file))
+        for name, text in (("pulumi", "#!/bin/sh\necho '\"kubeconfig\"'\n"), ("kubectl", kubectl)):
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
+        self.path = f"{programs}:/usr/bin:/bin"
+        make_checkout(self.project, sites=("lab",))
+
+    def set(self, **values: object) -> None:
+        self._file.write_text(json.dumps(self._settings | values))
+
+    def key(self, *words: str) -> CommandResult:
+        return run(self.project, "key", *words)
+
+
+@pytest.fixture
+def site(tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path, directory.port)
+    monkeypatch.setenv("PATH", made.path)
+    return made
+
+
+def test_a_key_is_made_listed_rotated_and_revoked(site: Site, directory: Directory) -> None:
+    made = site.key("create", "lab", "search", "ci", "--models", "chat,embed", "--expires", "90d")
+    assert made.status == Exit.OK, made.err
+    (text,) = made.out.splitlines()
+    key_id = text[3:13]
+    assert text.startswith("sk-") and len(text) == 66
+    assert f"key {key_id} of search.ci: opens chat, embed; expires: 20" in made.err
+    assert text[14:] not in made.err
+    rotated = site.key("rotate", "lab", key_id, "--overlap", "2h")
+    (second,) = rotated.out.splitlines()
+    assert f"{key_id} works until the overlap ends" in rotated.err
+    keys = {key["id"]: key for key in json.loads(site.key("list", "lab", "--json").out)["keys"]}
+    assert keys[key_id]["expires"] - keys[second[3:13]]["created"] == 7200
+    assert keys[second[3:13]]["expires"] - keys[second[3:13]]["created"] == 90 * 86400
+    revoked = site.key("revoke", "lab", key_id)
+    assert (revoked.status, revoked.out.startswith(f"lab: {key_id} of search.ci is revoked since 20")) == (
+        Exit.OK,
+        True,
+    )
+    listed = site.key("list", "lab", "--tenant", "search")
+    assert {tuple(line.split()[:3]) for line in listed.out.splitlines()[1:-1]} == {
+        (key_id, "search.ci", "revoked"),
+        (second[3:13], "search.ci", "works"),
+    }
+    assert "lab: 2 keys, 1 in use" in listed.out
+    assert site.key("list", "lab", "--tenant", "sales").out.splitlines()[-1] == "lab: 0 keys, 0 in use"
+    with_json = json.loads(site.key("create", "lab", "sales", "ci", "--json").out)
+    assert with_json["key"].startswith(f"sk-{with_json['id']}-")
+    assert "@" in directory.log.read_text().splitlines()[-1].split(" created ")[0], "the audit has user@host"
+
+
+def test_what_the_directory_refuses_is_shown_with_its_fix(site: Site) -> None:
+    refused = site.key("create", "lab", "finance", "ci")
+    assert (refused.status, refused.out) == (Exit.REFUSED, "")
+    assert "error: tenant: no tenant of the site's file, got 'finance', allowed: sales, search" in refused.err
+    assert "\n  fix: correct what is named, or add the tenant" in refused.err
+    assert site.key("revoke", "lab", "aaaaaaaaaa").err.count("no key has this id") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("create", "lab", "search", "ci", "--expires", "90"), "got '90'; allowed: a whole number with s, m, h or d"),
+        (("rotate", "lab", "nonesuch"), "allowed: 10 lower-case letters and digits"),
+        (("revoke", "lab", f"sk-abcdefghij-{'a' * 52}"), "fix: write abcdefghij"),
+        (("list", "nonesuch"), "nonesuch"),
+    ],
+)
+def test_a_wrong_command_line_asks_nothing(site: Site, words: tuple[str, ...], says: str) -> None:
+    site.set(refuses="asked")
+    wrong = site.key(*words)
+    assert wrong.status in {Exit.USAGE, Exit.REFUSED}
+    assert says in wrong.err
+    assert "asked" not in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "says"),
+    [
+        ({"refuses": "You must be logged in"}, Exit.UNABLE, "kubectl does not reach lab: error: You must be logged in"),
+        ({"token": ""}, Exit.REFUSED, "lab has no directory of keys: not found\n  fix: set a database for keys"),
+        ({"port": 0}, Exit.UNABLE, "the directory of lab does not answer: no endpoints available"),
+        ({"token": READER}, Exit.REFUSED, "the reader's token only reads changes"),
+    ],
+)
+def test_what_is_missing_is_named(site: Site, settings: dict[str, object], status: Exit, says: str) -> None:
+    site.set(**settings)
+    failed = site.key("list", "lab")
+    assert (failed.status, failed.out) == (status, "")
+    assert says in failed.err
+
+
+def test_a_key_that_cannot_be_printed_is_to_be_revoked(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - closing it fails too
+    words = ["key", "--project", str(site.project), "create", "lab", "sales", "lost"]
+    assert cli.main(words, out=full) == Exit.UNABLE
+    with pytest.raises(OSError, match="No space"):
+        full.close()
+    (lost,) = (key for key in json.loads(site.key("list", "lab", "--json").out)["keys"] if key["name"] == "lost")
+    assert f"fix: python -m sitectl key revoke lab {lost['id']}" in capsys.readouterr().err
