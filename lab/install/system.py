@@ -76,10 +76,10 @@ def _apt_install(lab: Lab, apt: str, packages: list[str]) -> None:
 def wheel_programs(wheel: WheelPrograms) -> dict[str, Path]:
     """Programs of the installed wheel by name; raises LabError when it is not there."""
     try:
-        found = importlib.util.find_spec(wheel.module)
+        spec = importlib.util.find_spec(wheel.module)
     except ModuleNotFoundError:
-        found = None
-    for place in found.submodule_search_locations or [] if found else []:
+        spec = None
+    for place in spec.submodule_search_locations or [] if spec else []:
         programs = {name: Path(place) / wheel.folder / name for name in wheel.programs}
         if all(program.is_file() and os.access(program, os.X_OK) for program in programs.values()):
             return programs

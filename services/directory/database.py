@@ -128,9 +128,9 @@ class Database:
     def _tell(self, *, more: bool) -> None:
         if self._next is None or self._next.done():
             return
-        told, self._next = self._next, asyncio.get_running_loop().create_future()
+        previous, self._next = self._next, asyncio.get_running_loop().create_future()
         self._next.add_done_callback(_was_seen)
-        told.set_result(more)
+        previous.set_result(more)
         if self._is_ending:
             self._next.set_result(False)
 

@@ -72,7 +72,7 @@ def parsed(kind: type[Order], body: bytes) -> Order:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        wrong = "; ".join(_of_pydantic(kind, each) for each in error.errors(include_url=False))
+        wrong = "; ".join(_of_pydantic(kind, problem) for problem in error.errors(include_url=False))
         raise DirectoryError(422, "invalid_request", wrong, fix="correct what is named") from None
 
 

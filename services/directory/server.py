@@ -102,18 +102,18 @@ class _Requests:
         while True:
             # Before the question, so that no change falls between it and the wait.
             coming = self._database.next_change()
-            found = await self._store.changes(after)
+            changes = await self._store.changes(after)
             left_s = deadline - time.monotonic()
-            if found.keys or found.full or left_s <= 0:
+            if changes.keys or changes.full or left_s <= 0:
                 break
             with _WAITING.track_inprogress():
                 done, _ = await asyncio.wait([coming], timeout=left_s)
             if not done or not coming.result():
                 break
             has_waited = True
-        if has_waited and found.keys:
-            _LATENCY.observe(max(0.0, found.age_s))
-        return JSONResponse({"cursor": found.cursor, "full": found.full, "keys": found.keys})
+        if has_waited and changes.keys:
+            _LATENCY.observe(max(0.0, changes.age_s))
+        return JSONResponse({"cursor": changes.cursor, "full": changes.full, "keys": changes.keys})
 
     async def create(self, request: Request) -> Response:
         actor = self._operator(request)

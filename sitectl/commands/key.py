@@ -173,7 +173,7 @@ def _directory(context: CommandContext, site: str) -> Iterator[KeyDirectory]:
 
 def _hand_out(context: CommandContext, site: str, made: dict[str, Any]) -> None:
     """Print a key, which nothing shows again. Raises SitectlError where it cannot be printed."""
-    # Not by `say`, which hides keys.
+    # The context's own printing hides keys.
     text = json.dumps({"site": site, **made}, indent=2, sort_keys=True) if context.json else made["key"]
     try:
         print(text, file=context.out, flush=True)

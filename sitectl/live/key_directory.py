@@ -46,8 +46,8 @@ class KeyDirectory:
 
     def keys(self, tenant: str | None) -> list[dict[str, Any]]:
         """What was ever made, of one tenant or of all."""
-        found: list[dict[str, Any]] = self._ask("GET", f"/v1/keys?{urlencode({'tenant': tenant or ''})}")["keys"]
-        return found
+        keys: list[dict[str, Any]] = self._ask("GET", f"/v1/keys?{urlencode({'tenant': tenant or ''})}")["keys"]
+        return keys
 
     def rotate(self, key_id: str, overlap_s: int) -> dict[str, Any]:
         """A new key in the place of this one, with its text."""

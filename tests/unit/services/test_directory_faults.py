@@ -38,12 +38,12 @@ class Replica:
         """Whether anything changed."""
         answer = client.get("/v1/changes", params={"after": self.cursor, "wait": wait})
         assert answer.status_code == 200, answer.text
-        found = answer.json()
-        if found["full"]:
+        answered = answer.json()
+        if answered["full"]:
             self.keys = {}
-        self.keys |= {key["id"]: (key["digest"], key["expires"], key["revoked"]) for key in found["keys"]}
-        self.cursor = found["cursor"]
-        return bool(found["full"] or found["keys"])
+        self.keys |= {key["id"]: (key["digest"], key["expires"], key["revoked"]) for key in answered["keys"]}
+        self.cursor = answered["cursor"]
+        return bool(answered["full"] or answered["keys"])
 
     @property
     def working(self) -> dict[str, tuple[Any, ...]]:
@@ -84,10 +84,10 @@ def test_no_reader_misses_a_change_of_writers_at_two_processes(both: tuple[Serve
 
         def follow(seed: int) -> Replica:
             replica, choose = Replica(), random.Random(seed)  # noqa: S311 - a repeatable choice
-            with first.client(READER) as one, second.client(READER) as other:
-                while not ended.is_set() or replica.poll(one):
+            with first.client(READER) as near, second.client(READER) as far:
+                while not ended.is_set() or replica.poll(near):
                     # The same cursor is good at every process.
-                    replica.poll(choose.choice((one, other)), wait=choose.choice((0, 1)))
+                    replica.poll(choose.choice((near, far)), wait=choose.choice((0, 1)))
             return replica
 
         with ThreadPoolExecutor(12) as pool:

@@ -48,8 +48,8 @@ def reader(both: tuple[Server, Directory]) -> Iterator[httpx.Client]:
 def changes(client: httpx.Client, after: str = "", wait: int = 0) -> dict[str, Any]:
     answer = client.get("/v1/changes", params={"after": after, "wait": wait})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    answered: dict[str, Any] = answer.json()
+    return answered
 
 
 def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, reader: httpx.Client) -> None:
@@ -60,10 +60,10 @@ def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, rea
             nonlocal cursor
             waiting = pool.submit(changes, reader, cursor, 20)
             done = act()
-            found = waiting.result()
-            assert not found["full"]
-            cursor = found["cursor"]
-            return done, {key["id"]: key for key in found["keys"]}
+            answered = waiting.result()
+            assert not answered["full"]
+            cursor = answered["cursor"]
+            return done, {key["id"]: key for key in answered["keys"]}
 
         first, seen = seen_of(lambda: created(operator, models=["chat"], expires_in_s=5000))
         assert seen == {

@@ -39,12 +39,12 @@ def test_a_key_is_random_and_known_by_a_digest_of_all_of_it() -> None:
 
 
 def test_all_that_is_wrong_is_named_at_once() -> None:
-    said = message({"tenant": 1, "expires_in_s": 0, "models": [], "scope": "all"})
+    shown_text = message({"tenant": 1, "expires_in_s": 0, "models": [], "scope": "all"})
     for field in ("tenant: ", "name: ", "expires_in_s: ", "models: ", "scope: "):
-        assert field in said
-    said = message({"tenant": "search", "name": "Bad_Name", "models": ["chat", "gpt"]})
-    assert "name: not a name, got 'Bad_Name'" in said
-    assert "models: no model of search, got 'gpt', allowed: chat, embed" in said
+        assert field in shown_text
+    shown_text = message({"tenant": "search", "name": "Bad_Name", "models": ["chat", "gpt"]})
+    assert "name: not a name, got 'Bad_Name'" in shown_text
+    assert "models: no model of search, got 'gpt', allowed: chat, embed" in shown_text
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_no_message_quotes_a_key() -> None:
         {"tenant": key, "name": key, "models": [key], key: key},
         {"name": "x", "tenant": "sales", "models": [key]},
     )
-    said = [message(body) for body in bodies]
+    shown_text = [message(body) for body in bodies]
     with pytest.raises(DirectoryError) as refused:
         actor_of(f"bob {key[:60]}")
-    for text in (*said, refused.value.message, shown(f"0123456789 {key}")):
+    for text in (*shown_text, refused.value.message, shown(f"0123456789 {key}")):
         assert "sk-(hidden)" in text
         assert key[14:20] not in text
 

@@ -11,6 +11,7 @@ import pytest
 
 from sitectl.shell import cli
 from sitectl.shell.errors import Exit
+from tests import documented
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, READER, Directory
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
@@ -89,6 +90,10 @@ class Site:
     def key(self, *words: str) -> CommandResult:
         return run(self.project, "key", *words)
 
+    def shown(self, command: list[str], key_id: str = "") -> CommandResult:
+        """A command of a page, for this site and key."""
+        return self.key(*({"prod": "lab", "q7xk2mzp4d": key_id}.get(word, word) for word in command[4:]))
+
 
 @pytest.fixture
 def site(tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> Site:
@@ -98,25 +103,25 @@ def site(tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_key_is_made_listed_rotated_and_revoked(site: Site, directory: Directory) -> None:
-    made = site.key("create", "lab", "search", "ci", "--models", "chat,embed", "--expires", "90d")
+    made = site.shown(documented.argv("python -m sitectl key create prod search ci --models chat,embed --expires 90d"))
     assert made.status == Exit.OK, made.err
     (text,) = made.out.splitlines()
     key_id = text[3:13]
     assert text.startswith("sk-") and len(text) == 66
     assert f"key {key_id} of search.ci: opens chat, embed; expires: 20" in made.err
     assert text[14:] not in made.err
-    rotated = site.key("rotate", "lab", key_id, "--overlap", "2h")
+    rotated = site.shown(documented.argv("python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h"), key_id)
     (second,) = rotated.out.splitlines()
     assert f"{key_id} works until the overlap ends" in rotated.err
     keys = {key["id"]: key for key in json.loads(site.key("list", "lab", "--json").out)["keys"]}
-    assert keys[key_id]["expires"] - keys[second[3:13]]["created"] == 7200
+    assert keys[key_id]["expires"] - keys[second[3:13]]["created"] == 86400
     assert keys[second[3:13]]["expires"] - keys[second[3:13]]["created"] == 90 * 86400
-    revoked = site.key("revoke", "lab", key_id)
+    revoked = site.shown(documented.argv("python -m sitectl key revoke prod q7xk2mzp4d"), key_id)
     assert (revoked.status, revoked.out.startswith(f"lab: {key_id} of search.ci is revoked since 20")) == (
         Exit.OK,
         True,
     )
-    listed = site.key("list", "lab", "--tenant", "search")
+    listed = site.shown(documented.argv("python -m sitectl key list prod --tenant search"))
     assert {tuple(line.split()[:3]) for line in listed.out.splitlines()[1:-1]} == {
         (key_id, "search.ci", "revoked"),
         (second[3:13], "search.ci", "works"),
