@@ -73,6 +73,11 @@ class NetworkPlan:
         return self.uplink.network_address + 11
 
     @property
+    def database(self) -> IPv4Address:
+        """Where the operator's PostgreSQL answers."""
+        return self.uplink.network_address + 12
+
+    @property
     def bridge_address(self) -> IPv4Address:
         """The pod bridge's address inside the lab's namespace; the API server advertises it."""
         return self.base + 1
@@ -172,6 +177,16 @@ class Lab:
     @property
     def gateway_ca_key(self) -> Path:
         return self.home / "gateway-ca.key"
+
+    @property
+    def database(self) -> Path:
+        """Data of the operator's PostgreSQL, in a lab whose site names one."""
+        return self.home / "database"
+
+    @property
+    def database_url(self) -> Path:
+        """Its address with its password."""
+        return self.home / "database-url"
 
     @property
     def logs(self) -> Path:

@@ -1,6 +1,7 @@
 """`python -m lab.cluster.assigner`: a small version of a site's load balancer, storage and CNI, and of its operator.
 
-Addresses of Services, volumes of claims, who may reach whom by NetworkPolicies, and the CA of the gateway.
+Addresses of Services, volumes of claims, who may reach whom by NetworkPolicies, and the operator's Secrets: the CA of
+the gateway, the address of the database of keys.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from lab import kubeconfigs
-from lab.cluster import credentials, gateway_ca
+from lab.cluster import credentials, gateway_ca, operator_database
 from lab.cluster.addresses import AddressController
 from lab.cluster.api import Manifest
-from lab.cluster.gateway_ca import GatewayCaController
+from lab.cluster.operator_secret import OperatorSecretController
 from lab.cluster.policies import NetworkPolicyController
 from lab.cluster.volumes import VolumeController
 from lab.cluster.watching import Listing, changes
@@ -53,7 +55,7 @@ def role() -> Manifest:
             {
                 "apiGroups": [""],
                 "resources": ["secrets"],
-                "resourceNames": [gateway_ca.NAME],
+                "resourceNames": [gateway_ca.NAME, operator_database.NAME],
                 "verbs": ["list", "watch", "create", "patch"],
             },
         ],
@@ -120,8 +122,9 @@ def main() -> int:
         ],
         stopping,
     )
-    authority = GatewayCaController(connection, lab)
-    keep(authority.reconcile, authority.listings, stopping)
+    for part in (gateway_ca, operator_database):
+        operator = OperatorSecretController(connection, part.NAME, partial(part.wanted, lab))
+        keep(operator.reconcile, operator.listings, stopping)
     stopping.wait()
     return 0
 

@@ -15,7 +15,10 @@ from lab.paths import Lab
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """A process of the lab; it runs only while the file `needs` is there."""
+    """A process of the lab; it runs only while the file `needs` is there.
+
+    starter: a command that becomes the process, whose arguments are then `argv`.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -24,6 +27,7 @@ class Component:
     log_file: Path
     environment: tuple[tuple[str, str], ...] = ()
     needs: Path | None = None
+    starter: tuple[str, ...] = ()
 
     def pid(self) -> int | None:
         """Process id when it runs."""
@@ -32,7 +36,8 @@ class Component:
         except (OSError, ValueError):
             return None
         # Empty for a moment while a process that has just been started turns into its program.
-        return pid if processes.is_alive(pid) and processes.command_line(pid) in ([], list(self.argv)) else None
+        own: tuple[list[str], ...] = ([], list(self.argv), [*self.starter, *self.argv])
+        return pid if processes.is_alive(pid) and processes.command_line(pid) in own else None
 
     def start(self, lab: Lab) -> subprocess.Popen[bytes]:
         """Start it in the namespace of the caller, which has to reap it."""
@@ -40,7 +45,7 @@ class Component:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             child = subprocess.Popen(
-                self.argv,
+                [*self.starter, *self.argv],
                 cwd=self.folder,
                 env={**network.environment(lab), **dict(self.environment)},
                 stdin=subprocess.DEVNULL,

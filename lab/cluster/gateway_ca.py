@@ -7,34 +7,26 @@ gets, where the site's file names that Secret: as soon as its namespace is there
 from __future__ import annotations
 
 import base64
-import logging
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from kubernetes import client
 
 from floor.namespaces import GATEWAY
-from lab.cluster import api
+from lab.cluster import operator_secret
 from lab.cluster.api import Manifest
-from lab.cluster.parts import metadata_of
-from lab.cluster.watching import Listing
 from lab.paths import Lab
 
 NAME = "lab-ca"
 """The Secret; a site of the lab that names another one has another CA, and makes it itself."""
-_KEY_OF_THE_NAME = ("config", "inference-platform:site", "certificates", "ca_secret")
+_KEY_OF_THE_NAME = ("certificates", "ca_secret")
 _LIFETIME = timedelta(days=3650)
 # A client whose clock is a little behind must still find it valid.
 _EARLIER = timedelta(minutes=1)
-
-log = logging.getLogger(__name__)
 
 
 def ensure(lab: Lab) -> None:
@@ -48,14 +40,8 @@ def ensure(lab: Lab) -> None:
 
 
 def is_named(site_file: Path) -> bool:
-    """Whether the site's file names the lab's Secret; False for one that cannot be read now, as in mid-edit."""
-    try:
-        value = yaml.safe_load(site_file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False
-    for key in _KEY_OF_THE_NAME:
-        value = value.get(key) if isinstance(value, dict) else None
-    return bool(value == NAME)
+    """Whether the site's file names the lab's Secret."""
+    return bool(operator_secret.value_of(site_file, *_KEY_OF_THE_NAME) == NAME)
 
 
 def secret(lab: Lab) -> Manifest:
@@ -72,34 +58,9 @@ def secret(lab: Lab) -> Manifest:
     }
 
 
-class GatewayCaController:
-    """Keeps the Secret in a cluster whose site wants it."""
-
-    def __init__(self, connection: client.ApiClient, lab: Lab) -> None:
-        self._connection = connection
-        self._core = client.CoreV1Api(connection)
-        self._lab = lab
-
-    @property
-    def listings(self) -> list[Listing]:
-        """What to follow: the namespace, and the Secret by its name, which is all that the account may read."""
-        return [
-            partial(self._core.list_namespace, field_selector=f"metadata.name={GATEWAY}"),
-            partial(self._core.list_namespaced_secret, GATEWAY, field_selector=f"metadata.name={NAME}"),
-        ]
-
-    def reconcile(self) -> None:
-        """Write the Secret unless it is there as it should be."""
-        if not is_named(self._lab.site_file):
-            return
-        spaces, held = (listing(_request_timeout=10).items for listing in self.listings)
-        if not any(metadata_of(space).deletion_timestamp is None for space in spaces):
-            return
-        wanted = secret(self._lab)
-        if any(item.data == wanted["data"] for item in held):
-            return
-        api.apply(self._connection, wanted)
-        log.info("the lab's CA is in the Secret %s/%s", GATEWAY, NAME)
+def wanted(lab: Lab) -> Manifest | None:
+    """What the cluster is to have: nothing where its site names another CA."""
+    return secret(lab) if is_named(lab.site_file) else None
 
 
 def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, now: datetime) -> x509.Certificate:

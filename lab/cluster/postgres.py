@@ -44,7 +44,7 @@ class Postgres:
         draft.rename(self.data)
 
     def _run(self, program: str, *words: str, given: str = "") -> None:
-        command = as_a_user([str(self.programs / program), *words])
+        command = [*as_a_user(), str(self.programs / program), *words]
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         if done.returncode or "ERROR" in done.stderr:
             last = "".join(done.stderr.strip().splitlines()[-1:])
@@ -52,7 +52,7 @@ class Postgres:
             raise LabError(f"PostgreSQL's {program} cannot make {self.data}: {last}", fix=fix)
 
     def command(self) -> list[str]:
-        """What runs the server."""
+        """What runs the server, behind `as_a_user`."""
         settings = {
             "listen_addresses": self.host,
             "port": str(self.port),
@@ -62,11 +62,9 @@ class Postgres:
             "max_connections": "40",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return as_a_user([str(self.programs / "postgres"), "-D", str(self.data), *options])
+        return [str(self.programs / "postgres"), "-D", str(self.data), *options]
 
 
-def as_a_user(command: list[str]) -> list[str]:
-    """The command, which refuses to run as root, in a user namespace where root has another number."""
-    if os.geteuid() != 0:
-        return command
-    return ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--kill-child", *command]
+def as_a_user() -> list[str]:
+    """Starts a program that refuses to run as root: in a user namespace where root has another number."""
+    return ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []

@@ -20,7 +20,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from lab.cluster import assigner, controlplane, credentials, kubeproxy, processes
+from lab.cluster import assigner, controlplane, credentials, kubeproxy, operator_database, processes
 from lab.cluster.component import Component, own_component
 from lab.machines import lab_rack
 from lab.paths import CHECKOUT, Lab
@@ -41,7 +41,10 @@ _STEADY_AFTER_S = 30.0
 _STOP_GRACE_S = {"pod-runner": guard.RUNNER_GRACE_S, **dict.fromkeys(controlplane.STOP_ORDER, 3.0)}
 _DEFAULT_STOP_GRACE_S = 10.0
 # The guard first: it would start another supervisor.
-_STOP_ORDER = (GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, HUB, REGISTRY, *controlplane.STOP_ORDER)
+_STOP_ORDER = (
+    *(GUARD, "pod-runner", "assigner", "kube-proxy", MACHINES, HUB, REGISTRY, operator_database.COMPONENT),
+    *controlplane.STOP_ORDER,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,7 @@ def components(lab: Lab) -> list[Component]:
             folder=CHECKOUT,
         ),
         *_registry(lab),
+        *((operator_database.component(lab),) if lab.database_url.exists() else ()),
         kubeproxy.component(lab),
         own_component(
             lab,
@@ -195,12 +199,12 @@ class Supervisor:
     _written: str = ""
 
     def run(self) -> None:
-        created: int | None = None
+        created: tuple[int | None, bool] | None = None
         watched: list[Watched] = []
         while not self.stopping.is_set():
             now = time.monotonic()
-            if not watched or created != controlplane.stamp(self.lab):
-                created = controlplane.stamp(self.lab)
+            if created != (now_created := (controlplane.stamp(self.lab), self.lab.database_url.exists())):
+                created = now_created
                 watched = renewed(watched, components(self.lab))
             for entry in watched:
                 entry.look(now)

@@ -93,7 +93,8 @@ def bring_up(
             network.ensure(lab)
             for machine in rack["machines"]:
                 network.own_address(lab, machine["address"])
-            for address in (lab.network.image_factory, lab.network.hub, lab.network.registry):
+            plan = lab.network
+            for address in (plan.image_factory, plan.hub, plan.registry, plan.database):
                 network.own_address(lab, address)
         with progress.step(f"{len(rack['machines'])} machines and their image factory"):
             if lab_rack.put(lab, rack):

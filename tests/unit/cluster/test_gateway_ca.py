@@ -6,6 +6,7 @@ import base64
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from kubernetes import client
 
-from lab.cluster import api, assigner, gateway_ca, network
+from lab.cluster import api, assigner, gateway_ca, network, operator_secret
 from lab.paths import SITE_FILE, Lab
 from tests.lab.plain_site import make_plain
 
@@ -51,7 +52,8 @@ class FakeCluster:
 
 def reconcile(lab: Lab, cluster: FakeCluster) -> list[Any]:
     """What is written."""
-    controller = gateway_ca.GatewayCaController(client.ApiClient(), lab)
+    wanted = partial(gateway_ca.wanted, lab)
+    controller = operator_secret.OperatorSecretController(client.ApiClient(), gateway_ca.NAME, wanted)
     with (
         patch.object(controller, "_core", cluster),
         patch.object(api, "apply", lambda _, *bodies: cluster.applied.extend(bodies)),
@@ -145,7 +147,7 @@ def test_the_key_is_in_no_log(lab: Lab, caplog: pytest.LogCaptureFixture) -> Non
 
 def test_the_assigner_may_touch_no_other_secret() -> None:
     rules = [rule for rule in assigner.role()["rules"] if "secrets" in rule["resources"]]
-    assert [rule["resourceNames"] for rule in rules] == [["lab-ca"]]
+    assert [rule["resourceNames"] for rule in rules] == [["lab-ca", "directory-database"]]
 
 
 def test_the_labs_processes_read_the_same_site(lab: Lab, tmp_path: Path) -> None:

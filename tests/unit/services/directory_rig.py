@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from lab.cluster.postgres import Postgres
+from lab.cluster.postgres import Postgres, as_a_user
 from lab.install import parts, system
 from services.directory.variables import ACTOR_HEADER, OPTIONS, TOKEN_HEADER
 
@@ -57,7 +57,10 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            self.postgres.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            [*as_a_user(), *self.postgres.command()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         while self.sql("SELECT 1", check=False).returncode:
             assert self.process.poll() is None, "PostgreSQL ended"
