@@ -11,6 +11,7 @@ from floor.images import image_reference
 from lab.paths import EARLIER
 
 PYTHON_REPOSITORY = "docker.io/library/python"
+DIRECTORY_REPOSITORY = "ghcr.io/inference-platform/directory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Program:
     entrypoint: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     user: int = 0
+    packages: bool = False
+    """With the packages of the lab's Python, as an image that is made for one of the platform's programs has them."""
     serves: bool = False
     """Its entrypoint is vLLM's, which runs on this machine's CPU where the lab has it."""
 
@@ -70,6 +73,9 @@ TABLE: Mapping[str, Program] = {
         tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve"), serves=True
     ),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
+    DIRECTORY_REPOSITORY: Program(
+        tool="", path="/usr/local/bin/python3", entrypoint=("python3",), user=65532, packages=True
+    ),
 }
 
 
@@ -126,7 +132,10 @@ def host_files(program: Program, tools: Path, tag: str = "") -> HostFiles:
     prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     binds = tuple((prefix, str(prefix)) for prefix in sorted(prefixes) if not prefix.is_relative_to("/usr"))
     # Not through a link to the environment, which is nothing that is bound.
-    interpreter = str(Path(sys.prefix).resolve() / "bin" / Path(sys.executable).name)
-    return HostFiles(
-        binds=binds, links=((interpreter, "/usr/local/bin/python3"), (interpreter, "/usr/local/bin/python"))
-    )
+    environment = Path(sys.prefix).resolve()
+    interpreter = str(environment / "bin" / Path(sys.executable).name)
+    links = [(interpreter, "/usr/local/bin/python3"), (interpreter, "/usr/local/bin/python")]
+    if program.packages:
+        # Python looks beside itself for the environment that it belongs to.
+        links += [(str(environment / name), f"/usr/local/{name}") for name in ("pyvenv.cfg", "lib")]
+    return HostFiles(binds=binds, links=tuple(links))

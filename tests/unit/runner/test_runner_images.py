@@ -48,3 +48,13 @@ def test_the_tag_chooses_between_versions_that_the_lab_has(tmp_path: Path) -> No
     program = program_of("quay.io/prometheus/prometheus:v3.11.0")
     for tag, name in (("v3.11.0", f"{EARLIER}/prometheus-v3.11.0"), ("v3.12.0", "prometheus"), ("", "prometheus")):
         assert images.host_files(program, tmp_path, tag).binds == ((tmp_path / name, "/bin/prometheus"),)
+
+
+def test_an_image_of_the_platforms_own_has_the_labs_packages(tmp_path: Path) -> None:
+    made, plain = (
+        images.host_files(images.TABLE[name], tmp_path)
+        for name in (images.DIRECTORY_REPOSITORY, images.PYTHON_REPOSITORY)
+    )
+    more = dict(link[::-1] for link in set(made.links) - set(plain.links))
+    assert set(more) == {"/usr/local/pyvenv.cfg", "/usr/local/lib"}
+    assert all(Path(target).exists() for target in more.values())
