@@ -16,7 +16,7 @@ from alembic.config import Config
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from services.directory.failure import DirectoryError, database_away
+from services.directory.failure import database_away
 
 CHANNEL = "directory_changes"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -25,7 +25,7 @@ _LOCK = 4_113_207_981
 _ANSWER_S = 5.0
 _LOOK_EVERY_S = 3.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-_FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, DirectoryError)
+_FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Database:
                 await connection.execution_options(**options)
                 async with connection.begin():
                     yield connection
-        except (SQLAlchemyError, OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _FAILURES as error:
             log.warning("the database failed: %s", reason_of(error))
             raise database_away(reason_of(error)) from None
 
@@ -82,7 +82,7 @@ class Database:
                 async with self._hearing() as connection:
                     pause_s = _FIRST_PAUSE_S
                     await self._until_it_ends(connection)
-            except _FAILURES as error:
+            except Exception as error:  # noqa: BLE001 - whatever fails, as an address that is none: it is tried again
                 log.warning("no connection to the database, again in %.1f s: %s", pause_s, reason_of(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

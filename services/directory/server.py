@@ -190,9 +190,10 @@ async def _body(request: Request) -> bytes:
 
 
 def _wait_s(text: str) -> float:
-    if text.isdecimal():
-        return min(float(text), _LONGEST_WAIT_S)
-    what, fix = "wait: no whole number of seconds", "send wait=30, or leave it out"
+    with contextlib.suppress(ValueError):
+        if (seconds := float(text)) >= 0:
+            return min(seconds, _LONGEST_WAIT_S)
+    what, fix = "wait: no number of seconds", "send wait=30, or leave it out"
     raise DirectoryError(422, "invalid_request", what, got=shown(text), allowed="0 to 30", fix=fix)
 
 

@@ -140,14 +140,51 @@ def test_a_database_that_is_killed_ends_waits_and_is_found_again(both: tuple[Ser
         assert set(replica.working) == {made["id"], second["id"]}
 
 
-def test_a_directory_that_starts_without_its_database_waits_for_it(tmp_path: Path) -> None:
+def test_a_write_that_the_database_dies_in_is_done_or_not_done(both: tuple[Server, Directory]) -> None:
+    server, directory = both
+    done = threading.Semaphore(0)
+
+    def write(name: str) -> list[str]:
+        """Until the first that fails."""
+        made: list[str] = []
+        with directory.client() as client:
+            while (answer := client.post("/v1/keys", json={"tenant": "search", "name": name})).status_code == 201:
+                made.append(answer.json()["id"])
+                done.release()
+        assert answer.status_code == 503
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, f"w{number}") for number in range(4)]
+        for _ in range(40):
+            done.acquire()
+        server.kill()
+        answered = {key for writer in writers for key in writer.result()}
+    server.start()
+    directory.wait_ready()
+    there = set(at_once(directory).keys)
+    assert answered <= there
+    # At most the one write of each that was under way has no answer.
+    assert len(there - answered) <= len(writers)
+    audited = server.sql("SELECT key_id FROM audit WHERE action = 'create'").stdout.split()
+    assert sorted(audited) == sorted(there)
+    assert int(server.sql("SELECT version FROM last_change").stdout) == len(there)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "postgresql://", "postgresql://u:canary@127.0.0.1:1/db", "canary", "http://canary"]
+)
+def test_a_directory_that_starts_without_its_database_waits_for_it(tmp_path: Path, address: str) -> None:
+    """Also with an address that is none: the right one is taken from the file without a restart."""
     server, directory = Server.made(tmp_path / "data"), Directory(tmp_path)
-    directory_rig.write_settings(tmp_path, server.url)
+    directory_rig.write_settings(tmp_path, address or server.url)
     try:
         directory.start()
         directory.wait_ready(503)
         server.start()
+        directory_rig.write_settings(tmp_path, server.url)
         directory.wait_ready()
+        assert "canary" not in directory.log.read_text()
     finally:
         directory.end(signal.SIGKILL)
         server.kill()
