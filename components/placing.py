@@ -1,4 +1,4 @@
-"""On which nodes pods run: those that can mount their volume, and as many of them as there are."""
+"""On which nodes pods run: those that can mount their volume, as many of them as there are, and one drain at a time."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def spread(labels: Mapping[str, str], skew: int = 1) -> dict[str, Any]:
         "labelSelector": {"matchLabels": dict(labels)},
     }
     return {"topologySpreadConstraints": [constraint]}
+
+
+def budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """PodDisruptionBudget by which a node drain takes one of several pods at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
+    }

@@ -129,11 +129,15 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
         name = gateway.body["metadata"].get("name")
         over = [policy for policy in policies if policy.namespace == gateway.namespace and _targets(policy, str(name))]
         specs = [policy.body.get("spec") or {} for policy in over]
+        if any(
+            _asks_a_service(resource, str(name)) for resource in resources if resource.namespace == gateway.namespace
+        ):
+            continue
         if not any(spec.get("apiKeyAuth") or spec.get("jwt") or spec.get("oidc") for spec in specs):
             yield Finding(
                 resource=gateway.label,
-                problem="no SecurityPolicy asks its callers for a key",
-                fix="attach one SecurityPolicy with apiKeyAuth or jwt to the Gateway",
+                problem="no SecurityPolicy asks its callers for a key, and no filter asks a service about them",
+                fix="attach one SecurityPolicy with apiKeyAuth or jwt to the Gateway, or set callers.decided_by",
             )
         elif not any((spec.get("authorization") or {}).get("defaultAction") == "Deny" for spec in specs):
             yield Finding(
@@ -141,6 +145,19 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
                 problem="any key may call every model: its SecurityPolicy does not deny by default",
                 fix="set authorization.defaultAction: Deny and allow each tenant its models",
             )
+
+
+def _asks_a_service(resource: Resource, gateway: str) -> bool:
+    """Whether it puts a filter into the Gateway's listener that lets no request pass without a service's answer."""
+    spec = resource.body.get("spec") or {}
+    if resource.kind != "EnvoyPatchPolicy" or (spec.get("targetRef") or {}).get("name") != gateway:
+        return False
+    for patch in spec.get("jsonPatches") or ():
+        value = (patch.get("operation") or {}).get("value")
+        settings = value.get("typed_config") or {} if isinstance(value, dict) else {}
+        if str(settings.get("@type")).endswith(".ext_authz.v3.ExtAuthz") and not settings.get("failure_mode_allow"):
+            return True
+    return False
 
 
 def route_timeouts(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[Finding]:  # noqa: ARG001

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from components.addons.addon import Addon, AddonChart
+from components.addons.callers import DIRECTORY, GATEKEEPER
 from components.addons.cert_manager import CERT_MANAGER
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
@@ -20,6 +21,8 @@ ADDONS: tuple[Addon, ...] = (
     AI_GATEWAY,
     LIMIT_SERVICE,
     LIMIT_COUNTERS,
+    GATEKEEPER,
+    DIRECTORY,
     CERT_MANAGER,
     EXTERNAL_SECRETS,
     GPU_OPERATOR,

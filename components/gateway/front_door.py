@@ -13,8 +13,10 @@ from typing import Any
 import pulumi
 
 from components.component import Component
+from components.gateway.connections import Connection, asked, cluster
 from components.gateway.envoy_names import (
     BODY_LIMIT_FILTER,
+    DECISIONS,
     KEY_FILTER,
     MODEL_NAMES_FILTER,
     ROUTER_FILTER,
@@ -23,13 +25,14 @@ from components.gateway.envoy_names import (
     picker_filter,
 )
 from components.gateway.gateway_errors import ERROR_STATUSES
-from components.gateway.pickers import Picker, asking, connection
+from components.gateway.pickers import Picker, asking
 from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
 from floor.headers import (
     CLIENT_HEADER,
     INNER_HEADERS,
     MODEL_HEADER,
+    OBJECTIVE_HEADER,
     PROMPT_ID_HEADER,
     REFUSAL_HEADER,
     REWRITE_HEADER,
@@ -39,6 +42,8 @@ from manifests.render import render_text
 
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
+_GATEKEEPER = "inference-platform.gatekeeper"
+_NO_KEY_CHECK = "inference-platform.no-key-check"
 # The method, for the script's work on the answer.
 _METHOD_FILTER = "inference-platform.method"
 _REQUEST_METADATA = "inference-platform.request"
@@ -50,6 +55,8 @@ _CLUSTER = f"{_TYPE}config.cluster.v3.Cluster"
 _MOST_BYTES = 4 * 2**20
 # Envoy's default of 100 is below what proxies and tracing add to one another.
 _MOST_HEADERS = 200
+# Far beyond a decision, which is a look into a table, and below any client's patience.
+_DECISION_S = 5
 # A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
 _RETRY_AFTER_S = 5
 # A UUID has 36; a name with its version has fewer.
@@ -69,10 +76,14 @@ MODEL_PATHS = (
 )
 
 
-def script() -> str:
-    """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes."""
+def script(*, decided: bool = False) -> str:
+    """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes.
+
+    decided: a gatekeeper has decided about the caller.
+    """
     return render_text(
         "front-door.lua.j2",
+        decisions=DECISIONS if decided else None,
         client_header=CLIENT_HEADER,
         refusal_header=REFUSAL_HEADER,
         inner_headers=INNER_HEADERS,
@@ -87,48 +98,88 @@ def script() -> str:
     )
 
 
-def model_names_script() -> str:
-    """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes."""
-    return render_text("model-names.lua.j2", model_header=MODEL_HEADER, rewrite_header=REWRITE_HEADER)
+def model_names_script(*, decided: bool = False) -> str:
+    """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes.
+
+    decided: it holds the request against the gatekeeper's decision, too; the data has every model then.
+    """
+    return render_text(
+        "model-names.lua.j2",
+        decisions=DECISIONS if decided else None,
+        model_header=MODEL_HEADER,
+        objective_header=OBJECTIVE_HEADER,
+        rewrite_header=REWRITE_HEADER,
+    )
 
 
-def first_filters() -> list[dict[str, Any]]:
+def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
+    gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has.
     """
     method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
+    decided = gatekeeper is not None
     return [
         _filter(
             _METHOD_FILTER,
             "header_to_metadata.v3.Config",
             {"request_rules": [{"header": ":method", "on_header_present": method}]},
         ),
-        _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
+        _filter(_GATEKEEPER, "ext_authz.v3.ExtAuthz", _asking_who(gatekeeper))
+        if gatekeeper
+        else _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
-        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script()}}),
-        _filter(MODEL_NAMES_FILTER, "lua.v3.Lua", {"default_source_code": {"inline_string": model_names_script()}}),
+        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script(decided=decided)}}),
+        _filter(
+            MODEL_NAMES_FILTER,
+            "lua.v3.Lua",
+            {"default_source_code": {"inline_string": model_names_script(decided=decided)}},
+        ),
     ]
 
 
+def _asking_who(gatekeeper: Connection) -> dict[str, Any]:
+    """Settings of the filter that asks the gatekeeper: without an answer, no request passes."""
+    read = ("authorization", "x-api-key", "content-length")
+    return {
+        "transport_api_version": "V3",
+        "grpc_service": {**asked(gatekeeper), "timeout": f"{_DECISION_S}s"},
+        "status_on_error": {"code": "ServiceUnavailable"},
+        "allowed_headers": {"patterns": [{"exact": header} for header in read]},
+    }
+
+
 def front_door(
-    namespace: str, gateway: Mapping[str, str], *, listener: str, port: int, tls: bool, pickers: Sequence[Picker]
+    namespace: str,
+    gateway: Mapping[str, str],
+    *,
+    listener: str,
+    port: int,
+    tls: bool,
+    pickers: Sequence[Picker],
+    gatekeeper: Connection | None = None,
+    decided: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
-    port: where the Service leads. Without this policy the listener is at another one, so no client reaches it.
+    gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
+    still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
+    reaches it.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
     manager = f"/{http_manager(tls=tls)}"
+    asked_services = [*([gatekeeper] if gatekeeper else []), *(picker.connection for picker in pickers)]
     patches = [
-        *(_patch(_LISTENER, listener, op="remove", jsonPath=_named(name)) for name in (KEY_FILTER, BODY_LIMIT_FILTER)),
+        *(_no_key_check(listener, manager) if decided else [_removed(listener, KEY_FILTER)]),
+        _removed(listener, BODY_LIMIT_FILTER),
         *(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
-            for place, body in enumerate(first_filters())
+            for place, body in enumerate(first_filters(gatekeeper if decided else None))
         ),
-        *(_patch(_CLUSTER, picker.cluster, op="add", path="", value=connection(picker)) for picker in pickers),
+        *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
         *(
             _patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=asking(picker))
             for picker in pickers
@@ -146,24 +197,43 @@ def front_door(
     return _policy("front-door", namespace, gateway, patches)
 
 
+def _removed(listener: str, name: str) -> dict[str, Any]:
+    return _patch(_LISTENER, listener, op="remove", jsonPath=_named(name))
+
+
+def _no_key_check(listener: str, manager: str) -> list[dict[str, Any]]:
+    """Leaves Envoy Gateway's key check off, which is there as long as a policy of it is: on a site that has just begun
+    to ask a gatekeeper.
+
+    Under another name, no route switches it on. There is always one to rename, as a patch that finds nothing is an
+    error.
+    """
+    settings = {"@type": f"{_TYPE}extensions.filters.http.api_key_auth.v3.ApiKeyAuth"}
+    checking = {"name": KEY_FILTER, "typed_config": settings, "disabled": True}
+    return [
+        _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/0", value=checking),
+        _patch(_LISTENER, listener, op="replace", jsonPath=_named(KEY_FILTER), path="/name", value=_NO_KEY_CHECK),
+    ]
+
+
 def listed_models(
     namespace: str,
     gateway: Mapping[str, str],
     *,
     listener: str,
     model_lists: Mapping[str, str],
-    aliases: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models, and the models behind aliases.
 
-    It changes no listener.
+    It changes no listener. Where a gatekeeper decides, there are no lists, and a model is an alias of itself.
     """
     scripts = {
         name: {
             "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
             "filter_context": {"models": dict(sorted(models.items()))},
         }
-        for name, models in ((_SCRIPT, model_lists), (MODEL_NAMES_FILTER, aliases))
+        for name, models in ((_SCRIPT, model_lists), (MODEL_NAMES_FILTER, names))
     }
     patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
     return _policy("listed-models", namespace, gateway, [patch])
@@ -206,8 +276,8 @@ class FrontDoorArgs:
     """Which models each tenant sees, whose pickers are asked, and the gateway that it is the door of."""
 
     model_lists: Mapping[str, str]
-    aliases: Mapping[str, str]
-    """Alias -> model."""
+    names: Mapping[str, str]
+    """Alias -> model; where a gatekeeper decides, every model's own name too."""
     pickers: Sequence[Picker]
     namespace: NamespaceHandle
     target: dict[str, str]
@@ -215,6 +285,10 @@ class FrontDoorArgs:
     port: int
     """Where the listener has to be for the Service to lead there."""
     tls: bool
+    gatekeeper: Connection | None
+    """How Envoy reaches the gatekeeper, where one runs."""
+    decided: bool
+    """Whether it decides about callers; else Envoy itself does, out of the keys that it has."""
     needs: list[pulumi.Resource]
 
 
@@ -232,10 +306,17 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
         super().__init__(name, opts)
         space = args.namespace.name
         filters = front_door(
-            space, args.target, listener=args.listener, port=args.port, tls=args.tls, pickers=args.pickers
+            space,
+            args.target,
+            listener=args.listener,
+            port=args.port,
+            tls=args.tls,
+            pickers=args.pickers,
+            gatekeeper=args.gatekeeper,
+            decided=args.decided,
         )
         lists = listed_models(
-            space, args.target, listener=args.listener, model_lists=args.model_lists, aliases=args.aliases
+            space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names
         )
         needs = [args.namespace.ready, *args.needs]
         self.handle = FrontDoorHandle(

@@ -127,8 +127,9 @@ _ANSWERS = (
         message=f"The model '{_NAMED}' is not served at this path.",
         instead_of=_all(_status("EQ", 500), _details("unsupported_API_schema")),
     ),
-    # A picker, or the AI gateway's processor, that is gone or does not answer. Another try may find another one; Envoy
-    # answers 500 and, where it waited in vain, 504. Numbers are gRPC's: cancelled, deadline exceeded, unavailable.
+    # A picker, the gatekeeper, or the AI gateway's processor, that is gone or does not answer. Another try may find
+    # another one; Envoy answers 500 and, where it waited in vain, 504. Numbers are gRPC's: cancelled, deadline
+    # exceeded, unavailable.
     _Answer(
         status=503,
         code="gateway_unavailable",
@@ -137,7 +138,9 @@ _ANSWERS = (
         instead_of=_all(
             _status("GE", 500),
             _details(
-                *(f"ext_proc_error_gRPC_error_{number}{{" for number in (1, 4, 14)), "per-message_timeout_exceeded"
+                *(f"ext_proc_error_gRPC_error_{number}{{" for number in (1, 4, 14)),
+                "per-message_timeout_exceeded",
+                "ext_authz_error",
             ),
         ),
     ),

@@ -12,7 +12,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, read_by
-from components.placing import spread
+from components.placing import budget, spread
 from components.specs.inference_pool import PICKER, InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
@@ -133,16 +133,6 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
                 {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
             ],
         },
-    }
-
-
-def picker_budget(model: str, namespace: str) -> dict[str, Any]:
-    """A node drain takes one of several pickers at a time."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": picker_name(model), "namespace": namespace, "labels": picker_labels(model)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": picker_labels(model)}},
     }
 
 
@@ -299,7 +289,9 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
             depends_on=[made, pool, *rbac, *args.beside],
         )
         if args.spec.pickers > 1:
-            self.child("picker-disruption-budget", picker_budget(name, space), depends_on=there)
+            self.child(
+                "picker-disruption-budget", budget(picker_name(name), space, picker_labels(name)), depends_on=there
+            )
         self.child(
             "picker-network-policy", picker_network_policy(name, space, args.clients, args.scrapers), depends_on=there
         )

@@ -11,13 +11,13 @@ import pulumi
 from components.component import Component
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, recording
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
-from components.monitoring.pods import NAME_LABEL, budget
+from components.monitoring.pods import NAME_LABEL
 from components.monitoring.rules import CREDENTIALS_NAME, Measured, prometheus_rule, rule_object
 from components.monitoring.runbooks import with_addresses
 from components.monitoring.scraping import own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer
-from components.placing import Placing
+from components.placing import Placing, budget
 from components.scrape_target import ScrapeTarget
 from components.specs.monitoring import MonitoringSpec
 from components.specs.promises import SitePromise

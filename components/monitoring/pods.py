@@ -97,13 +97,3 @@ def apart(labels: Mapping[str, str], copies: int) -> dict[str, Any]:
     preferred = [{"weight": 100, "podAffinityTerm": elsewhere}]
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     return {"replicas": copies, "affinity": affinity}
-
-
-def budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """A node drain takes one of several pods at a time; the operator makes no such budget."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
-    }

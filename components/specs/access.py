@@ -20,6 +20,9 @@ class KeySpec(Spec):
 
     rotation: int = Field(default=1, ge=1)
     """Increase it to replace the key; the old one stops working as soon as `up` is done."""
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    """SHA-256 of a key that you made, hexadecimal: the program makes none, and no one but you has it. Needs
+    `callers.decided_by: gatekeeper`. `sitectl key new` prints a key and this."""
 
 
 class TenantSpec(Spec):
@@ -27,8 +30,9 @@ class TenantSpec(Spec):
 
     models: tuple[str, ...] = Field(min_length=1, max_length=MOST_VALUES)
     """Names of the models that its keys may call."""
-    keys: dict[Name, KeySpec] = Field(min_length=1, max_length=MOST_VALUES)
-    """Keys by purpose, so that one can be replaced while the others go on."""
+    keys: dict[Name, KeySpec] = Field(default_factory=dict, max_length=MOST_VALUES)
+    """Keys by purpose, so that one can be replaced while the others go on. None are needed where a directory has keys
+    (`callers.database_secret`)."""
     tier: str | None = None
     """The tier of its requests, one of `tiers`; without one their priority is 0."""
     plan: str | None = None

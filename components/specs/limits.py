@@ -64,7 +64,7 @@ class LimitsSpec(Spec):
 
 
 class CountersSpec(Spec):
-    """How limits are kept, where any tenant has one."""
+    """How limits are kept. Where the section is written out, what counts runs also while no tenant has a limit."""
 
     when_away: Literal["refuse", "admit"] = "admit"
     """While the counters do not answer, requests of every tenant are admitted and not counted, or refused (503). Their

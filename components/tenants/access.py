@@ -93,6 +93,23 @@ def security_policy(
     }
 
 
+def decided_policy(namespace: str, gateway: Mapping[str, str]) -> dict[str, Any]:
+    """The gateway's only policy of its kind where a gatekeeper decides: nothing passes that it has not named.
+
+    The front door takes the header away from clients, so without the filter that asks the gatekeeper all are refused.
+    """
+    named = {"name": "decided", "action": "Allow", "cel": f"'{CLIENT_HEADER}' in request.headers"}
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "SecurityPolicy",
+        "metadata": {"name": "tenants", "namespace": namespace, "labels": PROTECTED},
+        "spec": {
+            "targetRefs": [dict(gateway)],
+            "authorization": {"defaultAction": "Deny", "rules": [named]},
+        },
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class AccessArgs:
     """Tenants by name, and the gateway that they come through."""
@@ -102,6 +119,8 @@ class AccessArgs:
     namespace: NamespaceHandle
     target: dict[str, str]
     needs: list[pulumi.Resource]
+    in_secrets: bool
+    """Whether Envoy Gateway compares keys, or did so a moment ago."""
     recovered: str | None = None
     """File with the keys that a lost state had."""
 
@@ -116,27 +135,40 @@ class AccessHandle:
 
 
 class Access(Component, token="access:Access"):
-    """Keys, Secrets and the policy that reads them."""
+    """Keys, the policy that lets only known callers in, and where the gateway checks keys the Secrets that it reads."""
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
+        self._args = args
         space = args.namespace
         keys: dict[str, pulumi.Output[str]] = {}
         secrets: list[pulumi.Resource] = []
         for tenant, spec in sorted(args.tenants.items()):
             minted = {
-                key: self._mint(tenant, key, key_spec, args.recovered) for key, key_spec in sorted(spec.keys.items())
+                key: self._mint(tenant, key, key_spec, args.recovered)
+                for key, key_spec in sorted(spec.keys.items())
+                if key_spec.sha256 is None
             }
-            body = keys_secret(tenant, spec, space.name, minted)
-            secrets.append(self.child(f"{tenant}-keys", body, depends_on=[space.ready]))
             keys |= {client_id(tenant, key): value for key, value in minted.items()}
-        policy = self.child(
-            "policy",
-            security_policy(space.name, args.target, args.tenants, args.models),
-            depends_on=[*secrets, *args.needs],
-        )
-        self.handle = AccessHandle(keys=keys, ready=[policy])
+            if args.in_secrets:
+                body = keys_secret(tenant, spec, space.name, minted)
+                secrets.append(self.child(f"{tenant}-keys", body, depends_on=[space.ready]))
+        ready: list[pulumi.Resource] = []
+        if args.in_secrets:
+            policy = security_policy(space.name, args.target, args.tenants, args.models)
+            ready = [self.child("policy", policy, depends_on=[*secrets, *args.needs])]
+        self.handle = AccessHandle(keys=keys, ready=ready)
         self.finish(clients=sorted(keys))
+
+    def require_decision(self, needs: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+        """The policy where a gatekeeper alone decides; nothing while keys are in Secrets.
+
+        needs: the filter that asks it, which is there before Envoy Gateway's key check goes.
+        """
+        if self._args.in_secrets:
+            return []
+        policy = decided_policy(self._args.namespace.name, self._args.target)
+        return [self.child("policy", policy, depends_on=[*self._args.needs, *needs])]
 
     def _mint(self, tenant: str, key: str, spec: KeySpec, recovered: str | None) -> pulumi.Output[str]:
         """A random key of 256 bits, made once and kept in the encrypted state; a new wording never changes it."""

@@ -14,6 +14,7 @@ import pulumi
 
 from components.addons.gateways import COUNTERS, LIMIT_SERVICE_PODS
 from components.component import Component
+from components.gateway.envoy_names import DECISIONS
 from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress, peer
@@ -28,7 +29,6 @@ from floor.stateful import VOLUME
 
 PORT = 6379
 _LABELS = {"app.kubernetes.io/name": COUNTERS}
-_METADATA = "inference-platform.limits"
 _USER = 999
 _DATA = "/data"
 
@@ -37,8 +37,8 @@ _USED = "llm_total_token"
 _BYTES_OF_A_TOKEN = 4
 
 # As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
-# back to its own. The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until
-# then, what has gone by is counted here, an event for a token.
+# back to its own. The metadata is where a gatekeeper's decision is, too: a listener that goes and the one that comes
+# have the same routes.
 _HAND_ON_LIMITS = f"""\
 local units = {{{", ".join(f'{limit.key} = "{limit.unit.upper()}"' for limit in LIMITS)}}}
 function envoy_on_request(request)
@@ -53,14 +53,19 @@ function envoy_on_request(request)
   local limits = request:filterContext():get(tenant) or {{}}
   local metadata = request:streamInfo():dynamicMetadata()
   for key, unit in pairs(units) do
-    metadata:set("{_METADATA}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
+    metadata:set("{DECISIONS}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
   end
   local bytes = tonumber(headers:get("content-length")) or 0
-  metadata:set("{_METADATA}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
+  metadata:set("{DECISIONS}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
 end
+"""
+
+# The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until then, what has
+# gone by is counted here, an event for a token.
+_COUNT_STREAMS = f"""\
 function envoy_on_response(response)
   local kind = response:headers():get("content-type")
-  local own = response:streamInfo():dynamicMetadata():get("{_METADATA}")
+  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
   if not own or not kind or not string.find(kind, "event-stream", 1, true) then
     return
   end
@@ -86,7 +91,12 @@ def limits_script(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     limits: tenant -> key of each limit that it has -> most of it.
     """
     context = {tenant: dict(sorted(most.items())) for tenant, most in sorted(limits.items())}
-    return {"type": "Inline", "inline": _HAND_ON_LIMITS, "filterContext": context}
+    return {"type": "Inline", "inline": _HAND_ON_LIMITS + _COUNT_STREAMS, "filterContext": context}
+
+
+def streams_script() -> dict[str, Any]:
+    """Script of an EnvoyExtensionPolicy that counts streams, where a gatekeeper hands on each tenant's limits."""
+    return {"type": "Inline", "inline": _COUNT_STREAMS}
 
 
 def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
@@ -107,7 +117,7 @@ def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
             "limit": {
                 "requests": max(most),
                 "unit": limit.unit,
-                "fromMetadata": {"namespace": _METADATA, "key": limit.key},
+                "fromMetadata": {"namespace": DECISIONS, "key": limit.key},
             },
         }
         if limit.counts_tokens:

@@ -11,7 +11,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.tiers import TierSpec
-from components.tenants.limits import limits_script
+from components.tenants.limits import limits_script, streams_script
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 _OBJECTIVE_API = "inference.networking.x-k8s.io/v1alpha2"
@@ -88,6 +88,8 @@ class TiersArgs:
     """Tenant -> tier, of the tenants that have one."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it."""
+    by_scripts: bool
+    """Whether scripts name each request's tier and limits; else a gatekeeper does."""
     pools: Sequence[str]
     namespace: NamespaceHandle
     """Of the gateway."""
@@ -117,18 +119,17 @@ class Tiers(Component, token="tiers:Tiers"):
             for tier, spec in sorted(args.tiers.items())
             for pool in sorted(args.pools)
         ]
-        policy = self.child(
-            "policy",
-            caller_policy(
-                args.namespace.name,
-                args.target,
-                [
-                    *([tiers_script(args.tier_of)] if args.tiers else []),
-                    *([limits_script(args.limits)] if args.limits else []),
-                ],
-            ),
+        ready: list[pulumi.Resource] = [*objectives]
+        if scripts := self._scripts(args):
+            policy = caller_policy(args.namespace.name, args.target, scripts)
             # An objective that a picker does not know has priority 0.
-            depends_on=[args.namespace.ready, *objectives, *args.needs],
-        )
-        self.handle = TiersHandle(ready=[policy])
+            ready = [self.child("policy", policy, depends_on=[args.namespace.ready, *objectives, *args.needs])]
+        self.handle = TiersHandle(ready=ready)
         self.finish(tiers=sorted(args.tiers))
+
+    @staticmethod
+    def _scripts(args: TiersArgs) -> list[dict[str, Any]]:
+        if not args.by_scripts:
+            return [streams_script()] if args.limits else []
+        tiers = [tiers_script(args.tier_of)] if args.tiers else []
+        return [*tiers, *([limits_script(args.limits)] if args.limits else [])]

@@ -9,7 +9,6 @@ import base64
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_secret
@@ -26,8 +25,8 @@ _PORT = 5432
 
 
 def is_named(site_file: Path) -> bool:
-    """Whether the site's file has the Secret's name as a value."""
-    return _has_value(operator_secret.value_of(site_file))
+    """Whether the site's directory of keys reads this Secret."""
+    return bool(operator_secret.value_of(site_file, "callers", "database_secret") == NAME)
 
 
 def ensure(lab: Lab) -> None:
@@ -67,9 +66,3 @@ def component(lab: Lab) -> Component:
     """The server as a process of the lab."""
     part = own_component(lab, COMPONENT, tuple(server(lab).command()), folder=lab.home, needs=lab.database_url)
     return replace(part, starter=tuple(as_a_user()))
-
-
-def _has_value(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_value, value.values()))
-    return bool(value == NAME)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.install.parts import GoFamily, ModuleFolder, required_version
+from lab.install.go_mods import required_version
+from lab.install.parts import GoFamily, ModuleFolder
 from lab.install.patching import patched_go_mod
 from lab.install.running import last_lines, run_logged
 from lab.install.store import StoreEntry, ToolStore, content_key, locked

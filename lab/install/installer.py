@@ -20,6 +20,7 @@ from lab.install import charts, system
 from lab.install.building import GoBuilder, go_cache_lock
 from lab.install.bundle import Writer, bundle_key, bundle_store, obtain_bundle, publish
 from lab.install.choices import PulumiChoice, pulumi_choice
+from lab.install.go_mods import required_go
 from lab.install.parts import (
     CHART_SOURCES,
     GO_FAMILIES,
@@ -29,7 +30,6 @@ from lab.install.parts import (
     GoFamily,
     ModuleFolder,
     WheelPrograms,
-    required_go,
 )
 from lab.install.running import last_lines, run_logged
 from lab.install.store import StoreEntry, content_key, locked, say

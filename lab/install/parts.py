@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.install.go_mods import required_version
 from lab.paths import CHECKOUT
 
 TOOLS = CHECKOUT / "tools"
@@ -124,22 +125,6 @@ class ModuleFolder:
         if own_line is None:
             raise ValueError(f"{self.tools / self.family / 'go.sum'} has no line for {self.module} {self.version}")
         return own_line
-
-
-def required_version(go_mod: Path, module: str) -> str:
-    """The version of `module` that a go.mod requires; ValueError when it does not."""
-    match = re.search(rf"^(?:require\s+|\s+){re.escape(module)}\s+(v\S+)", go_mod.read_text(), re.MULTILINE)
-    if match is None:
-        raise ValueError(f"{go_mod} does not require {module}")
-    return match.group(1)
-
-
-def required_go(go_mod: Path) -> tuple[int, ...]:
-    """The `go` line of a go.mod, as (1, 26, 7)."""
-    match = re.search(r"^go (\d+(?:\.\d+)*)", go_mod.read_text(), re.MULTILINE)
-    if match is None:
-        raise ValueError(f"{go_mod} has no go line")
-    return tuple(int(number) for number in match.group(1).split("."))
 
 
 _KUBERNETES_VERSION = (
@@ -336,6 +321,13 @@ GO_FAMILIES = (
         name="talos-checker",
         module="github.com/siderolabs/talos/pkg/machinery",
         programs=(BuiltProgram(name="talos-checker", package="inference-platform/tools/talos-checker"),),
+    ),
+    # A part of the platform, in the same versions as its image has.
+    GoFamily(
+        name="gatekeeper",
+        module="github.com/envoyproxy/go-control-plane/envoy",
+        programs=(BuiltProgram(name="gatekeeper", package="inference-platform/services/gatekeeper"),),
+        tools=CHECKOUT / "services",
     ),
 )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floor.images import image_reference
-from lab.paths import EARLIER
+from lab.paths import CHECKOUT, EARLIER
 
 PYTHON_REPOSITORY = "docker.io/library/python"
 DIRECTORY_REPOSITORY = "ghcr.io/inference-platform/directory"
@@ -27,8 +27,9 @@ class Program:
     entrypoint: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     user: int = 0
-    packages: bool = False
-    """With the packages of the lab's Python, as an image that is made for one of the platform's programs has them."""
+    packages: tuple[str, ...] = ()
+    """What an image that is made for one of the platform's programs has of this checkout, beside the packages that the
+    lab's Python has."""
     serves: bool = False
     """Its entrypoint is vLLM's, which runs on this machine's CPU where the lab has it."""
 
@@ -46,6 +47,7 @@ TABLE: Mapping[str, Program] = {
     "docker.io/envoyproxy/ratelimit": _tool("ratelimit", "/bin/ratelimit"),
     # Redis 7.0 in the place of Valkey, which began as its copy; both keep the same protocol and files.
     "docker.io/valkey/valkey": _tool("redis-check-rdb", "/usr/local/bin/valkey-server", user=999),
+    "ghcr.io/inference-platform/gatekeeper": _tool("gatekeeper"),
     "registry.k8s.io/gateway-api-inference-extension/epp": _tool("epp", "/epp"),
     "registry.k8s.io/coredns/coredns": _tool("coredns", "/coredns"),
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
@@ -74,7 +76,11 @@ TABLE: Mapping[str, Program] = {
     ),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
     DIRECTORY_REPOSITORY: Program(
-        tool="", path="/usr/local/bin/python3", entrypoint=("python3",), user=65532, packages=True
+        tool="",
+        path="/usr/local/bin/python3",
+        entrypoint=("python3", "-m", "services.directory"),
+        user=65532,
+        packages=("floor", "services"),
     ),
 }
 
@@ -137,5 +143,6 @@ def host_files(program: Program, tools: Path, tag: str = "") -> HostFiles:
     links = [(interpreter, "/usr/local/bin/python3"), (interpreter, "/usr/local/bin/python")]
     if program.packages:
         # Python looks beside itself for the environment that it belongs to.
+        binds += tuple((CHECKOUT / name, f"/{name}") for name in program.packages)
         links += [(str(environment / name), f"/usr/local/{name}") for name in ("pyvenv.cfg", "lib")]
     return HostFiles(binds=binds, links=tuple(links))

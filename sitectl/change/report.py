@@ -240,15 +240,21 @@ def _price_of_words(site: Mapping[str, Any]) -> Price | None:
         return None
 
 
+# Kinds of objects that have tenants: where the gateway checks keys, and where a gatekeeper decides.
+_WITH_TENANTS = ("SecurityPolicy", "ConfigMap")
+
+
 def callers_of(resources: Iterable[Resource]) -> Access:
     """Tenants and their models out of declared resources."""
-    return _merged(*(front.access(resource.body) for resource in resources if resource.kind == "SecurityPolicy"))
+    return _merged(*(front.access(resource.body) for resource in resources if resource.kind in _WITH_TENANTS))
 
 
 def keys_of(resources: Iterable[Resource]) -> dict[str, str]:
     """The tenant of each command that mints a key, out of declared resources."""
-    policies = [front.keys_of(resource.body) for resource in resources if resource.kind == "SecurityPolicy"]
-    return {name: tenant for keys in policies for name, tenant in keys.items()}
+    declared = list(resources)
+    policies = [front.keys_of(resource.body) for resource in declared if resource.kind == "SecurityPolicy"]
+    keys = {name: tenant for keys in policies for name, tenant in keys.items()}
+    return keys or front.keys_by_name([resource.name for resource in declared], callers_of(declared))
 
 
 def _keys_of_changes(changes: Sequence[Change]) -> dict[str, str]:
@@ -270,7 +276,7 @@ def _keys_of_words(site: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_changes(changes: Sequence[Change]) -> Access:
-    policies = [change for change in changes if change.kind == "SecurityPolicy"]
+    policies = [change for change in changes if change.kind in _WITH_TENANTS]
     accesses = []
     for change in policies:
         with _in_form(change):

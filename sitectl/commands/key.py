@@ -1,9 +1,11 @@
-"""`key`: make, list, rotate and revoke the keys of tenants while the platform runs."""
+"""`key`: make, list, rotate and revoke the keys of tenants while the platform runs, or make one for the site's file."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,14 +24,15 @@ MORE = f"""\
 \b
   python -m sitectl key create prod search ci --expires 90d --models chat,embed
   python -m sitectl key list prod --tenant search
-  python -m sitectl key rotate prod ID --overlap 24h
-  python -m sitectl key revoke prod ID
+  python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h
+  python -m sitectl key revoke prod q7xk2mzp4d
+  python -m sitectl key new
 
 Keys that people order while the platform runs are in the site's directory of keys, as digests: a key is printed once,
 when it is made. Tenants and their models are those of the site's file; its own keys are there too, and not here.
 
-It needs the stack's kubeconfig and kubectl, and a role that reads the Secret directory-tokens. {key_directory.PAGE} has
-every step.
+It needs the stack's kubeconfig and kubectl, and a role that reads the Secret directory-secrets. {key_directory.PAGE}
+has every step.
 """
 _CREATE_MORE = """\
 The key alone is on stdout, so that it can go into a file or a Secret; what it is for is on stderr. It is not shown
@@ -37,6 +40,10 @@ again. Gateways take it within seconds.
 
 \b
   python -m sitectl key create prod search ci > key
+"""
+_NEW_MORE = """\
+The key alone is on stdout; on stderr is what to write below `tenants.TENANT.keys.PURPOSE`. It needs no site and asks
+nothing. A gatekeeper has to decide about callers.
 """
 _ROTATE_MORE = """\
 The new key has the tenant, the name, the models and the length of life of the old one. Both work until the overlap
@@ -69,7 +76,9 @@ def _checked(_: click.Context, __: click.Parameter, key_id: str) -> str:
         "this is a whole key, which is now in the history of your shell" if is_whole else "this is no id of a key",
         got="" if is_whole else key_id,
         allowed="10 lower-case letters and digits, as `key list` shows them",
-        fix=f"write {key_id[3:13]}, and remove the line from the history" if is_whole else "python -m sitectl key list",
+        fix=f"write {key_id[3:13]}, and remove the line from the history"
+        if is_whole
+        else "sitectl key list SITE has them",
         status=Exit.USAGE,
     )
 
@@ -102,6 +111,17 @@ def create(
     with _directory(context, site) as directory:
         made = directory.create(order)
         _hand_out(context, site, made)
+    return int(Exit.OK)
+
+
+@command.command(cls=Command, epilog=_NEW_MORE)
+@pass_context
+def new(context: CommandContext) -> int:
+    """Make a key for the site's file, which gets its digest only; nothing else knows of it."""
+    text = f"sk-{secrets.token_urlsafe(32)}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    print(json.dumps({"key": text, "sha256": digest}) if context.json else text, file=context.out, flush=True)
+    context.progress.note(f"for the site's file: {{sha256: {digest}}}")
     return int(Exit.OK)
 
 
@@ -180,7 +200,7 @@ def _hand_out(context: CommandContext, site: str, made: dict[str, Any]) -> None:
     except OSError as error:
         raise SitectlError(
             f"the key {made['id']} was made and cannot be printed: {error.strerror}",
-            fix=f"python -m sitectl key revoke {site} {made['id']}, then make another one",
+            fix=f"end it (sitectl key revoke {site} {made['id']}), then make another one",
         ) from None
     models = "all its models" if made["models"] is None else ", ".join(made["models"])
     context.progress.note(

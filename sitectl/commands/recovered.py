@@ -1,4 +1,4 @@
-"""What a lost state held and the cluster still has: tenants' keys, the seed of MCP sessions, and releases of Helm.
+"""What a lost state held and the cluster still has: keys, the directory's secrets, the seed of MCP sessions, releases.
 
 Pure. Values are secrets: no repr shows them.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.specs.access import TenantSpec, secret_name
+from services.directory import variables
 
 Object = Mapping[str, Any]
 
@@ -43,11 +44,16 @@ def of_cluster(
         # Of an earlier program, the Secret has the tenant's name alone.
         held = by_name.get(secret_name(tenant, spec)) or by_name.get(f"keys-{tenant}", {})
         for purpose, key in sorted(spec.keys.items()):
+            if key.sha256 is not None:
+                continue
             client = f"{tenant}.{purpose}"
             if client in held:
                 values[client] = {"value": held[client], "rotation": key.rotation}
             else:
                 missing.append(client)
+    held = by_name.get(variables.TOKENS_SECRET, {})
+    # As `components.tenants.directory` names them.
+    values |= {f"{variables.SERVICE}-{key}": {"value": value, "rotation": 1} for key, value in sorted(held.items())}
     seed = next(_seeds(controllers), None)
     if seed is not None:
         values[MCP_SEED] = {"value": seed, "rotation": 1}

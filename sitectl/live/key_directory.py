@@ -141,7 +141,7 @@ def _failure(site: str, path: str, answer: httpx.Response) -> SitectlError:
         return SitectlError(what, fix=fix, status=Exit.UNABLE if answer.status_code >= 500 else Exit.REFUSED)
     reason = str(record.get("message") or answer.text[:200].strip() or answer.status_code)
     if answer.status_code == httpx.codes.NOT_FOUND:
-        fix = f"set a database for keys in the file of {site}, and run pulumi up: {PAGE}"
+        fix = f"set callers.database_secret in the file of {site}, and run pulumi up: {PAGE}"
         return SitectlError(f"{site} has no directory of keys: {reason}", fix=fix, status=Exit.REFUSED)
     if answer.status_code == httpx.codes.FORBIDDEN:
         needed = "get the Secret" if path == _SECRET else "use the Service's proxy"

@@ -47,8 +47,10 @@ class Images(Spec):
 
     alertmanager: Image
     config_reloader: Image
+    directory: Image
     endpoint_picker: Image
     envoy: Image
+    gatekeeper: Image
     kube_state_metrics: Image
     limit_counters: Image
     limit_service: Image

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
+from components.specs.callers import CallersSpec
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
@@ -23,14 +24,33 @@ class TenantsPlan:
     """Every model that the site serves."""
     pools: tuple[str, ...]
     """Those that serve them: each revision has one of its name."""
-    listed: Mapping[str, Mapping[str, str]]
-    """Tenant -> what it is shown: each name that it may call, an alias too -> who owns that model."""
-
+    names: Mapping[str, str]
+    """What a model may be called, by its own name or an alias -> the model."""
+    owners: Mapping[str, str]
+    """Model -> who owns it."""
+    callers: CallersSpec
+    by_gatekeeper: bool
+    """Whether the gatekeeper runs."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
     counters: CountersSpec
+    counted: bool
+    """Whether the limit service and its counters run."""
     counter_class: str
     """Class of the volume with the counters."""
+
+    @property
+    def listed(self) -> dict[str, dict[str, str]]:
+        """Tenant -> what it is shown: each name that it may call, an alias too -> who owns that model."""
+        return {
+            tenant: {called: self.owners[model] for called, model in sorted(self.names.items()) if model in spec.models}
+            for tenant, spec in self.tenants.items()
+        }
+
+    @property
+    def by_gateway(self) -> bool:
+        """Whether Envoy Gateway has what it decides by: keys, and tables of tenants for its scripts."""
+        return self.callers.decided_by == "gateway" or self.callers.keep_both
 
     @property
     def tier_of(self) -> dict[str, str]:
@@ -47,17 +67,17 @@ def _counter_class(site: SiteConfig) -> str:
 
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
     """The tenants of a site with these models."""
-    owners = {name: dict.fromkeys(model.served_names, model.stable.engine.owned_by) for name, model in models.items()}
     return TenantsPlan(
         tenants=site.tenants,
         tiers=site.tiers,
         models=tuple(site.models),
         pools=tuple(revision.name for model in models.values() for revision in model.revisions),
-        listed={
-            tenant: {called: owner for name in spec.models for called, owner in owners.get(name, {}).items()}
-            for tenant, spec in site.tenants.items()
-        },
+        names={called: name for name, model in models.items() for called in model.served_names},
+        owners={name: model.stable.engine.owned_by for name, model in models.items()},
+        callers=site.callers,
+        by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,
         counters=site.counters,
+        counted=site.limits_tenants,
         counter_class=_counter_class(site),
     )

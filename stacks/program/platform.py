@@ -41,7 +41,10 @@ GATEWAY_NAMESPACE = namespaces.GATEWAY
 # What everything above the gateways' controllers is declared after.
 _GATEWAYS = ("crds", "gateway-controllers")
 # It opens only when keys are checked, every tenant's priority is known, and its requests are counted.
-_BEFORE_THE_LISTENER = ("tenants", "limit-counters", "front-door", "addresses", "certificates", "certificate-secrets")
+_BEFORE_THE_LISTENER = (
+    *("tenants", "limit-counters", "front-door", "required-decision"),
+    *("addresses", "certificates", "certificate-secrets"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +139,9 @@ def _models_namespace(step: PartStep) -> PartDone:
 
 def _tenants(step: PartStep) -> PartDone:
     front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
-    recovered = step.on.plan.site.recovered
-    tenants = declare_tenants(step.on.plan.tenants, front, space, step.ready(*_GATEWAYS), recovered, step.on.opts)
-    return PartDone(ready=tenants.ready, handle=tenants)
+    needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets")
+    tenants = declare_tenants(step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts)
+    return PartDone(ready=[*tenants.checked, *tenants.ranked], handle=tenants)
 
 
 def _limit_counters(step: PartStep) -> PartDone:
@@ -148,9 +151,10 @@ def _limit_counters(step: PartStep) -> PartDone:
 
 def _front_door(step: PartStep) -> PartDone:
     site = step.on.plan.site
+    tenants = step.handle("tenants", Tenants)
     args = FrontDoorArgs(
-        model_lists=step.handle("tenants", Tenants).model_lists,
-        aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
+        model_lists=tenants.model_lists,
+        names=tenants.names,
         pickers=[
             Picker(
                 pool=name,
@@ -165,9 +169,17 @@ def _front_door(step: PartStep) -> PartDone:
         listener=listener_name(GATEWAY_NAMESPACE),
         port=door_port(site.gateway.port),
         tls=bool(site.gateway.certificate_secret),
-        needs=step.ready(*_GATEWAYS),
+        gatekeeper=tenants.gatekeeper,
+        decided=step.on.plan.site.callers.decided_by == "gatekeeper",
+        # Who checks keys next is there before the filters ask it.
+        needs=[*step.ready(*_GATEWAYS), *tenants.checked],
     )
     return PartDone(ready=FrontDoor("front-door", args, step.on.opts).handle.ready)
+
+
+def _required_decision(step: PartStep) -> PartDone:
+    """An earlier check of keys goes only when the door's filters ask the next one."""
+    return PartDone(ready=step.handle("tenants", Tenants).access.require_decision(step.ready("front-door")))
 
 
 def _gateway(step: PartStep) -> PartDone:
@@ -195,7 +207,11 @@ def _gateway_protection(step: PartStep) -> PartDone:
         gateway_namespace=gateway.namespace,
         models_namespace=step.on.models_namespace,
         manager=field_manager(),
-        needs=[gateway.ready, *step.handle("tenants", Tenants).checked, *step.ready("front-door")],
+        needs=[
+            gateway.ready,
+            *step.handle("tenants", Tenants).checked,
+            *step.ready("front-door", "required-decision"),
+        ],
     )
     GatewayProtection("gateway-protection", args, step.on.opts)
     return PartDone()
@@ -250,11 +266,12 @@ PARTS = (
     SitePart("models-namespace", _models_namespace),
     filled("certificate-secrets", GATEWAY_NAMESPACE, "gateway-namespace"),
     filled("weights-token", None, "models-namespace"),
-    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES)),
+    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets")),
     SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
     SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),
+    SitePart("required-decision", _required_decision, ("tenants", "front-door")),
     SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),
-    SitePart("gateway-protection", _gateway_protection, ("gateway", "tenants", "front-door")),
+    SitePart("gateway-protection", _gateway_protection, ("gateway", "tenants", "front-door", "required-decision")),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
     SitePart(
         "models", _models, (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway")

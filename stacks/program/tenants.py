@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
+from components.gateway.connections import Connection
+from components.gateway.gateway import proxy_labels
+from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.gateway.traffic_policies import target_gateway
 from components.namespace import NamespaceHandle
-from components.tenants.access import Access, AccessArgs
+from components.network_policies import ANY_NAMESPACE, Peer, peer
+from components.tenants.access import Access, AccessArgs, client_id
+from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
+from components.tenants.directory import Directory, DirectoryArgs
+from components.tenants.gatekeeper import Gatekeeper, GatekeeperArgs, gatekeeper_connection
 from components.tenants.limits import LimitCounters, LimitCountersArgs, limit_service
 from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
 from stacks.plan.site_plan import SitePlan
-from stacks.plan.tenants import TenantsPlan
 from stacks.plan.volume_nodes import storing_nodes
 
 
@@ -27,21 +34,21 @@ class Tenants:
     keys: Mapping[str, pulumi.Output[str]]
     """Client id -> key, secret."""
     model_lists: Mapping[str, str]
-    """Tenant -> its answer to GET /v1/models."""
+    """Tenant -> its answer to GET /v1/models; none where a gatekeeper knows it."""
+    names: Mapping[str, str]
+    """What a model may be called -> the model, for the front door."""
+    gatekeeper: Connection | None
+    """How Envoy reaches the gatekeeper, where one runs."""
     checked: list[pulumi.Resource]
     """Keys are checked once these are there."""
     ranked: list[pulumi.Resource]
     """Priorities are in force once these are there."""
-
-    @property
-    def ready(self) -> list[pulumi.Resource]:
-        """No request may pass before these are there."""
-        return [*self.checked, *self.ranked]
+    access: Access
 
 
 def limit_service_of(plan: SitePlan) -> dict[str, Any] | None:
-    """Fields of Envoy Gateway's configuration that start the limit service; None where no tenant has a limit."""
-    if not plan.tenants.limits:
+    """Fields of Envoy Gateway's configuration that start the limit service; None where nothing counts."""
+    if not plan.tenants.counted:
         return None
     image = plan.versions.images.limit_service
     return limit_service(namespaces.GATEWAY, plan.dns_domain, plan.tenants.counters, image)
@@ -50,11 +57,11 @@ def limit_service_of(plan: SitePlan) -> dict[str, Any] | None:
 def declare_counters(
     plan: SitePlan, front: NamespaceHandle, needs: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
 ) -> list[pulumi.Resource]:
-    """What limits of tenants are counted in; nothing where no tenant has one.
+    """What limits of tenants are counted in; nothing where nothing counts.
 
     needs: what makes volumes.
     """
-    if not plan.tenants.limits:
+    if not plan.tenants.counted:
         return []
     args = LimitCountersArgs(
         spec=plan.tenants.counters,
@@ -68,34 +75,45 @@ def declare_counters(
 
 
 def declare_tenants(
-    plan: TenantsPlan,
+    plan: SitePlan,
     front: NamespaceHandle,
     models: NamespaceHandle,
     needs: list[pulumi.Resource],
-    recovered: str | None,
+    filled: Sequence[pulumi.Resource],
+    scrapers: Sequence[Peer],
     top: pulumi.ResourceOptions,
 ) -> Tenants:
     """Declare them at the site's gateway.
 
-    front, models: the namespaces of the gateway and of models. recovered: file with the keys that a lost state had.
+    front, models: the namespaces of the gateway and of models. filled: Secrets of the first that a store fills.
+    scrapers: pods that measure.
     """
+    tenants = plan.tenants
     target = target_gateway()
     access = Access(
         "access",
         AccessArgs(
-            tenants=plan.tenants, models=plan.models, namespace=front, target=target, needs=needs, recovered=recovered
+            tenants=tenants.tenants,
+            models=tenants.models,
+            namespace=front,
+            target=target,
+            needs=needs,
+            in_secrets=tenants.by_gateway,
+            recovered=plan.site.recovered,
         ),
         top,
-    ).handle
+    )
+    keys = access.handle.keys
     ranked: list[pulumi.Resource] = []
-    if plan.tiers or plan.limits:
+    if tenants.tiers or tenants.limits:
         ranked = Tiers(
             "tiers",
             TiersArgs(
-                tiers=plan.tiers,
-                tier_of=plan.tier_of,
-                limits=plan.limits,
-                pools=plan.pools,
+                tiers=tenants.tiers,
+                tier_of=tenants.tier_of,
+                limits=tenants.limits,
+                by_scripts=tenants.by_gateway,
+                pools=tenants.pools,
                 namespace=front,
                 target=target,
                 models_namespace=models,
@@ -103,5 +121,65 @@ def declare_tenants(
             ),
             top,
         ).handle.ready
-    lists = {tenant: model_list(owners) for tenant, owners in plan.listed.items()}
-    return Tenants(keys=access.keys, model_lists=lists, checked=access.ready, ranked=ranked)
+    decided: list[pulumi.Resource] = []
+    if tenants.by_gatekeeper:
+        decided = _declare_gatekeeper(plan, keys, front, needs, filled, scrapers, top)
+    parallel = plan.site.gateway.max_parallel_streams
+    lists = {tenant: model_list(owners) for tenant, owners in tenants.listed.items()}
+    return Tenants(
+        keys=keys,
+        model_lists=lists if tenants.by_gateway else {},
+        names={called: model for called, model in tenants.names.items() if called != model or tenants.by_gatekeeper},
+        gatekeeper=gatekeeper_connection(front.name, parallel) if tenants.by_gatekeeper else None,
+        checked=[*access.handle.ready, *decided],
+        ranked=ranked,
+        access=access,
+    )
+
+
+def _declare_gatekeeper(
+    plan: SitePlan,
+    keys: Mapping[str, pulumi.Output[str]],
+    front: NamespaceHandle,
+    needs: Sequence[pulumi.Resource],
+    filled: Sequence[pulumi.Resource],
+    scrapers: Sequence[Peer],
+    top: pulumi.ResourceOptions,
+) -> list[pulumi.Resource]:
+    tenants, images = plan.tenants, plan.versions.images
+    specs = {
+        client_id(name, key): spec for name, tenant in tenants.tenants.items() for key, spec in tenant.keys.items()
+    }
+    known = Callers(
+        "callers",
+        CallersArgs(
+            tenants=tenants_file(tenants.tenants, tenants.limits, tenants.names, tenants.owners),
+            digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
+            keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),
+            namespace=front,
+            needs=needs,
+        ),
+        top,
+    ).handle
+    shared: list[pulumi.Resource] = []
+    if tenants.callers.database_secret is not None:
+        directory = DirectoryArgs(
+            image=images.directory,
+            namespace=front,
+            known=known,
+            database_secret=tenants.callers.database_secret,
+            needs=[*needs, *filled],
+            recovered=plan.site.recovered,
+        )
+        shared = Directory("directory", directory, top).handle.shared
+    proxies = ENVOY_NAMESPACE if plan.site.gateway.controllers == "chart" else ANY_NAMESPACE
+    args = GatekeeperArgs(
+        known=known,
+        directory=tenants.callers.database_secret is not None,
+        image=images.gatekeeper,
+        namespace=front,
+        proxies=peer(proxy_labels(front.name), proxies),
+        scrapers=scrapers,
+        needs=[*needs, *shared],
+    )
+    return Gatekeeper("gatekeeper", args, top).handle.ready

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from components.addons.charts import ChartsSpec
 from components.specs.access import TenantSpec
 from components.specs.addresses import AddressesSpec
+from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
@@ -183,6 +184,8 @@ class SiteConfig(Spec):
     """Limits by the name that tenants give as their `plan`."""
     counters: CountersSpec = Field(default_factory=CountersSpec)
     """What counts tenants' requests and tokens, where any tenant has a limit."""
+    callers: CallersSpec = Field(default_factory=CallersSpec)
+    """Who decides about a caller, and where keys are kept that people make while the platform runs."""
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 
@@ -201,8 +204,18 @@ class SiteConfig(Spec):
 
     @property
     def limits_tenants(self) -> bool:
-        """Whether any tenant has a limit."""
-        return bool(self.limits)
+        """Whether any tenant has a limit, or what counts them is to stay without."""
+        return bool(self.limits) or "counters" in self.model_fields_set
+
+    @property
+    def has_gatekeeper(self) -> bool:
+        """Whether the gatekeeper runs."""
+        return self.callers.decided_by == "gatekeeper" or self.callers.keep_both
+
+    @property
+    def has_directory(self) -> bool:
+        """Whether the directory of keys runs."""
+        return self.has_gatekeeper and self.callers.database_secret is not None
 
 
 def choices() -> dict[str, list[str]]:

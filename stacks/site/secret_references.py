@@ -73,6 +73,7 @@ _USES = (
         keys=("secret",),
         read=_by_cert_manager,
     ),
+    _Use(pattern="callers.database_secret", namespace=namespaces.GATEWAY, keys=("url",), read=lambda _: True),
     _Use(
         pattern="addresses.bgp.peers.<name>.password_secret",
         namespace=namespaces.BGP_SECRETS,

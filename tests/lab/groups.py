@@ -22,6 +22,7 @@ SITE_GROUPS = {
         "test_tenants",
         "test_tiers",
         "test_limits",
+        "test_gatekeeper",
         "test_weights",
         "test_weights_on_nodes",
         "test_ranking",

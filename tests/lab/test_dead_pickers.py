@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from components.gateway.connections import cluster
 from components.gateway.front_door import script
 from components.gateway.gateway_errors import openai_errors
-from components.gateway.pickers import Picker, asking, connection
+from components.gateway.pickers import Picker, asking
 from components.gateway.traffic_policies import target_gateway
 from floor.headers import CLIENT_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
@@ -72,8 +73,8 @@ def _configuration(port: int, *, silent: bool) -> dict[str, object]:
     errors = openai_errors("g", target_gateway(), listener="g/i/i", tls=False)["spec"]["jsonPatches"][0]
     lua = {"@type": f"{_TYPE}.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": script()}}
     # This picker has no certificate.
-    cluster = {key: value for key, value in connection(qwen).items() if key != "transport_socket"}
-    route = {"match": {"prefix": "/"}, "route": {"cluster": qwen.cluster}}
+    plain = {key: value for key, value in cluster(qwen.connection).items() if key != "transport_socket"}
+    route = {"match": {"prefix": "/"}, "route": {"cluster": qwen.connection.name}}
     return listening(
         {
             "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
@@ -87,5 +88,5 @@ def _configuration(port: int, *, silent: bool) -> dict[str, object]:
                 },
             ],
         },
-        clusters=[cluster],
+        clusters=[plain],
     )

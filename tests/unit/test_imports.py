@@ -51,7 +51,8 @@ MAY_IMPORT = {
     "components.specs": {"floor"},
     "components.addons": {"floor", "components", "components.specs", "definitions"},
     "components.machines": {"floor", "components", "talos.secrets"},
-    "components.tenants": {"floor", "components", "components.specs", "components.addons", "components.gateway"},
+    "components.tenants": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
+    | {"services"},
     "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
@@ -135,7 +136,10 @@ COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
     "gpu_stack": {"gpu_counters"},
     "load_balancer_addresses": {"bgp"},
-    "front_door": {"gateway_errors", "pickers", "request_log"},
+    "front_door": {"connections", "gateway_errors", "pickers", "request_log"},
+    "pickers": {"connections"},
+    "gatekeeper": {"callers", "directory"},
+    "directory": {"callers"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
     "traffic_policies": {"traces"},
     "tiers": {"limits"},

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sitectl.change.changes import Change
-from sitectl.change.verdicts import front, ground, machines, measuring, node_weights, tiers, weights_jobs, workloads
+from sitectl.change.verdicts import (
+    callers,
+    front,
+    ground,
+    machines,
+    measuring,
+    node_weights,
+    tiers,
+    weights_jobs,
+    workloads,
+)
 from sitectl.change.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
@@ -20,6 +30,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "DaemonSet": lambda change: (
         node_weights.daemon_set(change) if node_weights.is_of_weights(change) else ground.anything(change)
     ),
+    "ConfigMap": lambda change: callers.tenants(change) if callers.is_of_tenants(change) else ground.anything(change),
     "SecurityPolicy": front.security_policy,
     "Secret": front.secret,
     "Gateway": front.gateway,

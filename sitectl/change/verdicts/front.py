@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from components.gateway.envoy_names import MODEL_NAMES_FILTER
 from components.specs.access import tenant_of
 from sitectl.change.changes import Change
+from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
 
 def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Tenant -> models that it may call, out of a SecurityPolicy's inputs."""
-    models: dict[str, set[str]] = {}
+    """Tenant -> models that it may call, out of the inputs of a SecurityPolicy or of a gatekeeper's ConfigMap."""
+    models: dict[str, set[str]] = {tenant: set(spec.get("models") or ()) for tenant, spec in known(policy).items()}
     for rule in ((policy.get("spec") or {}).get("authorization") or {}).get("rules") or ():
         headers: list[Any] = (rule.get("principal") or {}).get("headers") or []
         if len(headers) > 1:
@@ -26,6 +27,12 @@ def security_policy(change: Change) -> list[Verdict]:
     if change.op in ("delete", "replace"):
         reason = "every request gets 401 while it is gone"
         return [verdict(change, Severity.REPLACED, "the gateway's keys are taken away", reason)]
+    verdicts = moved_models(change)
+    return verdicts or [verdict(change, Severity.LIVE, "rules change, and no tenant's models do", "in place")]
+
+
+def moved_models(change: Change) -> list[Verdict]:
+    """One for each tenant that may call more, or less, from then on."""
     before, after = access(change.before), access(change.after)
     verdicts = []
     for tenant in sorted({*before, *after}):
@@ -41,7 +48,7 @@ def security_policy(change: Change) -> list[Verdict]:
                     change, Severity.LIVE, f"tenant {tenant} may call {', '.join(won)}", "granted", tenants=[tenant]
                 )
             )
-    return verdicts or [verdict(change, Severity.LIVE, "rules change, and no tenant's models do", "in place")]
+    return verdicts
 
 
 def secret(change: Change) -> list[Verdict]:
@@ -84,6 +91,17 @@ def keys_of(policy: Mapping[str, Any]) -> dict[str, str]:
             tenant, _, key = str(client).partition(".")
             tenants[command_name(tenant, key)] = tenant
     return tenants
+
+
+def keys_by_name(names: Iterable[str], tenants: Iterable[str]) -> dict[str, str]:
+    """Of the names of resources, those of keys' commands -> the tenant: the longest one that the name begins with."""
+    longest_first = sorted(tenants, key=len, reverse=True)
+    owners = {}
+    for name in names:
+        tenant = next((tenant for tenant in longest_first if name.startswith(command_name(tenant, ""))), None)
+        if tenant is not None:
+            owners[name] = tenant
+    return owners
 
 
 def command_name(tenant: str, key: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sitectl.change.changes import Change
+from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
 _LISTENER = "Envoy replaces its listener"
@@ -16,21 +17,22 @@ def policy(change: Change) -> list[Verdict]:
     """The policy that gives requests their tier and limits: its scripts are the listener's, its tables the routes'."""
     if change.op == "create":
         reason = f"the script that knows tenants becomes part of one that is there already; {_CUT}"
-        return [verdict(change, Severity.RESTARTS, _LISTENER, reason), *_moves(change)]
+        return [verdict(change, Severity.RESTARTS, _LISTENER, reason), *moves(change)]
     if change.op in ("delete", "replace"):
         reason = (
             "its script goes; every tenant has priority 0 and no limit "
             f"{'from then on' if change.op == 'delete' else 'meanwhile'}"
         )
         return [verdict(change, Severity.RESTARTS, _LISTENER, f"{reason}, and {_CUT}")]
-    moves = _moves(change)
+    moved = moves(change)
     if any("filterContext" not in leaf.path for leaf in change.fields()):
         paths = ", ".join(leaf.path for leaf in change.fields() if "filterContext" not in leaf.path)
-        return [verdict(change, Severity.RESTARTS, _LISTENER, f"{paths} changes; {_CUT}"), *moves]
-    return moves or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier or limit changes")]
+        return [verdict(change, Severity.RESTARTS, _LISTENER, f"{paths} changes; {_CUT}"), *moved]
+    return moved or [verdict(change, Severity.LIVE, "changed in place", "no tenant's tier or limit changes")]
 
 
-def _moves(change: Change) -> list[Verdict]:
+def moves(change: Change) -> list[Verdict]:
+    """One for each tenant with another tier, or with other limits."""
     before, after = _tier_of(change.before), _tier_of(change.after)
     verdicts = []
     for tenant in sorted({*before, *after}):
@@ -64,6 +66,10 @@ def _tables(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Each tenant with what a script has of it: a tier by name, or limits by key."""
     for script in (body.get("spec") or {}).get("lua") or ():
         yield from (script.get("filterContext") or {}).items()
+    for tenant, spec in known(body).items():
+        if spec.get("tier"):
+            yield tenant, str(spec["tier"])
+        yield tenant, {key: limit.get("requests_per_unit", 0) for key, limit in (spec.get("limits") or {}).items()}
 
 
 def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:

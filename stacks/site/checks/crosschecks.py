@@ -12,6 +12,7 @@ from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
     bgp,
+    callers,
     certificates,
     disks,
     encryption,
@@ -68,6 +69,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _names_that_collide(values, where),
         _aliases(values, where),
         _drains_and_streams(values, where),
+        callers.problems(values),
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
         machines.problems(values),

@@ -15,7 +15,7 @@ from kubernetes import client
 from floor.namespaces import GATEWAY
 from lab.cluster import api, operator_database
 from lab.cluster.operator_secret import value_of
-from lab.paths import CHECKOUT, Lab
+from lab.paths import Lab
 from lab.runner.images import DIRECTORY_REPOSITORY
 from lab.site import supervisor
 from services.directory import variables
@@ -24,19 +24,19 @@ from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
 
-PROGRAM, SETTINGS = "/opt/platform", "/etc/directory"
+SETTINGS = "/etc/directory"
 FILES = {
     variables.TENANTS_FILE: json.dumps({"tenants": {"search": {"models": ["chat"]}}}),
     variables.PEPPER_FILE: "pepper",
 }
-TOKENS = {"operator": "token-of-the-operator", "reader": "token-of-the-reader"}
+TOKENS = {variables.OPERATOR_KEY: "token-of-the-operator", variables.READER_KEY: "token-of-the-reader"}
 
 
 @pytest.fixture(scope="module")
 def lab(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     site = tmp_path_factory.mktemp("site") / "Pulumi.lab.yaml"
-    site.write_text("config: {inference-platform:site: {keys: {database_secret: directory-database}}}")
-    assert value_of(site, "keys", "database_secret") == operator_database.NAME
+    site.write_text("config: {inference-platform:site: {callers: {database_secret: directory-database}}}")
+    assert value_of(site, "callers", "database_secret") == operator_database.NAME
     own = replace(spare_lab, site_file=site)
     bring_up_cluster(own, hgx=1)
     return own
@@ -46,15 +46,6 @@ def objects() -> Iterator[dict[str, object]]:
     """What the platform's program would declare, as far as this needs it."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY}}
     here = {"namespace": GATEWAY}
-    folder = CHECKOUT / "services" / "directory"
-    modules = {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.py"))}
-    keys = {path: path.replace("/", ".") for path in modules}
-    yield {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "directory-program", **here},
-        "data": {keys[path]: text for path, text in modules.items()},
-    }
     yield {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -78,7 +69,6 @@ def objects() -> Iterator[dict[str, object]]:
         "tokens": {"secret": {"secretName": variables.TOKENS_SECRET}},
         "database": {"secret": {"secretName": variables.DATABASE_SECRET}},
     }
-    program = {"name": "directory-program", "items": [{"key": key, "path": path} for path, key in keys.items()]}
     yield {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -88,24 +78,17 @@ def objects() -> Iterator[dict[str, object]]:
                 {
                     "name": "directory",
                     "image": f"{DIRECTORY_REPOSITORY}:0",
-                    "command": ["python3", "-m", "services.directory", "serve"],
-                    "env": [{"name": "PYTHONPATH", "value": PROGRAM}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}]
-                    + [{"name": name, "value": value} for name, value in places.items()],
+                    "args": ["serve"],
+                    "env": [{"name": name, "value": value} for name, value in places.items()],
                     "readinessProbe": {
                         "httpGet": {"path": "/readyz", "port": variables.DEFAULT_PORT},
                         "periodSeconds": 1,
                     },
                     "securityContext": {"readOnlyRootFilesystem": True},
-                    "volumeMounts": [
-                        {"name": "program", "mountPath": f"{PROGRAM}/services/directory"},
-                        *({"name": name, "mountPath": f"{SETTINGS}/{name}"} for name in mounted),
-                    ],
+                    "volumeMounts": [{"name": name, "mountPath": f"{SETTINGS}/{name}"} for name in mounted],
                 }
             ],
-            "volumes": [
-                {"name": "program", "configMap": program},
-                *({"name": name, **source} for name, source in mounted.items()),
-            ],
+            "volumes": [{"name": name, **source} for name, source in mounted.items()],
         },
     }
     yield {

@@ -18,7 +18,10 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import chat
 
-pytestmark = pytest.mark.row("000.32", "000.33", "000.34", "001.14", "004.03")
+pytestmark = [
+    pytest.mark.row("000.32", "000.33", "000.34", "001.07", "001.14", "004.03", "004.11"),
+    pytest.mark.row("opening 6", "opening 19"),
+]
 
 MODELS = ["qwen3-32b", "glm-5-1"]
 PER_MINUTE, PER_DAY = 3, 1_000_000

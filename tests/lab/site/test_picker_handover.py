@@ -143,7 +143,7 @@ def two(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
 def asked_again(cluster: Cluster) -> int:
     """How often an Envoy has asked another picker of the model, as one did not answer."""
     shown = "".join(cluster.envoy_admin(envoy, "/stats?filter=upstream_rq_retry$") for envoy in cluster.envoys())
-    name = Picker(pool=MODEL, namespace=MODELS, authority="", parallel=0).cluster
+    name = Picker(pool=MODEL, namespace=MODELS, authority="", parallel=0).connection.name
     return sum(int(line.rpartition(" ")[2]) for line in shown.splitlines() if f".{name}." in line)
 
 

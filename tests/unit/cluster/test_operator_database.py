@@ -20,7 +20,7 @@ from lab.paths import Lab, NetworkPlan
 from lab.site import supervisor
 from tests.unit.services.directory_rig import free_port, program
 
-NAMED = "config: {inference-platform:site: {keys: {database_secret: directory-database}}}"
+NAMED = "config: {inference-platform:site: {callers: {database_secret: directory-database}}}"
 
 
 @pytest.fixture
@@ -87,7 +87,9 @@ def test_the_supervisor_runs_it_from_the_moment_that_it_is_there(lab: Lab) -> No
     assert lab.database_url.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("text", ["", "config: [", "config: {inference-platform:site: {keys: {database_secret: own}}}"])
+@pytest.mark.parametrize(
+    "text", ["", "config: [", "config: {inference-platform:site: {callers: {database_secret: own}}}"]
+)
 def test_a_site_that_does_not_name_it_has_none(lab: Lab, text: str) -> None:
     lab.site_file.write_text(text)
     assert operator_database.wanted(lab) is None
@@ -99,6 +101,6 @@ def test_the_password_is_in_no_log(lab: Lab, caplog: pytest.LogCaptureFixture, m
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(Postgres, "make", lambda *_: None)
     password = url(lab).split(":")[2].partition("@")[0]
-    assert operator_secret.value_of(lab.site_file, "keys", "database_secret") == operator_database.NAME
+    assert operator_secret.value_of(lab.site_file, "callers", "database_secret") == operator_database.NAME
     assert len(password) > 20
     assert password not in caplog.text + repr(operator_database.component(lab))

@@ -40,7 +40,7 @@ def door(*models: str, tls: bool = False) -> dict[str, Any]:
 
 def lists(**model_lists: str) -> dict[str, Any]:
     aliases = {"chat-4.5": "chat"}
-    return listed_models("g", target_gateway(), listener="g/i/i", model_lists=model_lists, aliases=aliases)
+    return listed_models("g", target_gateway(), listener="g/i/i", model_lists=model_lists, names=aliases)
 
 
 def patches(policy: dict[str, Any], kind: str) -> list[dict[str, Any]]:

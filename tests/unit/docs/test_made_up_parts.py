@@ -191,4 +191,4 @@ def test_a_made_up_part_works_with_the_files_of_its_list(kind: str, tmp_path: Pa
     for words, text in part.shown.items():
         # A command breaks its lines where they are long.
         assert "".join(text.split()) in "".join(ran(folder, *words).split())
-    ran(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *part.tests)
+    ran(folder, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", *part.tests)

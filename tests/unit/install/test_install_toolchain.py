@@ -8,7 +8,8 @@ import pytest
 
 from lab.errors import LabError
 from lab.install import toolchain
-from lab.install.parts import GO_FAMILIES, required_go
+from lab.install.go_mods import required_go
+from lab.install.parts import GO_FAMILIES
 from lab.install.toolchain import choose_toolchain, wheel_version
 from lab.paths import Lab
 

@@ -34,9 +34,9 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self):
         length = int(self.headers.get("content-length") or 0)
         body = self.rfile.read(length)
-        if self.path == GATEWAY + "/secrets/directory-tokens" and settings["token"]:
+        if self.path == GATEWAY + "/secrets/directory-secrets" and settings["token"]:
             token = base64.b64encode(settings["token"].encode()).decode()
-            return self.send(200, json.dumps({{"data": {{"operator": token}}}}).encode())
+            return self.send(200, json.dumps({{"data": {{"operator-token": token}}}}).encode())
         if self.path.startswith(PROXY) and settings["port"]:
             to = http.client.HTTPConnection("127.0.0.1", settings["port"])
             headers = {{name: value for name, value in self.headers.items() if name.lower() != "authorization"}}
@@ -162,7 +162,7 @@ def test_a_wrong_command_line_asks_nothing(site: Site, words: tuple[str, ...], s
     ("settings", "status", "says"),
     [
         ({"refuses": "You must be logged in"}, Exit.UNABLE, "kubectl does not reach lab: error: You must be logged in"),
-        ({"token": ""}, Exit.REFUSED, "lab has no directory of keys: not found\n  fix: set a database for keys"),
+        ({"token": ""}, Exit.REFUSED, "lab has no directory of keys: not found\n  fix: set callers.database_secret"),
         ({"port": 0}, Exit.UNABLE, "the directory of lab does not answer: no endpoints available"),
         ({"token": READER}, Exit.REFUSED, "the reader's token only reads changes"),
     ],
@@ -181,4 +181,4 @@ def test_a_key_that_cannot_be_printed_is_to_be_revoked(site: Site, capsys: pytes
     with pytest.raises(OSError, match="No space"):
         full.close()
     (lost,) = (key for key in json.loads(site.key("list", "lab", "--json").out)["keys"] if key["name"] == "lost")
-    assert f"fix: python -m sitectl key revoke lab {lost['id']}" in capsys.readouterr().err
+    assert f"fix: end it (sitectl key revoke lab {lost['id']}" in capsys.readouterr().err

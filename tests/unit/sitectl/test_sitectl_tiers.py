@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from components.gateway.traffic_policies import target_gateway
+from components.specs.access import TenantSpec
 from components.specs.tiers import TierSpec
+from components.tenants.callers import immutable, tenants_file
 from components.tenants.limits import limits_script
 from components.tenants.tiers import caller_policy, inference_objective, tiers_script
 from sitectl.change.changes import Change, Op
@@ -75,6 +77,25 @@ def test_another_limit_is_live_and_names_the_tenant() -> None:
     )
     what = "tenant globex: requests_per_minute 9 -> unlimited, tokens_per_day 500 -> 100"
     assert rows(change) == [(LIVE, what, ("globex",))]
+
+
+def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
+    """Models, tier and limits, out of the ConfigMap that takes another one's place."""
+
+    def body(**given: TenantSpec) -> dict[str, Any]:
+        content = tenants_file(given, {name: {"tokens_per_day": 5} for name in given}, {}, {})
+        return immutable("g", "tenants", content, {"tenants.json": content})
+
+    acme = TenantSpec(models=("qwen", "glm"), tier="batch")
+    before, after = body(acme=acme), body(acme=acme.model_copy(update={"models": ("qwen",), "tier": None}))
+    kind = "kubernetes:core/v1:ConfigMap"
+    change = Change(op="replace", type=kind, name="callers-tenants", before=before, after=after)
+    assert rows(change) == [
+        (Severity.REPLACED, "tenant acme loses glm", ("acme",)),
+        (LIVE, "tenant acme: tier batch -> no tier", ("acme",)),
+    ]
+    same = Change(op="replace", type=kind, name="callers-tenants", before=before, after=before)
+    assert [row[:2] for row in rows(same)] == [(LIVE, "tenants stay as they are")]
 
 
 def test_the_first_tier_and_the_last_replace_the_listener() -> None:

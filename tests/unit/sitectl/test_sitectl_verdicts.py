@@ -66,7 +66,7 @@ def patched(kind: str, value: str) -> dict[str, Any]:
 
 def aliased(**models: str) -> dict[str, Any]:
     aliases = {alias.replace("_", "."): model for alias, model in models.items()}
-    return listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, aliases=aliases)
+    return listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, names=aliases)
 
 
 CASES = {

@@ -24,8 +24,9 @@ from components.models import inference_pool, model_route, model_server, node_we
 from components.models.engines import PORT
 from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
 from components.network_policies import deny_ingress, peer
-from components.placing import Placing
+from components.placing import Placing, budget
 from components.specs.gateway import GatewaySpec
+from components.specs.inference_pool import picker_name
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.tenants import access, tiers
@@ -66,7 +67,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         inference_pool.picker_deployment(
             name, "m", spec.pool, image=IMAGES.endpoint_picker, longest_stream_s=60, config_digest="0" * 16
         ),
-        inference_pool.picker_budget(name, "m"),
+        budget(picker_name(name), "m", inference_pool.picker_labels(name)),
         inference_pool.picker_network_policy(name, "m", [PROXIES]),
         model_route.parallel_limit(name, "m", requests=model.parallel_requests, connections=65_536),
         model_route.ai_gateway_route(
@@ -133,7 +134,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             traffic_policies.target_gateway(),
             listener=gateway.listener_name("g"),
             model_lists={"acme": model_list(dict.fromkeys(site.models, "somebody"))},
-            aliases={alias: name for name, spec in site.models.items() for alias in spec.aliases},
+            names={alias: name for name, spec in site.models.items() for alias in spec.aliases},
         ),
         gateway_protection.admission_policy(["g", "m"], "inference-platform-lab"),
         gateway_protection.admission_binding(traffic_policies.GATEWAY, "g"),

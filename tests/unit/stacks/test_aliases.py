@@ -96,7 +96,7 @@ def test_the_script_runs_between_the_ai_gateway_and_who_decides_by_the_model() -
 
 def test_aliases_are_in_routes_alone_and_no_script_knows_one() -> None:
     """A changed listener is replaced, and cuts streams that outlast its drain time."""
-    policy = listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, aliases={"glm-5.1": "glm-5-1"})
+    policy = listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, names={"glm-5.1": "glm-5-1"})
     (patch,) = policy["spec"]["jsonPatches"]
     assert patch["type"].endswith(".RouteConfiguration")
     scripts = patch["operation"]["value"]

@@ -95,7 +95,6 @@ def test_the_schema_takes_every_valid_site(path: Path) -> None:
         ("range-below", "models.qwen.server.replicas"),
         ("form-of-a-name", "name"),
         ("form-of-a-tenants-name", "tenants.Search Team"),
-        ("no-keys", "tenants.search.keys"),
         ("list-is-a-word", "tenants.search.models"),
         ("price-currency", "prices"),
         ("override-with-a-short-reason", "models.qwen.overrides.max_num_seqs"),

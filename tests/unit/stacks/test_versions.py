@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from components.addons import registry
-from lab.install.parts import GO_FAMILIES, required_version
+from lab.install.go_mods import required_version
+from lab.install.parts import GO_FAMILIES
 from stacks.facts import program_flags, upgrades, versions
 from stacks.facts.compatibility import table
 from stacks.plan import conflicts

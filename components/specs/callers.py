@@ -1,0 +1,34 @@
+"""What a site may set for how callers are known."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from floor.problems import WrongValueError
+from floor.spec import Spec
+
+
+class CallersSpec(Spec):
+    """Who decides about a caller: whose key it is, which models, limits and tier its tenant has."""
+
+    decided_by: Literal["gateway", "gatekeeper"] = "gateway"
+    """`gateway`: Envoy Gateway compares keys, out of one Secret per tenant. `gatekeeper`: a service that Envoy asks; it
+    knows keys by their digests, and a tenant is no object of the cluster."""
+    keep_both: bool = False
+    """true for one `up`, on the way from one to the other: what the other decides by stays, as it still decides about
+    requests of connections that are older than the change."""
+    database_secret: str | None = None
+    """Secret of the gateway's namespace whose key `url` is the address of a PostgreSQL database,
+    `postgresql://USER:PASSWORD@HOST/NAME`. With it the directory runs, in which `sitectl key` makes and revokes keys
+    within seconds. Without it only the keys of this file work."""
+
+    @model_validator(mode="after")
+    def _directory_is_read(self) -> CallersSpec:
+        if self.database_secret is not None and self.decided_by == "gateway" and not self.keep_both:
+            raise WrongValueError(
+                "database_secret is set, and decided_by gateway reads no directory",
+                fix="set decided_by to gatekeeper, or take database_secret out",
+            )
+        return self

@@ -1,0 +1,123 @@
+"""What is known of a site's callers before anyone asks: its tenants, and digests of the keys in its file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.namespace import NamespaceHandle
+from components.specs.access import TenantSpec
+from components.specs.limits import LIMITS, MOST_COUNTED
+
+_NAME = "callers"
+
+
+def tenants_file(
+    tenants: Mapping[str, TenantSpec],
+    limits: Mapping[str, Mapping[str, int]],
+    names: Mapping[str, str],
+    owners: Mapping[str, str],
+) -> str:
+    """Everything about tenants but their keys, as JSON.
+
+    limits: tenant -> key of each limit that it has -> most of it. names: what a model may be called -> the model.
+    owners: model -> its `owned_by`.
+    """
+    units = {limit.key: limit.unit.upper() for limit in LIMITS}
+    content = {
+        "tenants": {
+            name: {
+                "models": sorted(spec.models),
+                **({"tier": spec.tier} if spec.tier else {}),
+                "limits": {
+                    key: {"requests_per_unit": most, "unit": units[key]} for key, most in limits.get(name, {}).items()
+                },
+            }
+            for name, spec in sorted(tenants.items())
+        },
+        # A rule that finds no limit of a tenant's own would fall back to the largest of any tenant.
+        "unlimited": {key: {"requests_per_unit": MOST_COUNTED, "unit": unit} for key, unit in units.items()},
+        "names": dict(names),
+        "owners": dict(owners),
+    }
+    return json.dumps(content, sort_keys=True)
+
+
+def keys_file(digests: Mapping[str, str]) -> str:
+    """digests: client id -> SHA-256 of its key, hexadecimal."""
+    keys = []
+    for client, digest in sorted(digests.items()):
+        tenant, _, name = client.partition(".")
+        keys.append({"tenant": tenant, "name": name, "digest": digest})
+    return json.dumps({"keys": keys})
+
+
+def digest_of(key: str) -> str:
+    """What the gatekeeper knows a key of the site's file by: it has 256 random bits, which no one finds again."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def immutable(
+    namespace: str, what: str, deciding: str, data: Mapping[str, Any], *, secret: bool = False
+) -> dict[str, Any]:
+    """What pods read when they start, under another name when it is another: they start again for it, one by one."""
+    digest = hashlib.sha256(deciding.encode()).hexdigest()[:10]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret" if secret else "ConfigMap",
+        "metadata": {"name": f"{_NAME}-{what}-{digest}", "namespace": namespace},
+        "immutable": True,
+        **({"type": "Opaque", "stringData": dict(data)} if secret else {"data": dict(data)}),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallersArgs:
+    """Tenants, and what is known of their keys."""
+
+    tenants: str
+    """As `tenants_file` gives it."""
+    digests: Mapping[str, pulumi.Input[str]]
+    """Client id -> SHA-256 of a key."""
+    keys: str
+    """Another text when any of these keys is another."""
+    namespace: NamespaceHandle
+    needs: Sequence[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallersHandle:
+    """Objects that pods mount, once `ready` is there."""
+
+    tenants: str
+    """ConfigMap with `tenants.json`."""
+    keys: str
+    """Secret with `keys.json`."""
+    ready: Sequence[pulumi.Resource]
+
+
+class Callers(Component, token="callers:Callers"):
+    """A ConfigMap and a Secret, however many tenants there are."""
+
+    def __init__(self, name: str, args: CallersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        needs = [args.namespace.ready, *args.needs]
+        tenants = immutable(args.namespace.name, "tenants", args.tenants, {"tenants.json": args.tenants})
+        made = pulumi.Output.all(**args.digests).apply(keys_file) if args.digests else keys_file({})
+        content = {"keys.json": pulumi.Output.secret(made)}
+        keys = immutable(args.namespace.name, "keys", args.keys, content, secret=True)
+        self.handle = CallersHandle(
+            tenants=tenants["metadata"]["name"],
+            keys=keys["metadata"]["name"],
+            ready=[
+                self.child("tenants", tenants, depends_on=needs),
+                self.child("keys", keys, depends_on=needs),
+            ],
+        )
+        self.finish(tenants=self.handle.tenants)

@@ -1,0 +1,173 @@
+"""The directory of keys that people make while the platform runs, in a database of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+
+from components.component import Component
+from components.minted import mint
+from components.namespace import NamespaceHandle
+from components.network_policies import allow_ingress
+from components.objects import KEEP
+from components.placing import budget, spread
+from components.pod_security import CONTAINER_SECURITY, pod_security
+from components.tenants.callers import CallersHandle
+from services.directory import variables
+
+CHANGES_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
+_LABELS = {"app.kubernetes.io/name": variables.SERVICE}
+_USER = 65532
+_REPLICAS = 2
+SECRETS_FOLDER, _DATABASE, _TENANTS = "/etc/secrets", "/etc/database", "/etc/tenants"
+
+
+def shared_secrets(*names: str) -> dict[str, Any]:
+    """Volume of a pod with these keys of the Secret."""
+    items = [{"key": name, "path": name} for name in names]
+    return {"name": "secrets", "secret": {"secretName": variables.TOKENS_SECRET, "items": items, "defaultMode": 0o440}}
+
+
+def deployment(namespace: str, *, image: str, known: CallersHandle, database_secret: str) -> dict[str, Any]:
+    """The directory reads the same tenants as the gatekeeper."""
+    volumes = {
+        _TENANTS: {"name": "tenants", "configMap": {"name": known.tenants}},
+        _DATABASE: {"name": "database", "secret": {"secretName": database_secret, "defaultMode": 0o440}},
+        SECRETS_FOLDER: shared_secrets(variables.PEPPER_KEY, variables.OPERATOR_KEY, variables.READER_KEY),
+    }
+    arguments = [
+        "serve",
+        f"--port={variables.DEFAULT_PORT}",
+        f"--tenants-file={_TENANTS}/tenants.json",
+        f"--database-url-file={_DATABASE}/{variables.DATABASE_KEY}",
+        f"--pepper-file={SECRETS_FOLDER}/{variables.PEPPER_KEY}",
+        f"--operator-token-file={SECRETS_FOLDER}/{variables.OPERATOR_KEY}",
+        f"--reader-token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
+    ]
+    pod = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": pod_security(_USER),
+        "containers": [
+            {
+                "name": variables.SERVICE,
+                "image": image,
+                "args": arguments,
+                "ports": [{"name": "http", "containerPort": variables.DEFAULT_PORT, "protocol": "TCP"}],
+                "readinessProbe": {
+                    "httpGet": {"path": "/readyz", "port": "http"},
+                    "periodSeconds": 5,
+                    "timeoutSeconds": 5,
+                },
+                "livenessProbe": {
+                    "httpGet": {"path": "/healthz", "port": "http"},
+                    "timeoutSeconds": 5,
+                    "failureThreshold": 6,
+                },
+                "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+                "securityContext": dict(CONTAINER_SECURITY),
+                "volumeMounts": [
+                    {"name": volume["name"], "mountPath": path, "readOnly": True} for path, volume in volumes.items()
+                ],
+            }
+        ],
+        "volumes": list(volumes.values()),
+        **spread(_LABELS),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": variables.SERVICE, "namespace": namespace, "labels": _LABELS},
+        "spec": {
+            "replicas": _REPLICAS,
+            "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "selector": {"matchLabels": _LABELS},
+            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+        },
+    }
+
+
+def service(namespace: str) -> dict[str, Any]:
+    """Gatekeepers find it here, and `sitectl key` by the API server."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": variables.SERVICE,
+            "namespace": namespace,
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "selector": _LABELS,
+            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryArgs:
+    """Where the keys are kept, and for which tenants there may be any."""
+
+    image: str
+    namespace: NamespaceHandle
+    known: CallersHandle
+    database_secret: str
+    needs: Sequence[pulumi.Resource]
+    recovered: str | None = None
+    """File with the secrets that a lost state had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryHandle:
+    """The secrets are there once `shared` is; the directory answers some time later, which nothing has to wait for."""
+
+    shared: list[pulumi.Resource]
+
+
+class Directory(Component, token="directory:Directory"):
+    """Two pods, the secrets that they share with their readers, and who reaches them."""
+
+    def __init__(self, name: str, args: DirectoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        space = args.namespace.name
+        needs = [args.namespace.ready, *args.known.ready, *args.needs]
+        values = {
+            # Every key of the directory is hashed under the pepper: another one would end all of them.
+            key: self._mint(key, args.recovered)
+            for key in (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
+        }
+        shared = self.child("secrets", _secret(space, values), depends_on=needs)
+        pods = deployment(space, image=args.image, known=args.known, database_secret=args.database_secret)
+        # By the API server's proxy, which has no labels to name it by; the operator's token decides.
+        entry = [((), [variables.DEFAULT_PORT])]
+        self.child("service", service(space), depends_on=needs)
+        self.child("network-policy", allow_ingress(variables.SERVICE, space, _LABELS, entry), depends_on=needs)
+        self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
+        self.child("pods", pods, depends_on=[*needs, shared])
+        self.handle = DirectoryHandle(shared=[shared])
+        self.finish(service=variables.SERVICE)
+
+    def _mint(self, key: str, recovered: str | None) -> pulumi.Output[str]:
+        """Random, made once and kept in the encrypted state."""
+        command = local.Command(
+            f"{self.name}-{key}",
+            create=mint(f"{variables.SERVICE}-{key}", recovered=recovered),
+            update=KEEP,
+            logging=local.Logging.NONE,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        )
+        return pulumi.Output.secret(command.stdout)
+
+
+def _secret(namespace: str, values: dict[str, pulumi.Output[str]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": variables.TOKENS_SECRET, "namespace": namespace},
+        "type": "Opaque",
+        "stringData": values,
+    }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Keys of the directory carry an id and are hashed under a secret; those of the site's file may be of any form.
+var withID = regexp.MustCompile(`^sk-([a-z2-7]{10})-[a-z2-7]{52}$`)
+
+type digest [sha256.Size]byte
+
+func (d *digest) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(d)) {
+		return fmt.Errorf("a digest has %d hexadecimal digits, not %d", hex.EncodedLen(len(d)), len(text))
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
+}
+
+func (d digest) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(d[:])), nil }
+
+// key is what is known of an API key; nobody can make the key out of it.
+type key struct {
+	ID      string   `json:"id"`
+	Digest  digest   `json:"digest"`
+	Tenant  string   `json:"tenant"`
+	Name    string   `json:"name"`
+	Models  []string `json:"models"`  // nil: all of the tenant's
+	Expires *float64 `json:"expires"` // Unix seconds; nil: never
+	Revoked bool     `json:"revoked"`
+}
+
+func (k *key) works(now time.Time) bool {
+	return !k.Revoked && (k.Expires == nil || float64(now.UnixMilli())/1000 < *k.Expires)
+}
+
+// tenant is as the site's file has it.
+type tenant struct {
+	Models []string                   `json:"models"`
+	Tier   string                     `json:"tier"`
+	Limits map[string]json.RawMessage `json:"limits"`
+}
+
+type site struct {
+	Tenants   map[string]tenant          `json:"tenants"`
+	Unlimited map[string]json.RawMessage `json:"unlimited"` // what stands for each limit that a tenant has not
+	Names     map[string]string          `json:"names"`     // what a model may be called -> its own name
+	Owners    map[string]string          `json:"owners"`    // model -> who owns it
+}
+
+// caller is what a key opens: everything that Envoy is answered, made once.
+type caller struct {
+	key      *key
+	client   string
+	tenant   string
+	metadata map[string]*structpb.Value
+	models   string // body of GET /v1/models
+}
+
+// callers are all keys that work. Those of the directory are replaced while requests are answered.
+type callers struct {
+	site
+	pepper  []byte
+	limits  map[string]map[string]*structpb.Value
+	static  map[digest]*caller
+	ordered atomic.Pointer[map[string]*caller] // by id
+}
+
+func loadCallers(tenantsFile, keysFile string, pepper []byte) (*callers, error) {
+	var declared site
+	if err := readJSON(tenantsFile, &declared); err != nil {
+		return nil, err
+	}
+	var keys struct {
+		Keys []*key `json:"keys"`
+	}
+	if err := readJSON(keysFile, &keys); err != nil {
+		return nil, err
+	}
+	c := &callers{
+		site:   declared,
+		pepper: pepper,
+		limits: map[string]map[string]*structpb.Value{},
+		static: map[digest]*caller{},
+	}
+	for name, t := range declared.Tenants {
+		all := maps.Clone(declared.Unlimited)
+		if all == nil {
+			all = map[string]json.RawMessage{}
+		}
+		maps.Copy(all, t.Limits)
+		c.limits[name] = map[string]*structpb.Value{}
+		for limit, raw := range all {
+			value := &structpb.Value{}
+			if err := value.UnmarshalJSON(raw); err != nil {
+				return nil, fmt.Errorf("%s: limit %s of tenant %s: %w", tenantsFile, limit, name, err)
+			}
+			c.limits[name][limit] = value
+		}
+	}
+	for _, k := range keys.Keys {
+		known := c.caller(k)
+		if known == nil {
+			return nil, fmt.Errorf("%s: the key %s is of the tenant %q, which %s has not", keysFile, k.Name, k.Tenant, tenantsFile)
+		}
+		c.static[k.Digest] = known
+	}
+	c.replace(nil)
+	return c, nil
+}
+
+func readJSON(file string, into any) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// caller is nil for a tenant that the site has not: the file decides who may call.
+func (c *callers) caller(k *key) *caller {
+	t, known := c.Tenants[k.Tenant]
+	if !known {
+		return nil
+	}
+	allowed := map[string]*structpb.Value{}
+	for _, model := range t.Models {
+		if k.Models == nil || slices.Contains(k.Models, model) {
+			allowed[model] = structpb.NewBoolValue(true)
+		}
+	}
+	type card struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int    `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	cards := []card{}
+	for _, called := range slices.Sorted(maps.Keys(c.Names)) {
+		if model := c.Names[called]; allowed[model] != nil {
+			cards = append(cards, card{ID: called, Object: "model", OwnedBy: c.Owners[model]})
+		}
+	}
+	list, err := json.Marshal(map[string]any{"object": "list", "data": cards})
+	if err != nil {
+		return nil
+	}
+	metadata := maps.Clone(c.limits[k.Tenant])
+	metadata["models"] = structpb.NewStructValue(&structpb.Struct{Fields: allowed})
+	if t.Tier != "" {
+		metadata["tier"] = structpb.NewStringValue(t.Tier)
+	}
+	if k.ID != "" {
+		metadata["key"] = structpb.NewStringValue(k.ID)
+	}
+	return &caller{key: k, client: k.Tenant + "." + k.Name, tenant: k.Tenant, metadata: metadata, models: string(list)}
+}
+
+// replace puts these keys of the directory in the place of all that it had before.
+func (c *callers) replace(keys map[string]*key) {
+	ordered := make(map[string]*caller, len(keys))
+	for id, k := range keys {
+		if known := c.caller(k); known != nil {
+			ordered[id] = known
+		}
+	}
+	c.ordered.Store(&ordered)
+}
+
+// find is the caller whose key this text is; nil for none that works now.
+func (c *callers) find(text string, now time.Time) *caller {
+	var made digest
+	if parts := withID.FindStringSubmatch(text); parts != nil {
+		if found := (*c.ordered.Load())[parts[1]]; found != nil {
+			mac := hmac.New(sha256.New, c.pepper)
+			mac.Write([]byte(text))
+			mac.Sum(made[:0])
+			if !hmac.Equal(made[:], found.key.Digest[:]) || !found.key.works(now) {
+				return nil
+			}
+			return found
+		}
+	}
+	// A key of the site's file has 256 random bits, so its plain digest gives nothing away.
+	made = sha256.Sum256([]byte(text))
+	return c.static[made]
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	kind "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+var answers = promauto.NewCounterVec(prometheus.CounterOpts{
+	Name: "gatekeeper_answers_total",
+	Help: "Requests decided, by answer: allowed, or refused for an unknown key.",
+}, []string{"answer"})
+
+// Few tokens of a prompt in JSON are shorter.
+const bytesOfAToken = 4
+
+// checker answers Envoy.
+type checker struct {
+	auth.UnimplementedAuthorizationServer
+	callers        *callers
+	client, tenant string // headers
+}
+
+// Check names the caller and what it has, or refuses. It takes the key away, so that nothing behind Envoy sees it.
+func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.CheckResponse, error) {
+	asked := request.GetAttributes().GetRequest().GetHttp()
+	headers := asked.GetHeaders()
+	found := c.callers.find(keyOf(headers), time.Now())
+	if found == nil {
+		answers.WithLabelValues("refused").Inc()
+		return refused(), nil
+	}
+	answers.WithLabelValues("allowed").Inc()
+	metadata := maps.Clone(found.metadata)
+	if length, err := strconv.ParseInt(headers["content-length"], 10, 64); err == nil {
+		metadata["prompt"] = structpb.NewNumberValue(float64(length / bytesOfAToken))
+	}
+	if path, _, _ := strings.Cut(asked.GetPath(), "?"); path == "/v1/models" {
+		metadata["listed"] = structpb.NewStringValue(found.models)
+	}
+	return &auth.CheckResponse{
+		Status: &status.Status{Code: int32(codes.OK)},
+		HttpResponse: &auth.CheckResponse_OkResponse{OkResponse: &auth.OkHttpResponse{
+			Headers:         []*core.HeaderValueOption{set(c.client, found.client), set(c.tenant, found.tenant)},
+			HeadersToRemove: []string{"authorization", "x-api-key"},
+		}},
+		DynamicMetadata: &structpb.Struct{Fields: metadata},
+	}, nil
+}
+
+// OpenAI's clients send the first header, Anthropic's the second.
+func keyOf(headers map[string]string) string {
+	given := strings.TrimSpace(headers["authorization"])
+	if given == "" {
+		return strings.TrimSpace(headers["x-api-key"])
+	}
+	scheme, rest, cut := strings.Cut(given, " ")
+	if cut && strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(rest)
+	}
+	return given
+}
+
+func set(name, value string) *core.HeaderValueOption {
+	return &core.HeaderValueOption{
+		Header:       &core.HeaderValue{Key: name, Value: value},
+		AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
+
+func refused() *auth.CheckResponse {
+	return &auth.CheckResponse{
+		Status: &status.Status{Code: int32(codes.Unauthenticated)},
+		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: &auth.DeniedHttpResponse{
+			Status: &kind.HttpStatus{Code: kind.StatusCode(http.StatusUnauthorized)},
+		}},
+	}
+}

@@ -1,0 +1,24 @@
+"""Verdicts on what the gatekeeper knows of callers: tenants with models, tier and limits, and digests of keys."""
+
+from __future__ import annotations
+
+from sitectl.change.changes import Change
+from sitectl.change.verdicts import front, tiers
+from sitectl.change.verdicts.known_callers import known
+from sitectl.change.verdicts.model import Severity, Verdict, verdict
+
+
+def tenants(change: Change) -> list[Verdict]:
+    """A ConfigMap with tenants: each one that gains or loses something. Its readers start again for it, in turn."""
+    if change.op == "create":
+        return [verdict(change, Severity.LIVE, "made", "new")]
+    if change.op == "delete":
+        return [verdict(change, Severity.LIVE, "deleted", "Envoy's own key check takes its place")]
+    moved = [*front.moved_models(change), *tiers.moves(change)]
+    reason = "gatekeepers with the new tenants are ready before the old ones end"
+    return moved or [verdict(change, Severity.LIVE, "tenants stay as they are", reason)]
+
+
+def is_of_tenants(change: Change) -> bool:
+    """Whether this ConfigMap is the one with tenants."""
+    return bool(known(change.before) or known(change.after)) or "tenants.json" in (change.body.get("data") or {})

@@ -1,0 +1,43 @@
+"""Keys of tenants: that there are any, and that what checks them knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floor.problems import Path, Problem
+from stacks.site.reading.raw import at, mapping, matching
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with keys, as far as the values can be understood."""
+    if at(values, "callers", "decided_by") != "gatekeeper" or at(values, "callers", "keep_both"):
+        for path, digest in matching(values, "tenants.<name>.keys.<name>.sha256"):
+            if digest is not None:
+                yield Problem(
+                    path=path,
+                    what="is all that the site has of this key, and Envoy Gateway compares whole keys",
+                    fix="set callers.decided_by to gatekeeper without keep_both, or take sha256 out: the program "
+                    "then makes a key",
+                )
+    yield from _twice(values)
+    if at(values, "callers", "database_secret") is not None:
+        return
+    for name, tenant in mapping(values.get("tenants")).items():
+        if isinstance(tenant, Mapping) and not tenant.get("keys", {}):
+            yield Problem(
+                path=("tenants", str(name), "keys"),
+                what="has no key, and without callers.database_secret none can be made later",
+                fix="add one, such as keys: {laptop: {}}, or name a database for the directory of keys",
+            )
+
+
+def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:
+    first: dict[str, Path] = {}
+    for path, digest in matching(values, "tenants.<name>.keys.<name>.sha256"):
+        if isinstance(digest, str) and (other := first.setdefault(digest, path)) != path:
+            yield Problem(
+                path=path,
+                what=f"is the key of {'.'.join(other[:-1])} too, so a request with it would have two callers",
+                fix="make a key for each: sitectl key new",
+            )

@@ -1,0 +1,238 @@
+"""A site whose callers a gatekeeper decides about: the change to it, what it decides, and what happens without it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pytest
+
+from components.tenants.gatekeeper import GATEKEEPER
+from floor.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from floor.namespaces import GATEWAY
+from lab.cluster import operator_database
+from lab.paths import CHECKOUT
+from tests.lab.site.cluster_objects import kubectl
+from tests.lab.site.replicas import Cluster, Replica, until
+from tests.lab.site.running_site import Site
+from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
+from tests.lab.site.streams import chat
+from tests.lab.site.test_answers import error_of
+from tests.lab.site.test_identity import heads_at_engines
+from tests.lab.site.under_load import Load
+
+pytestmark = pytest.mark.row("000.34", "004.11")
+
+OPEN, CLOSED = "qwen3-32b", "glm-5-1"
+PER_MINUTE = 3
+_MANY = 12
+
+
+def _both(site: Document) -> None:
+    site["callers"] = {"decided_by": "gatekeeper", "keep_both": True}
+    _limited(site)
+
+
+def _both_back(site: Document) -> None:
+    site["callers"] = {"decided_by": "gateway", "keep_both": True}
+    _limited(site)
+
+
+def _by_gatekeeper(site: Document) -> None:
+    site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME}
+    _limited(site)
+
+
+def _limited(site: Document) -> None:
+    site["plans"] = {"brisk": {"requests_per_minute": PER_MINUTE}}
+    site["tenants"]["brisk"] = {"models": [OPEN], "keys": {"one": {}}, "plan": "brisk"}
+
+
+@pytest.fixture(scope="module")
+def stack(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EditedStack]:
+    with edited_stack(site.lab, tmp_path_factory.mktemp("gatekeeper")) as edited:
+        yield edited
+
+
+@pytest.fixture(scope="module")
+def changed(site: Site, stack: EditedStack) -> tuple[Site, Load]:
+    """The site once the gatekeeper decides, and what its clients got meanwhile."""
+    operator_database.ensure(site.lab)
+    address = f"--from-file=url={site.lab.database_url}"
+    kubectl(site.lab, "create", "secret", "generic", operator_database.NAME, "-n", GATEWAY, address)
+    load = Load(model=OPEN, stream_tokens=20)
+    fronts = []
+    for step in (_both, _by_gatekeeper):
+        asyncio.run(load.during(site, partial(lambda edit: fronts.append(stack.up(edit)), step)))
+    return replace(site, front=fronts[-1]), load
+
+
+@pytest.fixture(scope="module")
+def decided(changed: tuple[Site, Load]) -> Site:
+    return changed[0]
+
+
+def ask(site: Site, key: str, model: str = OPEN) -> httpx.Response:
+    with site.http(key=site.front.keys[key]) as client:
+        return client.post("/chat/completions", json=chat(model, tokens=1))
+
+
+def test_keys_work_through_the_change(site: Site, changed: tuple[Site, Load]) -> None:
+    """Nobody gets another key or a refusal."""
+    decided, load = changed
+    assert load.short
+    assert not load.failures()
+    assert site.front.keys.items() <= decided.front.keys.items()
+
+
+def test_the_caller_is_named_with_its_tier(decided: Site, cluster: Cluster) -> None:
+    """The engine sees whose key it was, whatever a client claims, and neither the key nor another header with it."""
+    claims = {CLIENT_HEADER: "globex.laptop", OBJECTIVE_HEADER: "x", TENANT_HEADER: "globex"}
+
+    def send() -> None:
+        with decided.http() as client:
+            assert client.post("/chat/completions", json=chat(CLOSED), headers=claims).status_code == 200
+
+    (head,) = heads_at_engines(cluster, CLOSED, send)
+    assert head[CLIENT_HEADER] == decided.front.client
+    assert head[TENANT_HEADER] == decided.front.client.partition(".")[0]
+    assert head[OBJECTIVE_HEADER] == f"interactive.{CLOSED}"
+    assert decided.key not in str(head)
+
+
+def test_a_tenant_calls_and_sees_its_own_models(decided: Site) -> None:
+    refused = ask(decided, "globex.laptop", CLOSED)
+    assert (refused.status_code, error_of(refused)["code"]) == (403, "model_not_allowed")
+    unknown = ask(decided, "globex.laptop", "none")
+    assert (unknown.status_code, error_of(unknown)["code"]) == (404, "model_not_found")
+    for key, models in (("globex.laptop", [OPEN]), (decided.front.client, [CLOSED, OPEN])):
+        with decided.http(key=decided.front.keys[key]) as client:
+            listed = client.get("/models").json()["data"]
+        # Aliases have capitals, slashes or dots.
+        assert [model["id"] for model in listed if re.fullmatch("[a-z0-9-]+", model["id"])] == models
+
+
+def test_its_limits_hold(decided: Site) -> None:
+    until(lambda: ask(decided, "brisk.one").status_code == 429, what="a tenant at its limit")
+    assert ask(decided, "globex.laptop").status_code == 200
+
+
+def test_no_key_is_in_the_cluster(decided: Site, cluster: Cluster) -> None:
+    """A Secret with digests is all that there is of keys."""
+    secrets = cluster.core.list_secret_for_all_namespaces().items
+    values = [base64.b64decode(value) for secret in secrets for value in (secret.data or {}).values()]
+    assert any(b'"digest"' in value for value in values)
+    for client, key in decided.front.keys.items():
+        assert not [value for value in values if key.encode() in value], client
+
+
+def test_a_key_is_made_and_revoked_while_the_site_runs(decided: Site) -> None:
+    """It opens what its tenant may call, as far as it is said to, and then nothing."""
+    made = json.loads(sitectl(decided, "key", "create", "lab", "acme", "ci", "--models", OPEN, "--json"))
+    until(lambda: _always(decided, made["key"], 200), what="a key that every gatekeeper knows")
+    with decided.http(key=made["key"]) as client:
+        assert {model["id"] for model in client.get("/models").json()["data"]} == {OPEN}
+        assert client.post("/chat/completions", json=chat(CLOSED)).status_code == 403
+    sitectl(decided, "key", "revoke", "lab", made["id"])
+    until(lambda: _always(decided, made["key"], 401), what="a key that no gatekeeper takes")
+
+
+def test_keys_work_on_without_the_directory(decided: Site, cluster: Cluster) -> None:
+    """Also at a gatekeeper that is new: it has them from the other one."""
+    key = sitectl(decided, "key", "create", "lab", "globex", "ci").strip()
+    until(lambda: _always(decided, key, 200), what="a key that every gatekeeper knows")
+    scale = ("-n", GATEWAY, "scale", "deployment/directory")
+    kubectl(decided.lab, *scale, "--replicas=0")
+    try:
+        until(lambda: not cluster.pods(GATEWAY, "app.kubernetes.io/name=directory"), what="no directory")
+        old, _ = until(lambda: _ready(cluster), what="two gatekeepers")
+        kubectl(decided.lab, "-n", GATEWAY, "delete", "pod", old.name)
+        until(lambda: _asked_by_envoy(cluster) == 2 and _ready(cluster), what="two gatekeepers again")
+        assert _always(decided, key, 200)
+    finally:
+        kubectl(decided.lab, *scale, "--replicas=2")
+
+
+def test_one_of_two_may_die(decided: Site, cluster: Cluster) -> None:
+    load = Load(model=OPEN, stream_tokens=20)
+
+    def kill_both_in_turn() -> None:
+        for pod in until(lambda: _ready(cluster), what="two gatekeepers"):
+            until(lambda: _asked_by_envoy(cluster) == 2, what="two gatekeepers in Envoy")
+            before = _restarts(cluster)
+            cluster.kill(pod, GATEKEEPER)
+            until(partial(_more_restarts, cluster, before), what="two gatekeepers again")
+
+    asyncio.run(load.during(decided, kill_both_in_turn))
+    assert not load.failures()
+
+
+def test_without_one_nothing_passes(decided: Site, cluster: Cluster) -> None:
+    """While all hang, a client with a key reads that it may try again."""
+    pods = until(lambda: _ready(cluster), what="two gatekeepers")
+    held = [pid for pod in pods for pid in cluster.processes(pod, GATEKEEPER)]
+    for pid in held:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        answer = ask(decided, "globex.laptop")
+    finally:
+        for pid in held:
+            os.kill(pid, signal.SIGCONT)
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "gateway_unavailable")
+    assert answer.headers["retry-after"]
+    until(lambda: ask(decided, "globex.laptop").status_code == 200, what="a gatekeeper that answers")
+
+
+def test_keys_work_through_the_change_back(decided: Site, stack: EditedStack) -> None:
+    load = Load(model=OPEN, stream_tokens=20)
+    for step in (_both_back, _limited):
+        asyncio.run(load.during(decided, partial(stack.up, step)))
+    assert not load.failures()
+
+
+def _ready(cluster: Cluster) -> list[Replica] | None:
+    pods = [pod for pod in cluster.pods(GATEWAY, f"app.kubernetes.io/name={GATEKEEPER}") if pod.ready]
+    return pods if len(pods) == 2 else None
+
+
+def sitectl(site: Site, *words: str) -> str:
+    """What the command prints on stdout."""
+    command = [sys.executable, "-m", "sitectl", *words]
+    done = subprocess.run(command, cwd=CHECKOUT, env=site.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _always(site: Site, key: str, status: int) -> bool:
+    """Whether the key gets this status over many connections, so that each gatekeeper is asked."""
+
+    def asked() -> int:
+        with site.http(key=key) as client:
+            return client.post("/chat/completions", json=chat(OPEN, tokens=1)).status_code
+
+    return all(asked() == status for _ in range(_MANY))
+
+
+def _restarts(cluster: Cluster) -> int:
+    return sum(pod.restarts for pod in _ready(cluster) or ())
+
+
+def _more_restarts(cluster: Cluster, before: int) -> bool:
+    return _restarts(cluster) > before
+
+
+def _asked_by_envoy(cluster: Cluster) -> int:
+    """Addresses that Envoy has of it out of DNS."""
+    (envoy,) = cluster.envoys()
+    known = cluster.envoy_admin(envoy, "/clusters")
+    return len(set(re.findall(r"^inference-platform/gatekeeper::([\d.]+):", known, re.MULTILINE)))

@@ -1,0 +1,76 @@
+"""A site whose callers a gatekeeper decides about, under the SDK's mocks: tenants are data, and keys are digests."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.plan.site_plan import plan_values
+from stacks.site.model import SiteConfig
+from tests.unit.spine.test_platform import Recorder, declare, requested
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("000.34", "001.14")
+
+MINTED = hashlib.sha256(b"sk-canary").hexdigest()
+
+
+def site(tenants: int = 1, **more: Any) -> SiteConfig:
+    """prod with a gatekeeper, and so many tenants of keys that they made themselves beside its own."""
+    made = {
+        f"t{number}": {"models": ["qwen3-32b"], "keys": {"k": {"sha256": f"{number:064x}"}}}
+        for number in range(tenants)
+    }
+    values = changed(prod(), {"callers": {"decided_by": "gatekeeper", **more}})
+    values["tenants"] |= made
+    return plan_values(values, "site.yaml").site
+
+
+def test_a_tenant_is_no_resource(tmp_path: Path) -> None:
+    names = []
+    for count in (1, 200):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        names.append(set(declare(site(count), folder)[0].resources))
+    assert names[0] == names[1]
+
+
+def test_the_gatekeeper_has_digests_alone(tmp_path: Path) -> None:
+    """Of the keys that the program makes, and of those that it never had."""
+    recorder, _ = declare(site(), tmp_path)
+    keys = str(recorder.resources["callers-keys"].inputs)
+    assert {digest for digest in (MINTED, f"{0:064x}") if digest in keys} == {MINTED, f"{0:064x}"}
+    ours = [made for name, made in recorder.resources.items() if name.startswith(("callers", "gatekeeper", "access"))]
+    assert not [made.name for made in ours if "sk-canary" in str(made.inputs)]
+
+
+def test_keys_are_checked_at_every_moment(tmp_path: Path) -> None:
+    """The next check is there before the filter asks it, and the earlier one goes after that."""
+    _, requests = requested(site(), tmp_path, Recorder())
+
+    def before(name: str) -> set[str]:
+        return {urn.rpartition("::")[2] for urn in requests[name].dependencies}
+
+    assert "gatekeeper-pods" in before("front-door-filters")
+    assert "front-door-filters" in before("access-policy")
+    assert "access-policy" in before("gateway-class")
+
+
+def test_the_directory_and_its_readers_share_a_pepper(tmp_path: Path) -> None:
+    recorder, _ = declare(site(database_secret="directory-database"), tmp_path)
+    pods = {
+        name: recorder.resources[name].inputs["spec"]["template"]["spec"]
+        for name in ("gatekeeper-pods", "directory-pods")
+    }
+    mounted = {
+        name: {item["path"] for volume in pod["volumes"] for item in volume.get("secret", {}).get("items", ())}
+        for name, pod in pods.items()
+    }
+    assert mounted == {
+        "gatekeeper-pods": {"pepper", "reader-token"},
+        "directory-pods": {"pepper", "reader-token", "operator-token"},
+    }

@@ -1,0 +1,48 @@
+"""Keys that no one could check, or that nobody has: each is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.stacks.wrong_sites import Wrong, refused_and_fixed
+
+pytestmark = pytest.mark.row("000.34")
+
+DIGEST = "5e" * 32
+WRONG: dict[str, Wrong] = {
+    "digest that Envoy Gateway cannot compare": Wrong(
+        {"tenants.search.keys": {"nightly": {"sha256": DIGEST}}},
+        "tenants.search.keys.nightly.sha256",
+        "Envoy Gateway compares whole keys",
+        {"callers": {"decided_by": "gatekeeper"}},
+    ),
+    "one key for two": Wrong(
+        {
+            "callers": {"decided_by": "gatekeeper"},
+            "tenants.search.keys": {"nightly": {"sha256": DIGEST}, "laptop": {"sha256": DIGEST}},
+        },
+        "tenants.search.keys.nightly.sha256",
+        "is the key of tenants.search.keys.laptop too",
+        {"tenants.search.keys.laptop": {}},
+    ),
+    "digest that is none": Wrong(
+        {"callers": {"decided_by": "gatekeeper"}, "tenants.search.keys": {"nightly": {"sha256": "5E"}}},
+        "tenants.search.keys.nightly.sha256",
+        "",
+        {"tenants.search.keys.nightly.sha256": DIGEST},
+    ),
+    "tenant without a key, now and later": Wrong(
+        {"tenants.search.keys": {}}, "tenants.search.keys", "has no key", {"tenants.search.keys": {"nightly": {}}}
+    ),
+    "database that nothing reads": Wrong(
+        {"callers": {"database_secret": "directory"}},
+        "callers",
+        "decided_by gateway reads no directory",
+        {"callers.decided_by": "gatekeeper"},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_keys_that_no_one_could_check_are_refused(wrong: Wrong) -> None:
+    refused_and_fixed(wrong)
