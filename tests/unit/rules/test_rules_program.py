@@ -207,8 +207,8 @@ def test_a_waiver_lets_the_program_through(outcomes: dict[str, Any]) -> None:
         {(resource["type"], resource["name"]) for resource in outcomes[site]["resources"]} for site in ("waived", "lab")
     )
     # The last lets Prometheus read cert-manager.
-    left_out = ("pod-programs-weights", "pod-programs-liveness", "-order", "-weights-policy", "-bring", "-prune")
-    left_out = (*left_out, "certificates-network-policy-controller")
+    programs = ("pod-programs-weights", "pod-programs-liveness", "-order", "-weights-policy", "-bring", "-prune")
+    left_out = (*programs, "certificates-network-policy-controller")
     kept = {(kind, name) for kind, name in lab if not name.endswith(left_out)}
     assert waived_site == {(kind, name) for kind, name in kept if "monitoring" not in name}
 
