@@ -130,6 +130,11 @@ def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Chang
     """Changes between two sets of declared resources, by label; replacements as Kubernetes' own rules give them."""
     old = {(resource.type, resource.label): resource for resource in before}
     new = {(resource.type, resource.label): resource for resource in after}
+    # What the program calls the same, as an object that never changes and gets another name with other content.
+    gone = {(past.type, past.name): key for key, past in old.items() if key not in new}
+    for key, present in new.items():
+        if key not in old and (present.type, present.name) in gone:
+            old[key] = old.pop(gone.pop((present.type, present.name)))
     changes = []
     for key in sorted({**old, **new}):
         was, now = old.get(key), new.get(key)

@@ -7,6 +7,8 @@ from sitectl.change.verdicts import front, tiers
 from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
+_PODS = ("gatekeeper", "directory")
+
 
 def tenants(change: Change) -> list[Verdict]:
     """A ConfigMap with tenants: each one that gains or loses something. Its readers start again for it, in turn."""
@@ -22,3 +24,20 @@ def tenants(change: Change) -> list[Verdict]:
 def is_of_tenants(change: Change) -> bool:
     """Whether this ConfigMap is the one with tenants."""
     return bool(known(change.before) or known(change.after)) or "tenants.json" in (change.body.get("data") or {})
+
+
+def pods(change: Change) -> list[Verdict]:
+    """Gatekeepers or directories: another takes over before one ends, and no stream passes them."""
+    match change.op:
+        case "create":
+            return [verdict(change, Severity.LIVE, "starts two pods", "new")]
+        case "update":
+            reason = "a new one is ready before an old one ends, and streams do not pass them"
+            return [verdict(change, Severity.LIVE, "its pods start again, one after the other", reason)]
+    reason = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
+    return [verdict(change, Severity.REPLACED, "stops its pods", reason)]
+
+
+def is_pods(change: Change) -> bool:
+    """Whether this Deployment decides about callers, or keeps their keys."""
+    return (change.body.get("metadata") or {}).get("name") in _PODS

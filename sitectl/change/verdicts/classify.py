@@ -19,7 +19,7 @@ from sitectl.change.verdicts import (
 from sitectl.change.verdicts.model import Verdict
 
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
-    "Deployment": workloads.deployment,
+    "Deployment": lambda change: callers.pods(change) if callers.is_pods(change) else workloads.deployment(change),
     "PersistentVolumeClaim": lambda change: (
         node_weights.volume(change) if node_weights.is_of_nodes(change) else workloads.claim(change)
     ),

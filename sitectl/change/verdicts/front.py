@@ -51,12 +51,17 @@ def moved_models(change: Change) -> list[Verdict]:
     return verdicts
 
 
+# As `components.tenants.callers` begins the name of the Secret with digests of keys.
+_DIGESTS = "callers-keys-"
+
+
 def secret(change: Change) -> list[Verdict]:
     """Keys of a tenant, and other Secrets."""
     name = str((change.body.get("metadata") or {}).get("name", ""))
     tenant = tenant_of(name)
     tenants = [tenant] if tenant else []
-    if tenants and change.op == "replace" and name != (change.before.get("metadata") or {}).get("name"):
+    of_keys = tenants or name.startswith(_DIGESTS)
+    if of_keys and change.op == "replace" and name != (change.before.get("metadata") or {}).get("name"):
         reason = "a Secret of the new set, then the old one goes; keys that stay in the set go on"
         return [verdict(change, Severity.LIVE, "the set of keys changes", reason, tenants=tenants)]
     match change.op:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from components.specs.access import KeySpec, TenantSpec, secret_name, tenant_of
-from sitectl.change.changes import Change
+from policy.model import Resource
+from sitectl.change.changes import Change, between
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.model import Severity
 
@@ -39,3 +40,16 @@ def test_another_set_of_keys_stops_none_that_stays() -> None:
     assert (changed.severity, changed.tenants) == (Severity.LIVE, ("first-team",))
     (again,) = classify(replaced(named("first-team", x=1), named("first-team", x=1)))
     assert again.severity == Severity.REPLACED
+
+
+def test_objects_with_another_name_for_other_content_are_one_change() -> None:
+    """By what the program calls them: else a change of digests would be the loss of all keys."""
+
+    def declared(digit: str, kind: str = "Secret", name: str = "callers-keys") -> Resource:
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"{name}-{digit}", "namespace": "g"}}
+        return Resource(type=f"kubernetes:core/v1:{kind}", name=name, body=body)
+
+    (change,) = between([declared("1")], [declared("2")])
+    assert (change.op, change.replaced_by) == ("replace", ("metadata.name",))
+    assert [row.severity for row in classify(change)] == [Severity.LIVE]
+    assert {change.op for change in between([declared("1")], [declared("1", name="others")])} == {"create", "delete"}
