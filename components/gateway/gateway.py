@@ -225,6 +225,8 @@ class GatewayArgs:
     """Image of Envoy; None for Envoy Gateway's own."""
     rate_limit: Mapping[str, Any] | None = None
     """What limits tenants; None where none has a limit."""
+    decided: bool = False
+    """Whether a gatekeeper runs."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
     """Who makes the certificate of `spec.certificate_secret`; cert-manager is among `needs` where it does."""
 
@@ -311,6 +313,7 @@ class Gateway(Component, token="gateway:Gateway"):
             listener=listener_name(args.namespace.name),
             tls=bool(args.spec.certificate_secret),
             limited=args.rate_limit is not None,
+            decided=args.decided,
         )
 
 

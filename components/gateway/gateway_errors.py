@@ -127,9 +127,8 @@ _ANSWERS = (
         message=f"The model '{_NAMED}' is not served at this path.",
         instead_of=_all(_status("EQ", 500), _details("unsupported_API_schema")),
     ),
-    # A picker, the gatekeeper, or the AI gateway's processor, that is gone or does not answer. Another try may find
-    # another one; Envoy answers 500 and, where it waited in vain, 504. Numbers are gRPC's: cancelled, deadline
-    # exceeded, unavailable.
+    # A picker, or the AI gateway's processor, that is gone or does not answer. Another try may find another one; Envoy
+    # answers 500 and, where it waited in vain, 504. Numbers are gRPC's: cancelled, deadline exceeded, unavailable.
     _Answer(
         status=503,
         code="gateway_unavailable",
@@ -138,9 +137,7 @@ _ANSWERS = (
         instead_of=_all(
             _status("GE", 500),
             _details(
-                *(f"ext_proc_error_gRPC_error_{number}{{" for number in (1, 4, 14)),
-                "per-message_timeout_exceeded",
-                "ext_authz_error",
+                *(f"ext_proc_error_gRPC_error_{number}{{" for number in (1, 4, 14)), "per-message_timeout_exceeded"
             ),
         ),
     ),
@@ -231,6 +228,14 @@ _LIMIT_ANSWERS = (
         headers={"retry-after": "5"},
     ),
 )
+# Of a site whose gatekeeper does not answer.
+_GATEKEEPER_ANSWER = _Answer(
+    status=503,
+    code="gateway_unavailable",
+    kind=_SERVER,
+    message="A part of the gateway that this request needs does not answer. Try again.",
+    instead_of=_details("ext_authz_error"),
+)
 # Statuses by the codes of all errors: the ones above, and the front door's own.
 ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
     "method_not_allowed": 405,
@@ -239,11 +244,18 @@ ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
 
 
 def openai_errors(
-    namespace: str, target: dict[str, str], *, listener: str, tls: bool, limited: bool = False
+    namespace: str,
+    target: dict[str, str],
+    *,
+    listener: str,
+    tls: bool,
+    limited: bool = False,
+    decided: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
+    decided: whether a gatekeeper runs.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -255,7 +267,8 @@ def openai_errors(
         for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
     ]
     limits = [answer.mapper() for answer in _LIMIT_ANSWERS] if limited else []
-    mappers = [*limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
+    asked = [_GATEKEEPER_ANSWER.mapper()] if decided else []
+    mappers = [*asked, *limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyPatchPolicy",

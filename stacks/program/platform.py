@@ -172,7 +172,7 @@ def _front_door(step: PartStep) -> PartDone:
         gatekeeper=tenants.gatekeeper,
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
         # Who checks keys next is there before the filters ask it.
-        needs=[*step.ready(*_GATEWAYS), *tenants.checked],
+        needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )
     return PartDone(ready=FrontDoor("front-door", args, step.on.opts).handle.ready)
 
@@ -193,6 +193,7 @@ def _gateway(step: PartStep) -> PartDone:
         proxy_namespace=ENVOY_NAMESPACE if plan.site.gateway.controllers == "chart" else None,
         proxy_image=plan.proxy_image,
         rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
+        decided=plan.tenants.by_gatekeeper,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,
     )
