@@ -22,6 +22,8 @@ class Connection:
     """Host and port of its Service, which has the addresses of the ready pods."""
     parallel: int
     """Requests that may wait for it at once; Envoy's default is 1,024."""
+    connect_s: int = 10
+    """After which a pod that does not take the connection counts as gone, as one of a node without power."""
 
 
 def cluster(connection: Connection) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def cluster(connection: Connection) -> dict[str, Any]:
         "name": connection.name,
         "type": "STRICT_DNS",
         "lb_policy": "LEAST_REQUEST",
-        "connect_timeout": "10s",
+        "connect_timeout": f"{connection.connect_s}s",
         "circuit_breakers": {"thresholds": [most]},
         "load_assignment": {
             "cluster_name": connection.name,
@@ -60,7 +62,8 @@ def cluster(connection: Connection) -> dict[str, Any]:
 def asked(connection: Connection) -> dict[str, Any]:
     """`grpc_service` of a filter: a request that no pod has answered goes to another one.
 
-    Envoy learns of a death from DNS up to 5 s later, and prefers the dead pod until then, as it has no requests.
+    Envoy learns from DNS, up to 5 s later, of a pod that has ended, and of a lost node's once Kubernetes has noticed.
+    It prefers the dead pod until then, as it has no requests.
     """
     others = f"{_TYPE}extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
     return {

@@ -63,7 +63,7 @@ def security_policy(
             },
         }
         for tenant, spec in sorted(tenants.items())
-        if spec.models
+        if spec.models and spec.keys
     ]
     served = ", ".join(f"'{model}'" for model in sorted(models))
     unknown = {
@@ -82,6 +82,7 @@ def security_policy(
                 "credentialRefs": [
                     {"group": "", "kind": "Secret", "name": secret_name(tenant, spec)}
                     for tenant, spec in sorted(tenants.items())
+                    if spec.keys
                 ],
                 # OpenAI's clients send the first header, Anthropic's the second.
                 "extractFrom": [{"headers": ["Authorization", "x-api-key"]}],
@@ -150,7 +151,7 @@ class Access(Component, token="access:Access"):
                 if key_spec.sha256 is None
             }
             keys |= {client_id(tenant, key): value for key, value in minted.items()}
-            if args.in_secrets:
+            if args.in_secrets and spec.keys:
                 body = keys_secret(tenant, spec, space.name, minted)
                 secrets.append(self.child(f"{tenant}-keys", body, depends_on=[space.ready]))
         ready: list[pulumi.Resource] = []

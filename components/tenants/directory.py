@@ -81,7 +81,13 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": variables.SERVICE, "namespace": namespace, "labels": _LABELS},
+        "metadata": {
+            "name": variables.SERVICE,
+            "namespace": namespace,
+            "labels": _LABELS,
+            # It is ready while its database is, and `up` of a new tenant needs neither.
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
         "spec": {
             "replicas": _REPLICAS,
             "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},

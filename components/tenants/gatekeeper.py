@@ -32,7 +32,8 @@ _TENANTS, _KEYS, _KEPT = "/etc/tenants", "/etc/keys", "/var/cache/gatekeeper"
 def gatekeeper_connection(namespace: str, parallel: int) -> Connection:
     """How Envoy reaches it. parallel: requests that one Envoy pod carries at once, each of which may wait for it."""
     authority = f"{GATEKEEPER}.{namespace}.svc:{_DECISIONS_PORT}"
-    return Connection(name=f"inference-platform/{GATEKEEPER}", authority=authority, parallel=parallel)
+    # Below the time for a decision, so that the other one is asked before that ends.
+    return Connection(name=f"inference-platform/{GATEKEEPER}", authority=authority, parallel=parallel, connect_s=1)
 
 
 def deployment(namespace: str, *, image: str, known: CallersHandle, directory: bool) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, directory: b
                 "name": GATEKEEPER,
                 "image": image,
                 "args": arguments,
+                "env": [{"name": "GOMEMLIMIT", "value": "450MiB"}],
                 "ports": [
                     {"name": "decisions", "containerPort": _DECISIONS_PORT, "protocol": "TCP"},
                     {"name": "state", "containerPort": STATE_PORT, "protocol": "TCP"},

@@ -60,13 +60,18 @@ type site struct {
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
 }
 
-// caller is what a key opens: everything that Envoy is answered, made once.
-type caller struct {
-	key      *key
-	client   string
+// grant is what Envoy is answered about a tenant, made once for all of its keys.
+type grant struct {
 	tenant   string
 	metadata map[string]*structpb.Value
 	models   string // body of GET /v1/models
+}
+
+// caller is a key, and what it opens.
+type caller struct {
+	*grant
+	key    *key
+	client string
 }
 
 // callers are all keys that work. Those of the directory are replaced while requests are answered.
@@ -74,8 +79,11 @@ type callers struct {
 	site
 	pepper  []byte
 	limits  map[string]map[string]*structpb.Value
+	whole   map[string]*grant // by tenant, of a key for all of its models
 	static  map[digest]*caller
 	ordered atomic.Pointer[map[string]*caller] // by id
+	// complete is whether the directory's keys are known, of whenever that was.
+	complete atomic.Bool
 }
 
 func loadCallers(tenantsFile, keysFile string, pepper []byte) (*callers, error) {
@@ -93,6 +101,7 @@ func loadCallers(tenantsFile, keysFile string, pepper []byte) (*callers, error) 
 		site:   declared,
 		pepper: pepper,
 		limits: map[string]map[string]*structpb.Value{},
+		whole:  map[string]*grant{},
 		static: map[digest]*caller{},
 	}
 	for name, t := range declared.Tenants {
@@ -109,6 +118,7 @@ func loadCallers(tenantsFile, keysFile string, pepper []byte) (*callers, error) 
 			}
 			c.limits[name][limit] = value
 		}
+		c.whole[name] = c.grant(name, t, nil)
 	}
 	for _, k := range keys.Keys {
 		known := c.caller(k)
@@ -138,9 +148,18 @@ func (c *callers) caller(k *key) *caller {
 	if !known {
 		return nil
 	}
+	granted := c.whole[k.Tenant]
+	if k.Models != nil {
+		granted = c.grant(k.Tenant, t, k.Models)
+	}
+	return &caller{key: k, client: k.Tenant + "." + k.Name, grant: granted}
+}
+
+// grant is what a tenant has, or what one of its keys has that is for these models only.
+func (c *callers) grant(name string, t tenant, only []string) *grant {
 	allowed := map[string]*structpb.Value{}
 	for _, model := range t.Models {
-		if k.Models == nil || slices.Contains(k.Models, model) {
+		if only == nil || slices.Contains(only, model) {
 			allowed[model] = structpb.NewBoolValue(true)
 		}
 	}
@@ -156,19 +175,14 @@ func (c *callers) caller(k *key) *caller {
 			cards = append(cards, card{ID: called, Object: "model", OwnedBy: c.Owners[model]})
 		}
 	}
-	list, err := json.Marshal(map[string]any{"object": "list", "data": cards})
-	if err != nil {
-		return nil
-	}
-	metadata := maps.Clone(c.limits[k.Tenant])
+	// Nothing in it can fail to be written.
+	list, _ := json.Marshal(map[string]any{"object": "list", "data": cards})
+	metadata := maps.Clone(c.limits[name])
 	metadata["models"] = structpb.NewStructValue(&structpb.Struct{Fields: allowed})
 	if t.Tier != "" {
 		metadata["tier"] = structpb.NewStringValue(t.Tier)
 	}
-	if k.ID != "" {
-		metadata["key"] = structpb.NewStringValue(k.ID)
-	}
-	return &caller{key: k, client: k.Tenant + "." + k.Name, tenant: k.Tenant, metadata: metadata, models: string(list)}
+	return &grant{tenant: name, metadata: metadata, models: string(list)}
 }
 
 // replace puts these keys of the directory in the place of all that it had before.

@@ -15,12 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
 var answers = promauto.NewCounterVec(prometheus.CounterOpts{
 	Name: "gatekeeper_answers_total",
-	Help: "Requests decided, by answer: allowed, or refused for an unknown key.",
+	Help: "Requests by answer: allowed, refused for an unknown key, or unknown while the directory's keys are not there.",
 }, []string{"answer"})
 
 // Few tokens of a prompt in JSON are shorter.
@@ -37,13 +38,21 @@ type checker struct {
 func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.CheckResponse, error) {
 	asked := request.GetAttributes().GetRequest().GetHttp()
 	headers := asked.GetHeaders()
-	found := c.callers.find(keyOf(headers), time.Now())
+	text := keyOf(headers)
+	found := c.callers.find(text, time.Now())
+	if found == nil && withID.MatchString(text) && !c.callers.complete.Load() {
+		answers.WithLabelValues("unknown").Inc()
+		return nil, grpcstatus.Error(codes.Unavailable, "the directory's keys are not known yet")
+	}
 	if found == nil {
 		answers.WithLabelValues("refused").Inc()
 		return refused(), nil
 	}
 	answers.WithLabelValues("allowed").Inc()
 	metadata := maps.Clone(found.metadata)
+	if found.key.ID != "" {
+		metadata["key"] = structpb.NewStringValue(found.key.ID)
+	}
 	if length, err := strconv.ParseInt(headers["content-length"], 10, 64); err == nil {
 		metadata["prompt"] = structpb.NewNumberValue(float64(length / bytesOfAToken))
 	}

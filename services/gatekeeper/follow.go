@@ -26,6 +26,7 @@ import (
 const (
 	tokenHeader = "x-directory-token"
 	wait        = 25 * time.Second
+	answered    = 10 * time.Second
 	mostPause   = 2 * time.Second
 	// However changes get lost, they are all there again after this long.
 	refresh = 10 * time.Minute
@@ -46,7 +47,23 @@ var (
 type changes struct {
 	Cursor string `json:"cursor"`
 	Full   bool   `json:"full"`
-	Keys   []*key `json:"keys"`
+	Keys   []row  `json:"keys"`
+}
+
+// row is one key of it. One that cannot be read must not hold up the others: it counts as revoked.
+type row struct{ *key }
+
+func (r *row) UnmarshalJSON(text []byte) error {
+	var known struct {
+		ID string `json:"id"`
+	}
+	r.key = &key{}
+	if err := json.Unmarshal(text, r.key); err != nil || r.ID == "" {
+		_ = json.Unmarshal(text, &known)
+		slog.Error("a key of the directory cannot be read and does not work", "id", known.ID, "error", err)
+		r.key = &key{ID: known.ID, Revoked: true}
+	}
+	return nil
 }
 
 // follower keeps the directory's keys up to date. Without the directory the last ones stay in force.
@@ -54,7 +71,7 @@ type follower struct {
 	callers   *callers
 	directory string
 	peers     string
-	token     string
+	tokenFile string
 	kept      string
 	client    *http.Client
 
@@ -72,16 +89,13 @@ func newFollower(s settings, callers *callers) (*follower, error) {
 		directory: s.directory,
 		peers:     s.peers,
 		kept:      s.kept,
-		client:    &http.Client{Timeout: wait + 10*time.Second},
+		tokenFile: s.token,
+		client:    &http.Client{},
 		keys:      map[string]*key{},
 	}
-	token, err := secret(s.token, s.directory != "")
-	if err != nil {
-		return nil, err
-	}
-	f.token = string(token)
 	if s.directory == "" {
 		f.ready.Store(true)
+		callers.complete.Store(true)
 		return f, nil
 	}
 	var last changes
@@ -115,7 +129,7 @@ func (f *follower) follow(ctx context.Context) {
 			if pause == 0 {
 				slog.Warn("the directory does not answer; its last keys stay in force", "error", err)
 			}
-			if !f.ready.Load() {
+			if f.all().Cursor == "" {
 				f.askPeers(ctx)
 			}
 			pause = min(max(2*pause, 100*time.Millisecond), mostPause)
@@ -142,11 +156,22 @@ func (f *follower) ask(ctx context.Context, base, after string, wait time.Durati
 	if after != "" {
 		query.Set("after", after)
 	}
+	limit := answered
+	if after != "" {
+		limit += wait
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/changes?"+query.Encode(), nil)
 	if err != nil {
 		return got, err
 	}
-	request.Header.Set(tokenHeader, f.token)
+	// The Secret that it is from may be made again.
+	token, err := secret(f.tokenFile, true)
+	if err != nil {
+		return got, err
+	}
+	request.Header.Set(tokenHeader, string(token))
 	response, err := f.client.Do(request)
 	if err != nil {
 		return got, err
@@ -192,23 +217,27 @@ func (f *follower) take(got changes) {
 		f.keys = map[string]*key{}
 	}
 	for _, k := range got.Keys {
+		if k.key == nil {
+			continue
+		}
 		if k.Revoked {
 			delete(f.keys, k.ID)
 		} else {
-			f.keys[k.ID] = k
+			f.keys[k.ID] = k.key
 		}
 	}
 	f.cursor = got.Cursor
 	keysKnown.Set(float64(len(f.keys)))
 	f.callers.replace(f.keys)
+	f.callers.complete.Store(true)
 }
 
 func (f *follower) all() changes {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	got := changes{Cursor: f.cursor, Full: true, Keys: make([]*key, 0, len(f.keys))}
+	got := changes{Cursor: f.cursor, Full: true, Keys: make([]row, 0, len(f.keys))}
 	for _, k := range f.keys {
-		got.Keys = append(got.Keys, k)
+		got.Keys = append(got.Keys, row{k})
 	}
 	return got
 }
@@ -252,8 +281,8 @@ func (f *follower) handler() http.Handler {
 		fmt.Fprintln(w, "ready")
 	})
 	mux.HandleFunc("GET /v1/changes", func(w http.ResponseWriter, r *http.Request) {
-		given := r.Header.Get(tokenHeader)
-		if f.token == "" || subtle.ConstantTimeCompare([]byte(given), []byte(f.token)) != 1 {
+		token, err := secret(f.tokenFile, true)
+		if err != nil || subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), token) != 1 {
 			http.Error(w, "a reader's token is needed", http.StatusUnauthorized)
 			return
 		}
