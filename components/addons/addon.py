@@ -128,7 +128,7 @@ class AddonChart:
     release: str
     """Name that Helm's release of it has."""
     uninstalled: str
-    """Verdict: what goes with the release."""
+    """Verdict: what is lost with the release."""
     upgraded: str
     """Verdict: what another version of it does."""
 

@@ -14,7 +14,8 @@ from components.addons.addon import (
     AddonRelease,
     AddonSite,
 )
-from components.network_policies import Peer, allow_ingress, read_by
+from components.addons.webhooks import answering, webhook_policies
+from components.network_policies import Peer
 from components.scrape_target import ScrapeTarget
 from components.specs.acme import bracketed
 from components.specs.certificates import CertificatesSpec
@@ -26,7 +27,6 @@ RELEASE = "cert-manager"
 _CONTROLLER_PODS = {"app.kubernetes.io/name": "cert-manager", "app.kubernetes.io/component": "controller"}
 _WEBHOOK_PODS = {"app.kubernetes.io/name": "webhook", "app.kubernetes.io/component": "webhook"}
 _METRICS_PORT, _WEBHOOK_PORT = 9402, 10250
-_INSTALLED = "inference-platform/cert-manager"
 # The lab's take 65 to 78 MiB each; the limit is for a cluster with other certificates too.
 _SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -55,29 +55,8 @@ def with_port(server: str) -> str:
 
 
 def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
-    """The API server, which no label names, reaches the webhook by TLS; scrapers read the controller's metrics."""
-    webhook = allow_ingress("webhook", NAMESPACE, _WEBHOOK_PODS, [((), [_WEBHOOK_PORT])])
-    if not scrapers:
-        return [webhook]
-    return [webhook, allow_ingress("controller", NAMESPACE, _CONTROLLER_PODS, read_by(scrapers, _METRICS_PORT))]
-
-
-def answering(installed: str) -> dict[str, Any]:
-    """A mark on the webhook's configuration, written when the API server can trust it: before, it refuses every issuer.
-
-    installed: what must have been installed by then.
-    """
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {
-            "name": f"{RELEASE}-webhook",
-            "annotations": {
-                _INSTALLED: installed,
-                "pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}",
-            },
-        },
-    }
+    """Who reaches its pods."""
+    return webhook_policies(NAMESPACE, (_WEBHOOK_PODS, _WEBHOOK_PORT), (_CONTROLLER_PODS, _METRICS_PORT), scrapers)
 
 
 def content(site: AddonSite) -> AddonContent:
@@ -87,7 +66,13 @@ def content(site: AddonSite) -> AddonContent:
     return AddonContent(
         releases=[AddonRelease(name=RELEASE, chart=chart, values=values)],
         network_policies=network_policies(site.scrapers),
-        objects=[AddonObject(suffix="answering", body=answering(f"{RELEASE}-{chart.version}"), is_patch=True)],
+        objects=[
+            AddonObject(
+                suffix="answering",
+                body=answering(f"{RELEASE}-webhook", RELEASE, f"{RELEASE}-{chart.version}"),
+                is_patch=True,
+            )
+        ],
     )
 
 

@@ -14,7 +14,8 @@ from components.addons.addon import (
     AddonRelease,
     AddonSite,
 )
-from components.network_policies import Peer, allow_ingress, read_by
+from components.addons.webhooks import answering, webhook_policies
+from components.network_policies import Peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
 
@@ -25,7 +26,6 @@ _CONTROLLER_PODS = {"app.kubernetes.io/name": "external-secrets"}
 _WEBHOOK_PODS = {"app.kubernetes.io/name": "external-secrets-webhook"}
 _METRICS_PORT, _WEBHOOK_PORT = 8080, 10250
 _VALIDATED = {"stores": "secretstore-validate", "secrets": "externalsecret-validate"}
-_INSTALLED = "inference-platform/external-secrets"
 # No figure of a run: a client and caches of a few objects, as cert-manager's, which takes 65 to 78 MiB.
 _SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -47,29 +47,8 @@ def external_secrets_values() -> dict[str, Any]:
 
 
 def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
-    """The API server, which no label names, reaches the webhook by TLS; scrapers read the controller's metrics."""
-    webhook = allow_ingress("webhook", NAMESPACE, _WEBHOOK_PODS, [((), [_WEBHOOK_PORT])])
-    if not scrapers:
-        return [webhook]
-    return [webhook, allow_ingress("controller", NAMESPACE, _CONTROLLER_PODS, read_by(scrapers, _METRICS_PORT))]
-
-
-def answering(configuration: str, installed: str) -> dict[str, Any]:
-    """A mark on a configuration of the webhook, written when the API server can trust it: before, it refuses stores.
-
-    installed: what must have been installed by then.
-    """
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {
-            "name": configuration,
-            "annotations": {
-                _INSTALLED: installed,
-                "pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}",
-            },
-        },
-    }
+    """Who reaches its pods."""
+    return webhook_policies(NAMESPACE, (_WEBHOOK_PODS, _WEBHOOK_PORT), (_CONTROLLER_PODS, _METRICS_PORT), scrapers)
 
 
 def content(site: AddonSite) -> AddonContent:
@@ -80,7 +59,7 @@ def content(site: AddonSite) -> AddonContent:
         releases=[AddonRelease(name=RELEASE, chart=chart, values=external_secrets_values())],
         network_policies=network_policies(site.scrapers),
         objects=[
-            AddonObject(suffix=f"answering-{what}", body=answering(of, installed), is_patch=True)
+            AddonObject(suffix=f"answering-{what}", body=answering(of, RELEASE, installed), is_patch=True)
             for what, of in _VALIDATED.items()
         ],
     )

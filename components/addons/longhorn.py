@@ -237,7 +237,7 @@ LONGHORN = Addon(
         AddonChart(
             name="longhorn",
             release=_RELEASE,
-            uninstalled="every volume of the cluster goes with it",
+            uninstalled="every volume of the cluster is deleted",
             upgraded="its managers restart; volumes that are attached stay so, and their engines are upgraded later",
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,13 @@ from components.minted import mint
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress
 from components.objects import KEEP
-from components.placing import budget, spread
-from components.pod_security import CONTAINER_SECURITY, pod_security
+from components.placing import budget
 from components.tenants.callers import CallersHandle
+from components.tenants.pods import ServicePods, two_pods
 from services.directory import variables
 
 CHANGES_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
 _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
-_USER = 65532
-_REPLICAS = 2
 SECRETS_FOLDER, _DATABASE, _TENANTS = "/etc/secrets", "/etc/database", "/etc/tenants"
 
 
@@ -40,7 +38,6 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
         SECRETS_FOLDER: shared_secrets(variables.PEPPER_KEY, variables.OPERATOR_KEY, variables.READER_KEY),
     }
     arguments = [
-        "serve",
         f"--port={variables.DEFAULT_PORT}",
         f"--tenants-file={_TENANTS}/tenants.json",
         f"--database-url-file={_DATABASE}/{variables.DATABASE_KEY}",
@@ -48,53 +45,19 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
         f"--operator-token-file={SECRETS_FOLDER}/{variables.OPERATOR_KEY}",
         f"--reader-token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
     ]
-    pod = {
-        "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
-        "securityContext": pod_security(_USER),
-        "containers": [
-            {
-                "name": variables.SERVICE,
-                "image": image,
-                "args": arguments,
-                "ports": [{"name": "http", "containerPort": variables.DEFAULT_PORT, "protocol": "TCP"}],
-                "readinessProbe": {
-                    "httpGet": {"path": "/readyz", "port": "http"},
-                    "periodSeconds": 5,
-                    "timeoutSeconds": 5,
-                },
-                "livenessProbe": {
-                    "httpGet": {"path": "/healthz", "port": "http"},
-                    "timeoutSeconds": 5,
-                    "failureThreshold": 6,
-                },
-                "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-                "securityContext": dict(CONTAINER_SECURITY),
-                "volumeMounts": [
-                    {"name": volume["name"], "mountPath": path, "readOnly": True} for path, volume in volumes.items()
-                ],
-            }
-        ],
-        "volumes": list(volumes.values()),
-        **spread(_LABELS),
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": variables.SERVICE,
-            "namespace": namespace,
-            "labels": _LABELS,
-            # It is ready while its database is, and `up` of a new tenant needs neither.
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "replicas": _REPLICAS,
-            "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "selector": {"matchLabels": _LABELS},
-            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
-        },
-    }
+    pods = ServicePods(
+        name=variables.SERVICE,
+        image=image,
+        arguments=arguments,
+        ports={"http": variables.DEFAULT_PORT},
+        asked="http",
+        ready={"periodSeconds": 5, "timeoutSeconds": 5},
+        memory="128Mi",
+        volumes=volumes,
+        # It is ready while its database is, and `up` of a new tenant needs neither.
+        annotations={"pulumi.com/skipAwait": "true"},
+    )
+    return two_pods(namespace, pods)
 
 
 def service(namespace: str) -> dict[str, Any]:
@@ -146,7 +109,7 @@ class Directory(Component, token="directory:Directory"):
             key: self._mint(key, args.recovered)
             for key in (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
         }
-        shared = self.child("secrets", _secret(space, values), depends_on=needs)
+        shared = self.child("secrets", secret(space, values), depends_on=needs)
         pods = deployment(space, image=args.image, known=args.known, database_secret=args.database_secret)
         # By the API server's proxy, which has no labels to name it by; the operator's token decides.
         entry = [((), [variables.DEFAULT_PORT])]
@@ -169,11 +132,12 @@ class Directory(Component, token="directory:Directory"):
         return pulumi.Output.secret(command.stdout)
 
 
-def _secret(namespace: str, values: dict[str, pulumi.Output[str]]) -> dict[str, Any]:
+def secret(namespace: str, values: Mapping[str, pulumi.Input[str]]) -> dict[str, Any]:
+    """What directory and gatekeepers share. values: each of its keys -> a random text."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": variables.TOKENS_SECRET, "namespace": namespace},
         "type": "Opaque",
-        "stringData": values,
+        "stringData": dict(values),
     }

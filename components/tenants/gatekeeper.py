@@ -12,18 +12,16 @@ from components.component import Component
 from components.gateway.connections import Connection
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
-from components.placing import budget, spread
-from components.pod_security import CONTAINER_SECURITY, pod_security
+from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.directory import CHANGES_URL, SECRETS_FOLDER, shared_secrets
+from components.tenants.pods import ServicePods, two_pods
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from services.directory import variables
 
 GATEKEEPER = "gatekeeper"
-LABELS = {"app.kubernetes.io/name": GATEKEEPER}
-_DECISIONS_PORT, STATE_PORT = 9001, 9002
-_USER = 65532
-_REPLICAS = 2
+_LABELS = {"app.kubernetes.io/name": GATEKEEPER}
+_DECISIONS_PORT, _STATE_PORT = 9001, 9002
 # Until proxies have learned that a pod is leaving, and then for requests that wait.
 _ENDING_S = 30
 _TENANTS, _KEYS, _KEPT = "/etc/tenants", "/etc/keys", "/var/cache/gatekeeper"
@@ -38,10 +36,9 @@ def gatekeeper_connection(namespace: str, parallel: int) -> Connection:
 
 def deployment(namespace: str, *, image: str, known: CallersHandle, directory: bool) -> dict[str, Any]:
     """directory: whether the site has one."""
-    probe = {"httpGet": {"path": "/readyz", "port": "state"}, "periodSeconds": 2}
     arguments = [
         f"--listen=:{_DECISIONS_PORT}",
-        f"--listen-state=:{STATE_PORT}",
+        f"--listen-state=:{_STATE_PORT}",
         f"--tenants-file={_TENANTS}/tenants.json",
         f"--keys-file={_KEYS}/keys.json",
         f"--client-header={CLIENT_HEADER}",
@@ -55,55 +52,25 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, directory: b
     if directory:
         arguments += [
             f"--directory={CHANGES_URL.format(namespace=namespace)}",
-            f"--peers={GATEKEEPER}.{namespace}.svc:{STATE_PORT}",
+            f"--peers={GATEKEEPER}.{namespace}.svc:{_STATE_PORT}",
             f"--kept-file={_KEPT}/directory.json",
             f"--pepper-file={SECRETS_FOLDER}/{variables.PEPPER_KEY}",
             f"--token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
         ]
         volumes |= {SECRETS_FOLDER: shared_secrets(variables.PEPPER_KEY, variables.READER_KEY)}
-    pod = {
-        "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
-        "securityContext": pod_security(_USER),
-        "terminationGracePeriodSeconds": _ENDING_S,
-        "containers": [
-            {
-                "name": GATEKEEPER,
-                "image": image,
-                "args": arguments,
-                "env": [{"name": "GOMEMLIMIT", "value": "450MiB"}],
-                "ports": [
-                    {"name": "decisions", "containerPort": _DECISIONS_PORT, "protocol": "TCP"},
-                    {"name": "state", "containerPort": STATE_PORT, "protocol": "TCP"},
-                ],
-                "readinessProbe": probe,
-                "livenessProbe": {
-                    "httpGet": {"path": "/healthz", "port": "state"},
-                    "timeoutSeconds": 5,
-                    "failureThreshold": 6,
-                },
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
-                "securityContext": dict(CONTAINER_SECURITY),
-                "volumeMounts": [
-                    {"name": volume["name"], "mountPath": path, **({} if path == _KEPT else {"readOnly": True})}
-                    for path, volume in volumes.items()
-                ],
-            }
-        ],
-        "volumes": list(volumes.values()),
-        **spread(LABELS),
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": GATEKEEPER, "namespace": namespace, "labels": LABELS},
-        "spec": {
-            "replicas": _REPLICAS,
-            "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "selector": {"matchLabels": LABELS},
-            "template": {"metadata": {"labels": LABELS}, "spec": pod},
-        },
-    }
+    pods = ServicePods(
+        name=GATEKEEPER,
+        image=image,
+        arguments=arguments,
+        ports={"decisions": _DECISIONS_PORT, "state": _STATE_PORT},
+        asked="state",
+        ready={"periodSeconds": 2},
+        memory="64Mi",
+        volumes=volumes,
+        variables={"GOMEMLIMIT": "450MiB"},
+        settings={"terminationGracePeriodSeconds": _ENDING_S},
+    )
+    return two_pods(namespace, pods)
 
 
 def service(namespace: str) -> dict[str, Any]:
@@ -114,10 +81,10 @@ def service(namespace: str) -> dict[str, Any]:
         "metadata": {"name": GATEKEEPER, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
         "spec": {
             "clusterIP": "None",
-            "selector": LABELS,
+            "selector": _LABELS,
             "ports": [
                 {"name": "decisions", "port": _DECISIONS_PORT, "targetPort": "decisions", "protocol": "TCP"},
-                {"name": "state", "port": STATE_PORT, "targetPort": "state", "protocol": "TCP"},
+                {"name": "state", "port": _STATE_PORT, "targetPort": "state", "protocol": "TCP"},
             ],
         },
     }
@@ -151,21 +118,16 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
         super().__init__(name, opts)
         space = args.namespace.name
         needs = [args.namespace.ready, *args.known.ready, *args.needs]
-        pods = deployment(
-            space,
-            image=args.image,
-            known=args.known,
-            directory=args.directory,
-        )
+        pods = deployment(space, image=args.image, known=args.known, directory=args.directory)
         entry = [
             ([args.proxies], [_DECISIONS_PORT]),
-            ([peer(LABELS)], [STATE_PORT]),
-            *read_by(args.scrapers, STATE_PORT),
+            ([peer(_LABELS)], [_STATE_PORT]),
+            *read_by(args.scrapers, _STATE_PORT),
         ]
         made = [
             self.child("service", service(space), depends_on=needs),
-            self.child("network-policy", allow_ingress(GATEKEEPER, space, LABELS, entry), depends_on=needs),
-            self.child("budget", budget(GATEKEEPER, space, LABELS), depends_on=needs),
+            self.child("network-policy", allow_ingress(GATEKEEPER, space, _LABELS, entry), depends_on=needs),
+            self.child("budget", budget(GATEKEEPER, space, _LABELS), depends_on=needs),
             self.child("pods", pods, depends_on=needs),
         ]
         self.handle = GatekeeperHandle(ready=list(made))

@@ -59,8 +59,8 @@ class Database:
                 async with connection.begin():
                     yield connection
         except _FAILURES as error:
-            log.warning("the database failed: %s", reason_of(error))
-            raise database_away(reason_of(error)) from None
+            log.warning("the database failed: %s", _reason_of(error))
+            raise database_away(_reason_of(error)) from None
 
     def next_change(self) -> asyncio.Future[bool]:
         """Done with True at the next change, with False at the end of this process.
@@ -83,7 +83,7 @@ class Database:
                     pause_s = _FIRST_PAUSE_S
                     await self._until_it_ends(connection)
             except Exception as error:  # noqa: BLE001 - whatever fails, as an address that is none: it is tried again
-                log.warning("no connection to the database, again in %.1f s: %s", pause_s, reason_of(error))
+                log.warning("no connection to the database, again in %.1f s: %s", pause_s, _reason_of(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -147,7 +147,7 @@ class Database:
         )
 
 
-def reason_of(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     """The sort of a failure, without its text, which may quote a row or an address."""
     cause = getattr(error, "orig", None) or error
     state = getattr(cause, "sqlstate", None)

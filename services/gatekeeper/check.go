@@ -24,7 +24,7 @@ var answers = promauto.NewCounterVec(prometheus.CounterOpts{
 	Help: "Requests by answer: allowed, refused for an unknown key, or unknown while the directory's keys are not there.",
 }, []string{"answer"})
 
-// Few tokens of a prompt in JSON are shorter.
+// As components/tenants/limits.py has it where no gatekeeper runs: few tokens of a prompt in JSON are shorter.
 const bytesOfAToken = 4
 
 // checker answers Envoy.

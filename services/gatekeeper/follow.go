@@ -26,8 +26,9 @@ import (
 const (
 	tokenHeader = "x-directory-token"
 	wait        = 25 * time.Second
-	answered    = 10 * time.Second
-	mostPause   = 2 * time.Second
+	// For an answer, beside the time that the directory waits for a change.
+	answered  = 10 * time.Second
+	mostPause = 2 * time.Second
 	// However changes get lost, they are all there again after this long.
 	refresh = 10 * time.Minute
 )

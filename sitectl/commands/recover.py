@@ -57,7 +57,8 @@ def command(context: CommandContext, *, site: str, kubeconfig: Path | None, outp
             sorted(registry.chart_namespaces().values()),
         )
     whole_files.write(output, json.dumps(recovered.values, indent=2) + "\n", private=True)
-    clients = sum(len(tenant.keys) for tenant in tenants.values())
+    # The site's file has what is known of the others.
+    clients = sum(key.sha256 is None for tenant in tenants.values() for key in tenant.keys.values())
     lines = [f"{site}: {clients - len(recovered.missing)} of {counted(clients, 'key')} written to {output}, mode 0600"]
     lines += [f"   {client}: the cluster has no key; `up` makes a new one" for client in recovered.missing]
     lines += [f"   set `recovered: {_from_project(output, context.project)}` in {file.name}"]

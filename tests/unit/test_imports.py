@@ -134,12 +134,14 @@ MAY_IMPORT = {
 TEXTS = {"addon", "charts", "envoy_names", "gpu_resources", "machine_commands", "queries"}
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
+    "cert_manager": {"webhooks"},
+    "external_secrets": {"webhooks"},
     "gpu_stack": {"gpu_counters"},
     "load_balancer_addresses": {"bgp"},
     "front_door": {"connections", "gateway_errors", "pickers", "request_log"},
     "pickers": {"connections"},
-    "gatekeeper": {"callers", "directory"},
-    "directory": {"callers"},
+    "gatekeeper": {"callers", "directory", "pods"},
+    "directory": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
     "traffic_policies": {"traces"},
     "tiers": {"limits"},

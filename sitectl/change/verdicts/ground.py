@@ -74,7 +74,7 @@ def release(change: Change) -> list[Verdict]:
     name = str(change.body.get("name", change.name))
     chart = registry.chart_of_release(name)
     if change.op in ("delete", "replace"):
-        reason = chart.uninstalled if chart else "what it installed goes with it"
+        reason = chart.uninstalled if chart else "what it installed is deleted"
         return [verdict(change, Severity.REPLACED, f"uninstalls {name}", reason)]
     old, new = change.before.get("version"), change.after.get("version")
     if change.op == "create":

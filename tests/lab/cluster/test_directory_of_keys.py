@@ -1,4 +1,4 @@
-"""The directory of keys as a pod over the operator's database; `sitectl key` asks it through the API server."""
+"""The directory of keys as pods over the operator's database; `sitectl key` asks it through the API server."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client
 
+from components.specs.access import TenantSpec
+from components.tenants import directory
+from components.tenants.callers import CallersHandle, immutable, tenants_file
 from floor.namespaces import GATEWAY
 from lab.cluster import api, operator_database
 from lab.cluster.operator_secret import value_of
@@ -24,13 +28,6 @@ from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
 
-SETTINGS = "/etc/directory"
-FILES = {
-    variables.TENANTS_FILE: json.dumps({"tenants": {"search": {"models": ["chat"]}}}),
-    variables.PEPPER_FILE: "pepper",
-}
-TOKENS = {variables.OPERATOR_KEY: "token-of-the-operator", variables.READER_KEY: "token-of-the-reader"}
-
 
 @pytest.fixture(scope="module")
 def lab(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
@@ -42,61 +39,19 @@ def lab(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return own
 
 
-def objects() -> Iterator[dict[str, object]]:
-    """What the platform's program would declare, as far as this needs it."""
+def objects() -> Iterator[dict[str, Any]]:
+    """What the platform's program declares, as far as this needs it."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY}}
-    here = {"namespace": GATEWAY}
-    yield {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "directory-settings", **here},
-        "stringData": FILES,
-    }
-    yield {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": variables.TOKENS_SECRET, **here},
-        "stringData": TOKENS,
-    }
-    places = {
-        variables.DATABASE_URL_FILE: f"{SETTINGS}/database/{variables.DATABASE_KEY}",
-        variables.OPERATOR_TOKEN_FILE: f"{SETTINGS}/tokens/{variables.OPERATOR_KEY}",
-        variables.READER_TOKEN_FILE: f"{SETTINGS}/tokens/{variables.READER_KEY}",
-        **{name: f"{SETTINGS}/settings/{name}" for name in FILES},
-    }
-    mounted = {
-        "settings": {"secret": {"secretName": "directory-settings"}},
-        "tokens": {"secret": {"secretName": variables.TOKENS_SECRET}},
-        "database": {"secret": {"secretName": variables.DATABASE_SECRET}},
-    }
-    yield {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "directory", "labels": {"app": "directory"}, **here},
-        "spec": {
-            "containers": [
-                {
-                    "name": "directory",
-                    "image": f"{DIRECTORY_REPOSITORY}:0",
-                    "args": ["serve"],
-                    "env": [{"name": name, "value": value} for name, value in places.items()],
-                    "readinessProbe": {
-                        "httpGet": {"path": "/readyz", "port": variables.DEFAULT_PORT},
-                        "periodSeconds": 1,
-                    },
-                    "securityContext": {"readOnlyRootFilesystem": True},
-                    "volumeMounts": [{"name": name, "mountPath": f"{SETTINGS}/{name}"} for name in mounted],
-                }
-            ],
-            "volumes": [{"name": name, **source} for name, source in mounted.items()],
-        },
-    }
-    yield {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": variables.SERVICE, **here},
-        "spec": {"selector": {"app": "directory"}, "ports": [{"port": variables.DEFAULT_PORT}]},
-    }
+    content = tenants_file({"search": TenantSpec(models=("chat",))}, {}, {}, {})
+    tenants = immutable(GATEWAY, "tenants", content, {"tenants.json": content})
+    yield tenants
+    names = (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
+    yield directory.secret(GATEWAY, {name: f"the-{name}" for name in names})
+    known = CallersHandle(tenants=tenants["metadata"]["name"], keys="", ready=())
+    yield directory.deployment(
+        GATEWAY, image=f"{DIRECTORY_REPOSITORY}:0", known=known, database_secret=operator_database.NAME
+    )
+    yield directory.service(GATEWAY)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +64,9 @@ def core(lab: Lab) -> Iterator[client.CoreV1Api]:
 
 
 def is_ready(core: client.CoreV1Api) -> bool:
-    status = core.read_namespaced_pod("directory", GATEWAY).status
-    return any(c.type == "Ready" and c.status == "True" for c in (status and status.conditions) or ())
+    pods = core.list_namespaced_pod(GATEWAY, label_selector="app.kubernetes.io/name=directory").items
+    conditions = [condition for pod in pods for condition in (pod.status and pod.status.conditions) or ()]
+    return len([c for c in conditions if c.type == "Ready" and c.status == "True"]) == 2
 
 
 @pytest.fixture
@@ -137,7 +93,7 @@ def test_keys_are_made_and_ended_through_the_api_server(lab: Lab, core: client.C
     (listed,) = json.loads(key(project, "list", "lab", "--json").out)["keys"]
     assert (listed["id"], listed["state"]) == (text[3:13], "revoked")
     assert "no tenant of the site's file" in key(project, "create", "lab", "sales", "ci").err
-    log = "".join(file.read_text() for file in lab.logs.glob(f"pods/{GATEWAY}_directory_*/**/*.log"))
+    log = "".join(file.read_text() for file in lab.logs.glob(f"pods/{GATEWAY}_directory-*/**/*.log"))
     assert text[3:13] in log
     assert text[14:] not in log
 

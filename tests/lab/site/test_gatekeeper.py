@@ -148,7 +148,7 @@ def test_a_key_is_made_and_revoked_while_the_site_runs(decided: Site) -> None:
 
 
 def test_keys_work_on_without_the_directory(decided: Site, cluster: Cluster) -> None:
-    """Also at a gatekeeper that is new: it has them from the other one."""
+    """Also at a gatekeeper that is new, which has them from the other one, and when both start again at once."""
     key = sitectl(decided, "key", "create", "lab", "globex", "ci").strip()
     until(lambda: _always(decided, key, 200), what="a key that every gatekeeper knows")
     scale = ("-n", GATEWAY, "scale", "deployment/directory")
@@ -159,6 +159,11 @@ def test_keys_work_on_without_the_directory(decided: Site, cluster: Cluster) -> 
         kubectl(decided.lab, "-n", GATEWAY, "delete", "pod", old.name)
         until(lambda: _asked_by_envoy(cluster) == 2 and _ready(cluster), what="two gatekeepers again")
         assert _always(decided, key, 200)
+        before = _restarts(cluster)
+        for pod in _ready(cluster) or ():
+            cluster.kill(pod, GATEKEEPER)
+        until(lambda: _restarts(cluster) >= before + 2, what="two gatekeepers that began again")
+        until(lambda: _always(decided, key, 200), what="the keys that both had kept")
     finally:
         kubectl(decided.lab, *scale, "--replicas=2")
 

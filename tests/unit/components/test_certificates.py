@@ -11,13 +11,13 @@ from pulumi.runtime.stack import wait_for_rpcs
 from components.addons.addon import AddonSite
 from components.addons.cert_manager import (
     CERT_MANAGER,
-    answering,
     cert_manager_values,
     network_policies,
     with_port,
 )
 from components.addons.charts import Chart
 from components.addons.installed import InstalledAddon
+from components.addons.webhooks import answering
 from components.gateway.certificate import acme_issuer, certificate, private_issuer
 from components.network_policies import peer
 from components.specs.acme import AcmeSpec, Rfc2136Spec
@@ -146,7 +146,11 @@ def test_both_are_waited_for(body: dict[str, Any]) -> None:
 
 
 def test_issuers_are_let_in_once_the_webhook_can_be_trusted() -> None:
-    (holds,) = parse(answering("cert-manager-v1")["metadata"]["annotations"]["pulumi.com/waitFor"])
+    (holds,) = parse(
+        answering("cert-manager-webhook", "cert-manager", "cert-manager-v1")["metadata"]["annotations"][
+            "pulumi.com/waitFor"
+        ]
+    )
     assert not holds({"webhooks": [{"clientConfig": {"service": {}}}]}).ready
     assert holds({"webhooks": [{"clientConfig": {"caBundle": "LS0t"}}]}).ready
 

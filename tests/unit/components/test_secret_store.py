@@ -13,7 +13,6 @@ from components.addons.addon import AddonSite
 from components.addons.charts import Chart
 from components.addons.external_secrets import (
     EXTERNAL_SECRETS,
-    answering,
     external_secrets_values,
     network_policies,
 )
@@ -27,6 +26,7 @@ from components.addons.secret_store import (
     cluster_secret_store,
     external_secret,
 )
+from components.addons.webhooks import answering
 from components.network_policies import peer
 from components.specs.secrets import KubernetesStoreSpec, RemoteSecret, StoreSpec, VaultStoreSpec
 from lab.plugins.kubernetes.awaiting.expressions import parse
@@ -137,7 +137,9 @@ def test_each_is_waited_for(body: dict[str, Any]) -> None:
 
 
 def test_stores_are_let_in_once_the_webhook_can_be_trusted() -> None:
-    (holds,) = parse(answering("secretstore-validate", "a-1")["metadata"]["annotations"]["pulumi.com/waitFor"])
+    (holds,) = parse(
+        answering("secretstore-validate", "external-secrets", "a-1")["metadata"]["annotations"]["pulumi.com/waitFor"]
+    )
     assert not holds({"webhooks": [{"clientConfig": {"service": {}}}]}).ready
     assert holds({"webhooks": [{"clientConfig": {"caBundle": "LS0t"}}]}).ready
 

@@ -19,7 +19,7 @@ import httpx
 
 from lab.cluster.postgres import Postgres, as_a_user
 from lab.install import parts, system
-from services.directory.variables import ACTOR_HEADER, OPTIONS, TOKEN_HEADER
+from services.directory.variables import ACTOR_HEADER, FILES, TOKEN_HEADER
 
 ROOT = Path(__file__).parents[3]
 PASSWORD = "password-of-the-database"
@@ -100,10 +100,10 @@ class Directory:
         return self.folder / f"directory-{self.port}.log"
 
     def start(self) -> None:
-        environment = {**os.environ, **{name: str(self.folder / name) for name in OPTIONS.values()}}
-        command = [sys.executable, "-m", "services.directory", "serve", "--port", str(self.port)]
+        files = [word for option in FILES for word in (option, str(setting(self.folder, option)))]
+        command = [sys.executable, "-m", "services.directory", "--port", str(self.port), *files]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process is None:
@@ -124,6 +124,7 @@ class Directory:
                     if client.get("/readyz").status_code == status:
                         return
                 assert time.monotonic() < deadline, self.log.read_text()[-2000:]
+                # The process that is asked has to start on the same cores.
                 time.sleep(0.02)
 
     def wait_for_a_reader(self, timeout_s: float = 20) -> None:
@@ -138,8 +139,13 @@ def write_settings(folder: Path, url: str) -> None:
     """The files that a pod of the directory has mounted."""
     tenants = {"tenants": {name: {"models": models} for name, models in TENANTS.items()}}
     contents = (url, json.dumps(tenants), PEPPER, OPERATOR, READER)
-    for name, content in zip(OPTIONS.values(), contents, strict=True):
-        (folder / name).write_text(f"{content}\n")
+    for option, content in zip(FILES, contents, strict=True):
+        setting(folder, option).write_text(f"{content}\n")
+
+
+def setting(folder: Path, option: str) -> Path:
+    """The file that the option names."""
+    return folder / option.removeprefix("--")
 
 
 @contextmanager

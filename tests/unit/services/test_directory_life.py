@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,7 +21,7 @@ from services.directory.keys import digest_of
 from services.directory.tables import METADATA
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
 from tests.unit.services import directory_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, Server, created
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, Server, created, setting
 
 pytestmark = pytest.mark.processes
 
@@ -155,7 +154,7 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Directory], operato
     (kept,) = (key for key in operator.get("/v1/keys").json()["keys"] if key["id"] == made["id"])
     assert kept["state"] == "works"
     # A token is read from its file at each request, so that a new one works at once.
-    file = both[1].folder / "DIRECTORY_READER_TOKEN_FILE"
+    file = setting(both[1].folder, "--reader-token-file")
     file.write_text("another")
     with both[1].client("another") as client:
         assert client.get("/v1/changes").status_code == 200
@@ -262,7 +261,7 @@ def test_migrations_make_the_tables_that_the_program_uses(both: tuple[Server, Di
 
 
 def test_a_tenant_of_a_new_site_file_gets_keys_at_once(both: tuple[Server, Directory], operator: httpx.Client) -> None:
-    file: Path = both[1].folder / "DIRECTORY_TENANTS_FILE"
+    file = setting(both[1].folder, "--tenants-file")
     before = file.read_text()
     assert operator.post("/v1/keys", json={"tenant": "new", "name": "ci"}).status_code == 422
     file.write_text(json.dumps({"tenants": {"new": {"models": []}}}))

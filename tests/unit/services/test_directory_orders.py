@@ -109,13 +109,11 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         settings.pepper_bytes()
 
 
-def test_each_setting_is_an_option_or_a_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    variables_ = {name: str(tmp_path / "none") for name in variables.OPTIONS.values()}
-    assert command.main(["serve"], variables_) == 1
-    assert f"error: {tmp_path / 'none'} cannot be used" in capsys.readouterr().err
-    for option, variable in variables.OPTIONS.items():
-        rest = {name: value for name, value in variables_.items() if name != variable}
+def test_each_file_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in variables.FILES:
+        rest = [word for other in variables.FILES if other != option for word in (other, str(tmp_path / "none"))]
         with pytest.raises(SystemExit):
-            command.main(["serve"], rest)
+            command.main(rest)
         assert f"required: {option}" in capsys.readouterr().err
-        assert command.main(["serve", option, str(tmp_path / "none")], rest) == 1
+        assert command.main([*rest, option, str(tmp_path / "none")]) == 1
+        assert f"error: {tmp_path / 'none'} cannot be used" in capsys.readouterr().err

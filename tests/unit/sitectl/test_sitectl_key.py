@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from components.specs.access import KeySpec
+from components.tenants.callers import digest_of
 from sitectl.shell import cli
 from sitectl.shell.errors import Exit
 from tests import documented
@@ -182,3 +185,12 @@ def test_a_key_that_cannot_be_printed_is_to_be_revoked(site: Site, capsys: pytes
         full.close()
     (lost,) = (key for key in json.loads(site.key("list", "lab", "--json").out)["keys"] if key["name"] == "lost")
     assert f"fix: end it (sitectl key revoke lab {lost['id']}" in capsys.readouterr().err
+
+
+def test_a_key_for_the_sites_file_is_printed_beside_its_digest(tmp_path: Path) -> None:
+    """Of the key on stdout, and in a form that the file takes; it needs no site."""
+    made = run(tmp_path, "key", "new")
+    (text,) = made.out.splitlines()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert (made.status, text[:3], f"{{sha256: {digest}}}" in made.err) == (Exit.OK, "sk-", True)
+    assert KeySpec(sha256=digest).sha256 == digest_of(text)

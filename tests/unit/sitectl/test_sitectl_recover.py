@@ -12,8 +12,9 @@ import pytest
 
 from components.gateway.gateway_controllers import ai_gateway_values
 from components.minted import MCP_SEED, mint
-from components.specs.access import secret_name
+from components.specs.access import KeySpec, TenantSpec, secret_name
 from components.tenants.access import client_id
+from services.directory import variables
 from sitectl.commands import recovered
 from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
@@ -133,3 +134,11 @@ def test_a_kubeconfig_that_is_no_text_is_reported(live: Path) -> None:
 def test_names_in_the_file_are_those_that_the_program_reads() -> None:
     assert recovered.MCP_SEED == MCP_SEED
     assert ai_gateway_values(1, SEED)["controller"]["mcp"]["sessionEncryption"]["seed"] == SEED
+
+
+def test_the_directorys_secrets_come_back_under_the_names_that_the_program_mints_them_by() -> None:
+    """Without its pepper no key of the directory would work again. A key with a digest in the file is not missed."""
+    held = {"metadata": {"name": variables.TOKENS_SECRET}, "data": {"pepper": base64.b64encode(b"canary").decode()}}
+    tenant = TenantSpec(models=("m",), keys={"own": KeySpec(sha256="5e" * 32)})
+    kept = recovered.of_cluster({"acme": tenant}, [held], [])
+    assert (kept.values, kept.missing) == ({"directory-pepper": {"value": "canary", "rotation": 1}}, ())
