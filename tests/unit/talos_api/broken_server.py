@@ -102,12 +102,15 @@ class BrokenServer:
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
         self.requests: list[dict[str, str]] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         """Take no more connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        # The next server's socket may get this one's number: a thread still on its way to accept() would answer there.
+        self._accepting.join()
         self._listener.close()
 
     def _accept(self) -> None:

@@ -28,13 +28,16 @@ class TlsFront:
         self._epoch = 0
         self._drains = False
         self._carried = Outstanding()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         """Stop listening and break all connections."""
         self.break_connections()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        # The next front's socket may get this one's number: a thread still on its way to accept() would answer there.
+        self._accepting.join()
         self._listener.close()
 
     def break_connections(self) -> None:
