@@ -7,6 +7,8 @@ KEY_FILTER = "envoy.filters.http.api_key_auth"
 BODY_LIMIT_FILTER = "envoy.filters.http.buffer"
 # Metadata of a request under which Envoy keeps what the gatekeeper decided.
 DECISIONS = "envoy.filters.http.ext_authz"
+# And that a gatekeeper has read the body.
+CHECKED = "inference-platform.bodies"
 ROUTER_FILTER = "envoy.filters.http.router"
 # Ours: an alias of a model becomes its name. The AI gateway knows the beginning, so its processor comes right before.
 MODEL_NAMES_FILTER = "envoy.filters.http.lua/inference-platform.model-names"

@@ -16,6 +16,7 @@ from components.component import Component
 from components.gateway.connections import Connection, asked, cluster
 from components.gateway.envoy_names import (
     BODY_LIMIT_FILTER,
+    CHECKED,
     DECISIONS,
     KEY_FILTER,
     MODEL_NAMES_FILTER,
@@ -24,7 +25,7 @@ from components.gateway.envoy_names import (
     model_route,
     picker_filter,
 )
-from components.gateway.gateway_errors import ERROR_STATUSES
+from components.gateway.gateway_errors import DECIDED_STATUSES, ERROR_STATUSES
 from components.gateway.pickers import Picker, asking
 from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
@@ -43,6 +44,7 @@ from manifests.render import render_text
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
 _GATEKEEPER = "inference-platform.gatekeeper"
+_BODIES = "inference-platform.bodies"
 _NO_KEY_CHECK = "inference-platform.no-key-check"
 # The method, for the script's work on the answer.
 _METHOD_FILTER = "inference-platform.method"
@@ -89,7 +91,7 @@ def script(*, decided: bool = False) -> str:
         inner_headers=INNER_HEADERS,
         model_paths=MODEL_PATHS,
         retry_after_s=_RETRY_AFTER_S,
-        statuses=sorted(ERROR_STATUSES.items()),
+        statuses=sorted((DECIDED_STATUSES if decided else ERROR_STATUSES).items()),
         request_metadata=_REQUEST_METADATA,
         stream_error=STREAM_ERROR,
         prompt_id=PROMPT_ID,
@@ -106,6 +108,8 @@ def model_names_script(*, decided: bool = False) -> str:
     return render_text(
         "model-names.lua.j2",
         decisions=DECISIONS if decided else None,
+        checked=CHECKED,
+        refusal_header=REFUSAL_HEADER,
         model_header=MODEL_HEADER,
         objective_header=OBJECTIVE_HEADER,
         rewrite_header=REWRITE_HEADER,
@@ -131,6 +135,7 @@ def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
         else _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
         _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script(decided=decided)}}),
+        *([_filter(_BODIES, "ext_proc.v3.ExternalProcessor", _handing_bodies(gatekeeper))] if gatekeeper else []),
         _filter(
             MODEL_NAMES_FILTER,
             "lua.v3.Lua",
@@ -147,6 +152,33 @@ def _asking_who(gatekeeper: Connection) -> dict[str, Any]:
         "grpc_service": {**asked(gatekeeper), "timeout": f"{_DECISION_S}s"},
         "status_on_error": {"code": "ServiceUnavailable"},
         "allowed_headers": {"patterns": [{"exact": header} for header in read]},
+    }
+
+
+def _handing_bodies(gatekeeper: Connection) -> dict[str, Any]:
+    """Settings of the filter that gives each body to the gatekeeper, in front of all that read it.
+
+    A request whose body was not read is refused by the script behind the AI gateway, which misses the mark in its
+    metadata. The filter itself lets it pass, as what it lets pass goes on, too, when a gatekeeper dies: it stays
+    connected for as long as a counted request is under way, for which it asks for trailers. Headers go on at once, up
+    to the AI gateway, which waits for the body.
+    """
+    return {
+        "grpc_service": asked(gatekeeper),
+        "failure_mode_allow": True,
+        "processing_mode": {
+            "request_header_mode": "SKIP",
+            "request_body_mode": "BUFFERED",
+            "request_trailer_mode": "SKIP",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SEND",
+        },
+        "message_timeout": f"{_DECISION_S}s",
+        "metadata_options": {
+            "forwarding_namespaces": {"untyped": [DECISIONS]},
+            "receiving_namespaces": {"untyped": [CHECKED]},
+        },
     }
 
 

@@ -19,6 +19,10 @@ def _all(*filters: dict[str, Any]) -> dict[str, Any]:
     return {"and_filter": {"filters": list(filters)}}
 
 
+def _any(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"or_filter": {"filters": list(filters)}}
+
+
 def _header(name: str, match: dict[str, Any]) -> dict[str, Any]:
     return {"header_filter": {"header": {"name": name, **match}}}
 
@@ -228,19 +232,39 @@ _LIMIT_ANSWERS = (
         headers={"retry-after": "5"},
     ),
 )
-# Of a site whose gatekeeper does not answer.
-_GATEKEEPER_ANSWER = _Answer(
-    status=503,
-    code="gateway_unavailable",
-    kind=_SERVER,
-    message="A part of the gateway that this request needs does not answer. Try again.",
-    instead_of=_details("ext_authz_error"),
+
+
+def _of_gatekeeper(status: int, code: str, kind: str) -> _Answer:
+    """It writes the message; Envoy has the code in its own words for why it replied (services/gatekeeper/hook.go)."""
+    instead_of = _details(f"gatekeeper_{code}")
+    return _Answer(status=status, code=code, kind=kind, message="%LOCAL_REPLY_BODY%", instead_of=instead_of)
+
+
+# Of a site with a gatekeeper: where none answers, and what it refuses.
+_GATEKEEPER_ANSWERS = (
+    _Answer(
+        status=503,
+        code="gateway_unavailable",
+        kind=_SERVER,
+        message="A part of the gateway that this request needs does not answer. Try again.",
+        instead_of=_any(
+            _details("ext_authz_error", "gatekeeper_gateway_unavailable"),
+            _header(REFUSAL_HEADER, {"string_match": {"exact": "gateway_unavailable"}}),
+        ),
+    ),
+    _of_gatekeeper(400, "invalid_request", _CLIENT),
+    _of_gatekeeper(400, "context_length_exceeded", _CLIENT),
+    _of_gatekeeper(403, "not_isolated", "permission_error"),
+    _of_gatekeeper(429, "rate_limit_exceeded", "rate_limit_error"),
+    _of_gatekeeper(503, "limits_unavailable", _SERVER),
 )
 # Statuses by the codes of all errors: the ones above, and the front door's own.
 ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
     "method_not_allowed": 405,
     "trailers_not_supported": 400,
 }
+# The same, with those of a site with a gatekeeper.
+DECIDED_STATUSES = ERROR_STATUSES | {answer.code: answer.status for answer in _GATEKEEPER_ANSWERS}
 
 
 def openai_errors(
@@ -267,7 +291,7 @@ def openai_errors(
         for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
     ]
     limits = [answer.mapper() for answer in _LIMIT_ANSWERS] if limited else []
-    asked = [_GATEKEEPER_ANSWER.mapper()] if decided else []
+    asked = [answer.mapper() for answer in _GATEKEEPER_ANSWERS] if decided else []
     mappers = [*asked, *limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",

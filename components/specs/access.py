@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from typing import Literal
 
 from pydantic import Field
 
@@ -39,6 +40,11 @@ class TenantSpec(Spec):
     """How much it may use, one of `plans`; unlimited without one."""
     limits: LimitsSpec | None = None
     """Limits of its own, each in the place of its plan's."""
+    prefix_cache: Literal["own", "shared"] | None = None
+    """Where a gatekeeper decides: whether the engines keep its prompts apart from those of other tenants (`own`), so
+    that no one learns by timing what it has asked, or may find them for all tenants that share, which is faster for
+    those with the same long system prompt. `own` if not given; it refuses `/anthropic/v1/messages`, whose translation
+    loses what tells the tenants apart."""
 
 
 def secret_name(tenant: str, spec: TenantSpec) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -33,6 +34,10 @@ LIMITS = (
 )
 
 
+BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
+"""Limits of what is under way and of single requests, which a gatekeeper holds."""
+
+
 class LimitsSpec(Spec):
     """Most that one tenant uses, over all of its keys and models. Tokens are those of prompt and answer together."""
 
@@ -45,19 +50,35 @@ class LimitsSpec(Spec):
     """Tokens in one hour; unlimited if not given."""
     tokens_per_day: _Most | None = None
     """Tokens in one day, which begins at 0:00 UTC; unlimited if not given."""
+    parallel_requests: _Most | None = None
+    """Requests that may be under way at once, over all gateways; the next one gets 429. Only a gatekeeper holds it."""
+    max_answer_tokens: _Most | None = None
+    """Longest answer, in tokens: a request that asks for more, or gives no length, is answered up to here. Of several
+    answers to one request it is the length of all. Only a gatekeeper holds it."""
+    max_prompt_tokens: _Most | None = None
+    """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
+    it."""
 
     @property
     def given(self) -> dict[str, int]:
-        """The limits that are set, by their key."""
+        """The limits in windows of time that are set, by their key."""
+        return self._set(limit.key for limit in LIMITS)
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """The limits that a gatekeeper holds, by their key."""
+        return self._set(BOUNDS)
+
+    def _set(self, keys: Iterable[str]) -> dict[str, int]:
         values: dict[str, int | None] = dict(self)
-        return {key: most for key, most in values.items() if most is not None}
+        return {key: most for key in keys if (most := values[key]) is not None}
 
     @model_validator(mode="after")
     def _limits_something(self) -> LimitsSpec:
-        if not self.given:
+        if not self.given and not self.bounds:
             raise WrongValueError(
                 "sets no limit",
-                allowed=f"at least one of {', '.join(limit.key for limit in LIMITS)}",
+                allowed=f"at least one of {', '.join([*(limit.key for limit in LIMITS), *BOUNDS])}",
                 fix="set one of them, or take the section out: without it a tenant is unlimited",
             )
         return self

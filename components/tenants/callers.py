@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -14,20 +15,24 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
 from components.specs.limits import LIMITS, MOST_COUNTED
+from components.specs.tiers import TierSpec
 
 _NAME = "callers"
 
 
 def tenants_file(
     tenants: Mapping[str, TenantSpec],
-    limits: Mapping[str, Mapping[str, int]],
-    names: Mapping[str, str],
-    owners: Mapping[str, str],
+    *,
+    tiers: Mapping[str, TierSpec] = MappingProxyType({}),
+    limits: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    bounds: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    names: Mapping[str, str] = MappingProxyType({}),
+    owners: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
-    limits: tenant -> key of each limit that it has -> most of it. names: what a model may be called -> the model.
-    owners: model -> its `owned_by`.
+    limits, bounds: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, and those that
+    the gatekeeper holds. names: what a model may be called -> the model. owners: model -> its `owned_by`.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -35,6 +40,8 @@ def tenants_file(
             name: {
                 "models": sorted(spec.models),
                 **({"tier": spec.tier} if spec.tier else {}),
+                **({"bounds": dict(bounds[name])} if name in bounds else {}),
+                **({"shared": True} if spec.prefix_cache == "shared" else {}),
                 "limits": {
                     key: {"requests_per_unit": most, "unit": units[key]} for key, most in limits.get(name, {}).items()
                 },
@@ -45,6 +52,7 @@ def tenants_file(
         "unlimited": {key: {"requests_per_unit": MOST_COUNTED, "unit": unit} for key, unit in units.items()},
         "names": dict(names),
         "owners": dict(owners),
+        "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
     }
     return json.dumps(content, sort_keys=True)
 

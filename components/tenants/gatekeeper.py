@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_command import local
 
 from components.component import Component
 from components.gateway.connections import Connection
+from components.gateway.envoy_names import CHECKED, DECISIONS
+from components.minted import mint
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
+from components.objects import KEEP
 from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.directory import CHANGES_URL, SECRETS_FOLDER, shared_secrets
@@ -20,11 +24,12 @@ from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from services.directory import variables
 
 GATEKEEPER = "gatekeeper"
-_LABELS = {"app.kubernetes.io/name": GATEKEEPER}
+GATEKEEPER_PODS = {"app.kubernetes.io/name": GATEKEEPER}
 _DECISIONS_PORT, _STATE_PORT = 9001, 9002
 # Until proxies have learned that a pod is leaving, and then for requests that wait.
 _ENDING_S = 30
-_TENANTS, _KEYS, _KEPT = "/etc/tenants", "/etc/keys", "/var/cache/gatekeeper"
+_TENANTS, _KEYS, _SALT, _KEPT = "/etc/tenants", "/etc/keys", "/etc/salt", "/var/cache/gatekeeper"
+_SALT_SECRET, _SALT_KEY = "gatekeeper-salt", "salt"
 
 
 def gatekeeper_connection(namespace: str, parallel: int) -> Connection:
@@ -34,8 +39,10 @@ def gatekeeper_connection(namespace: str, parallel: int) -> Connection:
     return Connection(name=f"inference-platform/{GATEKEEPER}", authority=authority, parallel=parallel, connect_s=1)
 
 
-def deployment(namespace: str, *, image: str, known: CallersHandle, directory: bool) -> dict[str, Any]:
-    """directory: whether the site has one."""
+def deployment(
+    namespace: str, *, image: str, known: CallersHandle, directory: bool, counters: str | None, refuse_uncounted: bool
+) -> dict[str, Any]:
+    """directory: whether the site has one. counters: where parallel requests are counted."""
     arguments = [
         f"--listen=:{_DECISIONS_PORT}",
         f"--listen-state=:{_STATE_PORT}",
@@ -43,10 +50,15 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, directory: b
         f"--keys-file={_KEYS}/keys.json",
         f"--client-header={CLIENT_HEADER}",
         f"--tenant-header={TENANT_HEADER}",
+        f"--decided={DECISIONS}",
+        f"--checked={CHECKED}",
+        f"--salt-file={_SALT}/{_SALT_KEY}",
+        *([f"--counters={counters}", f"--refuse-uncounted={str(refuse_uncounted).lower()}"] if counters else []),
     ]
     volumes = {
         _TENANTS: {"name": "tenants", "configMap": {"name": known.tenants}},
         _KEYS: {"name": "keys", "secret": {"secretName": known.keys, "defaultMode": 0o440}},
+        _SALT: {"name": "salt", "secret": {"secretName": _SALT_SECRET, "defaultMode": 0o440}},
         _KEPT: {"name": "kept", "emptyDir": {"sizeLimit": "64Mi"}},
     }
     if directory:
@@ -81,12 +93,23 @@ def service(namespace: str) -> dict[str, Any]:
         "metadata": {"name": GATEKEEPER, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
         "spec": {
             "clusterIP": "None",
-            "selector": _LABELS,
+            "selector": GATEKEEPER_PODS,
             "ports": [
                 {"name": "decisions", "port": _DECISIONS_PORT, "targetPort": "decisions", "protocol": "TCP"},
                 {"name": "state", "port": _STATE_PORT, "targetPort": "state", "protocol": "TCP"},
             ],
         },
+    }
+
+
+def salt_secret(namespace: str, salt: pulumi.Input[str]) -> dict[str, Any]:
+    """What each tenant's part of the engines' caches is made of."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": _SALT_SECRET, "namespace": namespace},
+        "type": "Opaque",
+        "stringData": {_SALT_KEY: salt},
     }
 
 
@@ -101,6 +124,10 @@ class GatekeeperArgs:
     namespace: NamespaceHandle
     proxies: Peer
     scrapers: Sequence[Peer]
+    counters: str | None
+    """Host and port of the store in which parallel requests are counted, where any are."""
+    refuse_uncounted: bool
+    """What becomes of limited requests while it is away."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -118,17 +145,33 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
         super().__init__(name, opts)
         space = args.namespace.name
         needs = [args.namespace.ready, *args.known.ready, *args.needs]
-        pods = deployment(space, image=args.image, known=args.known, directory=args.directory)
+        pods = deployment(
+            space,
+            image=args.image,
+            known=args.known,
+            directory=args.directory,
+            counters=args.counters,
+            refuse_uncounted=args.refuse_uncounted,
+        )
         entry = [
             ([args.proxies], [_DECISIONS_PORT]),
-            ([peer(_LABELS)], [_STATE_PORT]),
+            ([peer(GATEKEEPER_PODS)], [_STATE_PORT]),
             *read_by(args.scrapers, _STATE_PORT),
         ]
+        # Another one costs what the engines have cached, and no more: it need not outlive a lost state.
+        salt = local.Command(
+            f"{name}-salt",
+            create=mint("gatekeeper-salt"),
+            update=KEEP,
+            logging=local.Logging.NONE,
+            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+        )
+        kept = self.child("salt", salt_secret(space, pulumi.Output.secret(salt.stdout)), depends_on=needs)
         made = [
             self.child("service", service(space), depends_on=needs),
-            self.child("network-policy", allow_ingress(GATEKEEPER, space, _LABELS, entry), depends_on=needs),
-            self.child("budget", budget(GATEKEEPER, space, _LABELS), depends_on=needs),
-            self.child("pods", pods, depends_on=needs),
+            self.child("network-policy", allow_ingress(GATEKEEPER, space, GATEKEEPER_PODS, entry), depends_on=needs),
+            self.child("budget", budget(GATEKEEPER, space, GATEKEEPER_PODS), depends_on=needs),
+            self.child("pods", pods, depends_on=[*needs, kept]),
         ]
         self.handle = GatekeeperHandle(ready=list(made))
         self.finish(service=GATEKEEPER)

@@ -17,7 +17,7 @@ from components.component import Component
 from components.gateway.envoy_names import DECISIONS
 from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
-from components.network_policies import allow_ingress, peer
+from components.network_policies import Peer, allow_ingress, peer
 from components.objects import declare
 from components.placing import Placing, placed, spread
 from components.pod_security import CONTAINER_SECURITY, pod_security
@@ -130,6 +130,11 @@ def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     return {"type": "Global", "global": {"rules": rules}}
 
 
+def counters_address(namespace: str) -> str:
+    """Host and port of the store of the counters."""
+    return f"{COUNTERS}.{namespace}.svc:{PORT}"
+
+
 def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: str) -> dict[str, Any]:
     """Fields of Envoy Gateway's configuration by which it starts the limit service, with counters in this namespace.
 
@@ -156,11 +161,17 @@ def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: st
 
 
 def counters(
-    namespace: str, spec: CountersSpec, *, image: str, storage_class: str, placing: Placing
+    namespace: str,
+    spec: CountersSpec,
+    *,
+    image: str,
+    storage_class: str,
+    placing: Placing,
+    readers: Sequence[Peer] = (),
 ) -> list[dict[str, Any]]:
     """The store of the counters: each change is on its volume within a second, so that a restart refills no one.
 
-    placing: nodes that can mount a volume of the class.
+    placing: nodes that can mount a volume of the class. readers: pods that count in it, beside the limit service.
     """
     server = [
         "valkey-server",
@@ -224,7 +235,12 @@ def counters(
                 "template": {"metadata": {"labels": _LABELS}, "spec": pod},
             },
         },
-        allow_ingress(COUNTERS, namespace, _LABELS, [([peer(LIMIT_SERVICE_PODS, namespaces.ENVOY_GATEWAY)], [PORT])]),
+        allow_ingress(
+            COUNTERS,
+            namespace,
+            _LABELS,
+            [([peer(LIMIT_SERVICE_PODS, namespaces.ENVOY_GATEWAY), *readers], [PORT])],
+        ),
     ]
 
 
@@ -239,6 +255,8 @@ class LimitCountersArgs:
     storage_class: str
     placing: Placing
     """Nodes that can mount a volume of the class."""
+    readers: Sequence[Peer]
+    """Pods that count in it, beside the limit service."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -260,6 +278,7 @@ class LimitCounters(Component, token="limits:LimitCounters"):
             image=args.image,
             storage_class=args.storage_class,
             placing=args.placing,
+            readers=args.readers,
         )
         needs = [args.namespace.ready, *args.needs]
         volume, service, store, policy = bodies

@@ -50,7 +50,9 @@ func (k *key) works(now time.Time) bool {
 type tenant struct {
 	Models []string                   `json:"models"`
 	Tier   string                     `json:"tier"`
-	Limits map[string]json.RawMessage `json:"limits"`
+	Limits map[string]json.RawMessage `json:"limits"` // what Envoy's rate limit filter reads
+	Bounds map[string]float64         `json:"bounds"` // what is held here: parallel_requests, max_answer_tokens, max_prompt_tokens
+	Shared bool                       `json:"shared"` // whether it shares the engines' caches with others that do
 }
 
 type site struct {
@@ -58,6 +60,7 @@ type site struct {
 	Unlimited map[string]json.RawMessage `json:"unlimited"` // what stands for each limit that a tenant has not
 	Names     map[string]string          `json:"names"`     // what a model may be called -> its own name
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
+	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
 }
 
 // grant is what Envoy is answered about a tenant, made once for all of its keys.
@@ -182,7 +185,37 @@ func (c *callers) grant(name string, t tenant, only []string) *grant {
 	if t.Tier != "" {
 		metadata["tier"] = structpb.NewStringValue(t.Tier)
 	}
+	metadata["body"] = structpb.NewStructValue(&structpb.Struct{Fields: c.aboutBodies(name, t)})
 	return &grant{tenant: name, metadata: metadata, models: string(list)}
+}
+
+// aboutBodies is what the hook needs to know of a tenant.
+func (c *callers) aboutBodies(name string, t tenant) map[string]*structpb.Value {
+	wishes := map[string]*structpb.Value{}
+	own := c.Tiers[t.Tier] // without a tier its priority is 0
+	lowest := t.Tier
+	for tier, priority := range c.Tiers {
+		if priority > own {
+			continue
+		}
+		wishes[tier] = structpb.NewStringValue(tier)
+		if priority < c.Tiers[lowest] || (priority == c.Tiers[lowest] && tier < lowest) {
+			lowest = tier
+		}
+	}
+	if lowest != "" {
+		// OpenAI's name for what may wait.
+		wishes["flex"] = structpb.NewStringValue(lowest)
+	}
+	about := map[string]*structpb.Value{
+		"tenant": structpb.NewStringValue(name),
+		"shared": structpb.NewBoolValue(t.Shared),
+		"tiers":  structpb.NewStructValue(&structpb.Struct{Fields: wishes}),
+	}
+	for bound, most := range t.Bounds {
+		about[bound] = structpb.NewNumberValue(most)
+	}
+	return about
 }
 
 // replace puts these keys of the directory in the place of all that it had before.

@@ -56,7 +56,9 @@ func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.Ch
 	if length, err := strconv.ParseInt(headers["content-length"], 10, 64); err == nil {
 		metadata["prompt"] = structpb.NewNumberValue(float64(length / bytesOfAToken))
 	}
-	if path, _, _ := strings.Cut(asked.GetPath(), "?"); path == "/v1/models" {
+	path, _, _ := strings.Cut(asked.GetPath(), "?")
+	metadata["path"] = structpb.NewStringValue(path)
+	if path == "/v1/models" {
 		metadata["listed"] = structpb.NewStringValue(found.models)
 	}
 	return &auth.CheckResponse{

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	process "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -27,12 +28,18 @@ import (
 // A proxy learns from DNS within 5 s that a pod is leaving.
 const leaving = 10 * time.Second
 
+// A body of 4 MiB, the most that the front door passes, and what is decided about it.
+const mostBytes = 5 << 20
+
 type settings struct {
 	tenants, keys, pepper      string
 	directory, token, peers    string
 	kept                       string
 	decisions, state           string
 	clientHeader, tenantHeader string
+	salt, counters             string
+	refuseUncounted            bool
+	decided, checked           string
 	patience                   time.Duration
 }
 
@@ -49,6 +56,11 @@ func read() settings {
 	flag.StringVar(&s.state, "listen-state", ":9002", "health, metrics, and changes for other gatekeepers, HTTP")
 	flag.StringVar(&s.clientHeader, "client-header", "", "header that gets TENANT.KEY")
 	flag.StringVar(&s.tenantHeader, "tenant-header", "", "header that gets the tenant")
+	flag.StringVar(&s.salt, "salt-file", "", "secret out of which each tenant's part of the engines' caches is made")
+	flag.StringVar(&s.counters, "counters", "", "HOST:PORT of the store that counts parallel requests; empty: none is limited")
+	flag.BoolVar(&s.refuseUncounted, "refuse-uncounted", false, "refuse limited requests while that store is away")
+	flag.StringVar(&s.decided, "decided", "", "metadata in which Envoy keeps the decision about a caller")
+	flag.StringVar(&s.checked, "checked", "", "metadata that tells Envoy that a body was read")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "ready without the directory's keys after this long")
 	flag.Parse()
 	return s
@@ -73,6 +85,16 @@ func run(s settings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
+	salt, err := secret(s.salt, true)
+	if err != nil {
+		return err
+	}
+	bodies := &hook{salt: salt, decisions: s.decided, checked: s.checked, read: make(chan struct{}, mostRead)}
+	if s.counters != "" {
+		bodies.slots = newSlots(s.counters, s.refuseUncounted)
+		go bodies.slots.renewing(ctx)
+	}
+
 	follower, err := newFollower(s, callers)
 	if err != nil {
 		return err
@@ -87,9 +109,11 @@ func run(s settings) error {
 		// Envoy asks with TLS 1.2 unless it is told otherwise.
 		grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})),
 		// A proxy tries a silent connection by a ping before the next request.
+		grpc.MaxRecvMsgSize(mostBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	auth.RegisterAuthorizationServer(decisions, &checker{callers: callers, client: s.clientHeader, tenant: s.tenantHeader})
+	process.RegisterExternalProcessorServer(decisions, bodies)
 	listener, err := net.Listen("tcp", s.decisions)
 	if err != nil {
 		return err
@@ -113,7 +137,7 @@ func run(s settings) error {
 	return nil
 }
 
-// secret is the content of a file that only a directory needs.
+// secret is the content of a file.
 func secret(file string, needed bool) ([]byte, error) {
 	if !needed {
 		return nil, nil

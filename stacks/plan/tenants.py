@@ -33,6 +33,8 @@ class TenantsPlan:
     """Whether the gatekeeper runs."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
+    bounds: Mapping[str, Mapping[str, int]]
+    """The same of the limits that a gatekeeper holds."""
     counters: CountersSpec
     counted: bool
     """Whether the limit service and its counters run."""
@@ -77,6 +79,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,
+        bounds=site.bounds,
         counters=site.counters,
         counted=site.limits_tenants,
         counter_class=_counter_class(site),

@@ -18,8 +18,8 @@ from components.network_policies import ANY_NAMESPACE, Peer, peer
 from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
 from components.tenants.directory import Directory, DirectoryArgs
-from components.tenants.gatekeeper import Gatekeeper, GatekeeperArgs, gatekeeper_connection
-from components.tenants.limits import LimitCounters, LimitCountersArgs, limit_service
+from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
+from components.tenants.limits import LimitCounters, LimitCountersArgs, counters_address, limit_service
 from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
@@ -69,6 +69,7 @@ def declare_counters(
         image=plan.versions.images.limit_counters,
         storage_class=plan.tenants.counter_class,
         placing=storing_nodes(plan.site, plan.tenants.counter_class),
+        readers=[peer(GATEKEEPER_PODS)] if plan.tenants.by_gatekeeper else [],
         needs=needs,
     )
     return LimitCounters("limit-counters", args, opts).handle.ready
@@ -153,7 +154,14 @@ def _declare_gatekeeper(
     known = Callers(
         "callers",
         CallersArgs(
-            tenants=tenants_file(tenants.tenants, tenants.limits, tenants.names, tenants.owners),
+            tenants=tenants_file(
+                tenants.tenants,
+                tiers=tenants.tiers,
+                limits=tenants.limits,
+                bounds=tenants.bounds,
+                names=tenants.names,
+                owners=tenants.owners,
+            ),
             digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
             keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),
             namespace=front,
@@ -180,6 +188,8 @@ def _declare_gatekeeper(
         namespace=front,
         proxies=peer(proxy_labels(front.name), proxies),
         scrapers=scrapers,
+        counters=counters_address(front.name) if tenants.counted else None,
+        refuse_uncounted=tenants.counters.when_away == "refuse",
         needs=[*needs, *shared],
     )
     return Gatekeeper("gatekeeper", args, top).handle.ready

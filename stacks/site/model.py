@@ -6,6 +6,7 @@ The way in is `stacks.site.loader`, which checks the form of each key, and that 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -192,11 +193,19 @@ class SiteConfig(Spec):
     @property
     def limits(self) -> dict[str, dict[str, int]]:
         """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
+        return self._of_tenants(lambda limits: limits.given)
+
+    @property
+    def bounds(self) -> dict[str, dict[str, int]]:
+        """The same of the limits that a gatekeeper holds."""
+        return self._of_tenants(lambda limits: limits.bounds)
+
+    def _of_tenants(self, of: Callable[[LimitsSpec], dict[str, int]]) -> dict[str, dict[str, int]]:
         merged = {
             name: {
                 # A plan that the site has not is reported where its file is read.
-                **(self.plans[spec.plan].given if spec.plan in self.plans else {}),
-                **(spec.limits.given if spec.limits else {}),
+                **(of(self.plans[spec.plan]) if spec.plan in self.plans else {}),
+                **(of(spec.limits) if spec.limits else {}),
             }
             for name, spec in sorted(self.tenants.items())
         }
@@ -204,8 +213,9 @@ class SiteConfig(Spec):
 
     @property
     def limits_tenants(self) -> bool:
-        """Whether any tenant has a limit, or what counts them is to stay without."""
-        return bool(self.limits) or "counters" in self.model_fields_set
+        """Whether any tenant has a limit that is counted, or what counts them is to stay without."""
+        counted = any("parallel_requests" in bounds for bounds in self.bounds.values())
+        return bool(self.limits) or counted or "counters" in self.model_fields_set
 
     @property
     def has_gatekeeper(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.specs.limits import BOUNDS
 from floor.problems import Path, Problem
 from stacks.site.reading.raw import at, mapping, matching
 
@@ -20,6 +21,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                     fix="set callers.decided_by to gatekeeper without keep_both, or take sha256 out: the program "
                     "then makes a key",
                 )
+        yield from _held_by_gatekeepers(values)
     yield from _twice(values)
     if at(values, "callers", "database_secret") is not None:
         return
@@ -30,6 +32,18 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="has no key, and without callers.database_secret none can be made later",
                 fix="add one, such as keys: {laptop: {}}, or name a database for the directory of keys",
             )
+
+
+def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
+    limits = [(f"{place}.{bound}", bound) for place in ("plans.<name>", "tenants.<name>.limits") for bound in BOUNDS]
+    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache")]:
+        for path, value in matching(values, pattern):
+            if value is not None:
+                yield Problem(
+                    path=path,
+                    what="is held by a gatekeeper, and callers.decided_by leaves requests to Envoy Gateway",
+                    fix=f"set callers.decided_by to gatekeeper without keep_both, or take {key} out",
+                )
 
 
 def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -42,7 +42,7 @@ def lab(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
 def objects() -> Iterator[dict[str, Any]]:
     """What the platform's program declares, as far as this needs it."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY}}
-    content = tenants_file({"search": TenantSpec(models=("chat",))}, {}, {}, {})
+    content = tenants_file({"search": TenantSpec(models=("chat",))})
     tenants = immutable(GATEWAY, "tenants", content, {"tenants.json": content})
     yield tenants
     names = (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)

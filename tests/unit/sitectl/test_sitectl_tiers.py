@@ -83,7 +83,7 @@ def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
     """Models, tier and limits, out of the ConfigMap that takes another one's place."""
 
     def body(**given: TenantSpec) -> dict[str, Any]:
-        content = tenants_file(given, {name: {"tokens_per_day": 5} for name in given}, {}, {})
+        content = tenants_file(given, limits={name: {"tokens_per_day": 5} for name in given})
         return immutable("g", "tenants", content, {"tenants.json": content})
 
     acme = TenantSpec(models=("qwen", "glm"), tier="batch")

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// terms are what holds for the bodies of one caller's requests.
+type terms struct {
+	salt         string // the tenant's own part of every prefix cache; empty: it shares one
+	answerTokens int64  // most of all answers to one request; 0: the engine's own limit
+	promptTokens int64  // most, taken as a token for 4 bytes of the body; 0: the engine's own limit
+}
+
+// refusal is what a client gets in the place of an answer.
+type refusal struct {
+	status     int
+	code, text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// api is what is particular to the bodies of a path.
+type api struct {
+	// answers are the fields by which a client bounds an answer; the first one is set where it has set none.
+	answers []string
+	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt (v1.0.0,
+	// internal/translator/anthropic_openai.go).
+	unsalted bool
+}
+
+// Of other paths that take JSON, nothing is known but what must not be in it.
+var apis = map[string]api{
+	"/v1/chat/completions":   {answers: []string{"max_completion_tokens", "max_tokens"}},
+	"/v1/completions":        {answers: []string{"max_tokens"}},
+	"/v1/responses":          {answers: []string{"max_output_tokens"}},
+	"/anthropic/v1/messages": {answers: []string{"max_tokens"}, unsalted: true},
+}
+
+// What only the platform decides; a client's own is dropped. vLLM reads the first two in every API, and the last names
+// the host that it fetches a prompt's cache from.
+var dropped = []string{"priority", "cache_salt", "service_tier", "kv_transfer_params"}
+
+// What gateway or picker read, too. Go's JSON takes a name in any case, and vLLM in small letters only: "Model" would be
+// the model there and not here.
+var watched = []string{"model", "stream", "stream_options", "messages", "input", "prompt", "n"}
+
+// request is a body as far as anything is decided by it.
+type request struct {
+	out     bytes.Buffer
+	answers map[string]jsontext.Value
+	n       jsontext.Value
+	prompts int64
+	wish    string // service_tier
+}
+
+// rewritten is the body as the engine gets it, and the tier that it asked for. An error is a *refusal.
+func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
+	of := apis[path]
+	if of.unsalted && t.salt != "" {
+		return nil, "", &refusal{403, "not_isolated", "This API cannot keep this tenant's prompts apart from others in the " +
+			"engine's cache. Use /v1/chat/completions, or ask the operator for prefix_cache: shared."}
+	}
+	if t.promptTokens > 0 && int64(len(body))/bytesOfAToken > t.promptTokens {
+		return nil, "", &refusal{400, "context_length_exceeded", fmt.Sprintf("This request has about %d tokens, "+
+			"a token for %d bytes, and this tenant's limit is %d.", len(body)/bytesOfAToken, bytesOfAToken, t.promptTokens)}
+	}
+	got, err := parse(body, of)
+	if err != nil {
+		return nil, "", err
+	}
+	if t.answerTokens > 0 && len(of.answers) > 0 {
+		if err := got.bound(of.answers, t.answerTokens); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, name := range of.answers {
+		if value, given := got.answers[name]; given {
+			got.add(name, value)
+		}
+	}
+	if t.salt != "" {
+		salt, _ := jsontext.AppendQuote(nil, t.salt)
+		got.add("cache_salt", salt)
+	}
+	got.out.WriteByte('}')
+	return got.out.Bytes(), got.wish, nil
+}
+
+// parse takes one JSON object in which no name comes twice at any depth, and leaves out what a client may not set.
+func parse(body []byte, of api) (*request, error) {
+	got := &request{answers: map[string]jsontext.Value{}, prompts: 1}
+	got.out.Grow(len(body) + 128)
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(body))
+	if decoder.PeekKind() != '{' {
+		return nil, invalid("The body is not a JSON object.")
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, notStrict(err)
+	}
+	got.out.WriteByte('{')
+	for decoder.PeekKind() != '}' {
+		token, err := decoder.ReadToken()
+		if err != nil {
+			return nil, notStrict(err)
+		}
+		name := token.String()
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return nil, notStrict(err)
+		}
+		if err := got.take(name, value, of); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, notStrict(err)
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, invalid("Something follows the JSON object.")
+	}
+	return got, nil
+}
+
+func (r *request) take(name string, value jsontext.Value, of api) error {
+	for _, known := range [][]string{dropped, watched, of.answers} {
+		for _, other := range known {
+			if name != other && strings.EqualFold(name, other) {
+				return invalid(fmt.Sprintf("The field %q is written %q.", name, other))
+			}
+		}
+	}
+	for _, other := range of.answers {
+		if name == other {
+			r.answers[name] = value.Clone()
+			return nil
+		}
+	}
+	for _, other := range dropped {
+		if name == other {
+			if name == "service_tier" {
+				// Any other value than a text asks for nothing.
+				_ = json.Unmarshal(value, &r.wish)
+			}
+			return nil
+		}
+	}
+	switch name {
+	case "n":
+		r.n = value.Clone()
+	case "prompt":
+		r.prompts = prompts(value)
+	}
+	r.add(name, value)
+	return nil
+}
+
+func (r *request) add(name string, value jsontext.Value) {
+	if r.out.Len() > 1 {
+		r.out.WriteByte(',')
+	}
+	quoted, _ := jsontext.AppendQuote(nil, name)
+	r.out.Write(quoted)
+	r.out.WriteByte(':')
+	r.out.Write(value)
+}
+
+// bound lowers what the client allows each of its answers, so that all of them together are no longer than most.
+func (r *request) bound(fields []string, most int64) error {
+	each := most
+	if r.n != nil && r.n.Kind() != 'n' {
+		n, err := whole("n", r.n)
+		if err != nil {
+			return err
+		}
+		each /= max(n, 1)
+	}
+	if each /= r.prompts; each == 0 {
+		return invalid(fmt.Sprintf("The request asks for more answers than the %d tokens that this tenant may have.", most))
+	}
+	bounded := false
+	for _, name := range fields {
+		value, given := r.answers[name]
+		if !given || value.Kind() == 'n' {
+			continue
+		}
+		asked, err := whole(name, value)
+		if err != nil {
+			return err
+		}
+		if asked > each {
+			r.answers[name] = fmt.Appendf(nil, "%d", each)
+		}
+		bounded = true
+	}
+	if !bounded {
+		r.answers[fields[0]] = fmt.Appendf(nil, "%d", each)
+	}
+	return nil
+}
+
+// whole reads a number as the engine's parser does, for which 5.0 is 5. It takes "5", too, which is refused here.
+func whole(name string, value jsontext.Value) (int64, error) {
+	var number float64
+	if err := json.Unmarshal(value, &number); err != nil || number != math.Trunc(number) || math.Abs(number) > 1<<53 {
+		return 0, invalid(fmt.Sprintf("%s is not a whole number.", name))
+	}
+	return int64(number), nil
+}
+
+// prompts counts those of a completion: a text, tokens, or a list of either.
+func prompts(value jsontext.Value) int64 {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(value))
+	if decoder.PeekKind() != '[' {
+		return 1
+	}
+	_, _ = decoder.ReadToken()
+	if decoder.PeekKind() == '0' {
+		return 1
+	}
+	count := int64(0)
+	for decoder.PeekKind() != ']' && decoder.SkipValue() == nil {
+		count++
+	}
+	return max(count, 1)
+}
+
+func invalid(text string) *refusal { return &refusal{400, "invalid_request", text} }
+
+func notStrict(err error) *refusal {
+	var wrong *jsontext.SyntacticError
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &wrong):
+		return invalid(fmt.Sprintf("The field %s comes twice.", wrong.JSONPointer))
+	case errors.As(err, &wrong):
+		return invalid(fmt.Sprintf("The body is not valid JSON, at byte %d.", wrong.ByteOffset))
+	}
+	return invalid("The body is not valid JSON.")
+}

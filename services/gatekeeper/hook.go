@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	process "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	kind "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Bodies that are in memory at once, up to three times each; others wait at the connection.
+const mostRead = 16
+
+// Seconds. Of what a refusal waits for, something ends nearly at any time.
+const retryAfter = "1"
+
+// In Envoy's words for why it answered itself, before the code of the error.
+const refusedBy = "gatekeeper_"
+
+var bodies = promauto.NewCounterVec(prometheus.CounterOpts{
+	Name: "gatekeeper_bodies_total",
+	Help: "Bodies of requests by what became of them: passed, or the code of the error that refused them.",
+}, []string{"answer"})
+
+// hook gets the body of each request whose caller Check has named, and sets what only the platform decides.
+type hook struct {
+	process.UnimplementedExternalProcessorServer
+	salt  []byte
+	slots *slots // nil: no tenant has a limit of parallel requests
+	read  chan struct{}
+	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
+	decisions, checked string
+}
+
+// Process answers for one request. Envoy goes on without it when it ends, so it ends where nothing is left to count.
+func (h *hook) Process(stream process.ExternalProcessor_ProcessServer) error {
+	release, err := h.first(stream)
+	if release == nil {
+		return err
+	}
+	defer release()
+	if err != nil {
+		return err
+	}
+	// Until the request ends. An answer may have trailers, for which Envoy waits.
+	for {
+		asked, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		if asked.GetResponseTrailers() != nil {
+			trailers := &process.ProcessingResponse_ResponseTrailers{ResponseTrailers: &process.TrailersResponse{}}
+			if err := stream.Send(&process.ProcessingResponse{Response: trailers}); err != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// first reads the body and answers about it; release is nil where the end of the request is of no interest.
+func (h *hook) first(stream process.ExternalProcessor_ProcessServer) (release func(), err error) {
+	h.read <- struct{}{}
+	defer func() { <-h.read }()
+	asked, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	body, is := asked.GetRequest().(*process.ProcessingRequest_RequestBody)
+	if !is {
+		return nil, grpcstatus.Error(codes.InvalidArgument, "the first message is not a body")
+	}
+	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
+	answer, release := h.answer(stream.Context(), body.RequestBody.GetBody(), decided)
+	return release, stream.Send(answer)
+}
+
+// answer is what Envoy is answered about a body; release ends the count of the request, where it is counted.
+func (h *hook) answer(
+	ctx context.Context, body []byte, decided map[string]*structpb.Value,
+) (answer *process.ProcessingResponse, release func()) {
+	about := decided["body"].GetStructValue().GetFields()
+	tenant := about["tenant"].GetStringValue()
+	if tenant == "" {
+		bodies.WithLabelValues("undecided").Inc()
+		return refusing(&refusal{503, "gateway_unavailable", "A part of the gateway has no decision. Try again."}), nil
+	}
+	t := terms{
+		answerTokens: int64(about["max_answer_tokens"].GetNumberValue()),
+		promptTokens: int64(about["max_prompt_tokens"].GetNumberValue()),
+	}
+	if !about["shared"].GetBoolValue() {
+		t.salt = saltOf(h.salt, tenant)
+	}
+	made, wish, err := body, "", error(nil)
+	if path := decided["path"].GetStringValue(); !multipart[path] {
+		made, wish, err = rewritten(path, body, t)
+	}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		bodies.WithLabelValues(refused.code).Inc()
+		return refusing(refused), nil
+	}
+	if most := int64(about["parallel_requests"].GetNumberValue()); most > 0 && h.slots != nil {
+		var counted, free bool
+		release, counted, free = h.slots.acquire(ctx, tenant, most)
+		if !free {
+			refused := tooMany(most, counted)
+			bodies.WithLabelValues(refused.code).Inc()
+			return refusing(refused), nil
+		}
+	}
+	bodies.WithLabelValues("passed").Inc()
+	mark := map[string]*structpb.Value{"checked": structpb.NewBoolValue(true)}
+	if tier := tierFor(wish, about); tier != "" {
+		mark["tier"] = structpb.NewStringValue(tier)
+	}
+	return passing(made, h.checked, mark), release
+}
+
+// The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.
+var multipart = map[string]bool{
+	"/v1/audio/transcriptions": true,
+	"/v1/audio/translations":   true,
+}
+
+// saltOf is 128 bits of HMAC-SHA256 over the tenant's name: no other tenant can make it, and engines log it.
+func saltOf(secret []byte, tenant string) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(tenant))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// tierFor is the tier that a request wishes and may have; empty: its tenant's own.
+func tierFor(wish string, about map[string]*structpb.Value) string {
+	if wish == "" {
+		return ""
+	}
+	return about["tiers"].GetStructValue().GetFields()[wish].GetStringValue()
+}
+
+func tooMany(most int64, counted bool) *refusal {
+	if !counted {
+		return &refusal{503, "limits_unavailable", "What counts this tenant's requests does not answer. Try again."}
+	}
+	return &refusal{429, "rate_limit_exceeded", "This tenant has as many requests under way as it may, which is " +
+		strconv.FormatInt(most, 10) + ". Try again when one has ended."}
+}
+
+func passing(body []byte, namespace string, mark map[string]*structpb.Value) *process.ProcessingResponse {
+	common := &process.CommonResponse{
+		BodyMutation: &process.BodyMutation{Mutation: &process.BodyMutation_Body{Body: body}},
+	}
+	return &process.ProcessingResponse{
+		Response: &process.ProcessingResponse_RequestBody{RequestBody: &process.BodyResponse{Response: common}},
+		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			namespace: structpb.NewStructValue(&structpb.Struct{Fields: mark}),
+		}},
+	}
+}
+
+func refusing(r *refusal) *process.ProcessingResponse {
+	immediate := &process.ImmediateResponse{
+		Status:  &kind.HttpStatus{Code: kind.StatusCode(r.status)},
+		Body:    []byte(r.text),
+		Details: refusedBy + r.code,
+	}
+	if r.status == 429 || r.status == 503 {
+		// Envoy takes no text here.
+		after := &core.HeaderValue{Key: "retry-after", RawValue: []byte(retryAfter)}
+		immediate.Headers = &process.HeaderMutation{SetHeaders: []*core.HeaderValueOption{{Header: after}}}
+	}
+	return &process.ProcessingResponse{
+		Response: &process.ProcessingResponse_ImmediateResponse{ImmediateResponse: immediate},
+	}
+}

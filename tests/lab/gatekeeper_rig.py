@@ -1,0 +1,215 @@
+"""The front door's filters in the pinned Envoy, a real gatekeeper and a real store, in front of an engine that echoes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from components.gateway.connections import Connection, cluster
+from components.gateway.envoy_names import CHECKED, DECISIONS, MODEL_NAMES_FILTER
+from components.gateway.front_door import first_filters
+from components.gateway.gateway_errors import openai_errors
+from components.specs.access import TenantSpec
+from components.specs.tiers import TierSpec
+from components.tenants.callers import digest_of, keys_file, tenants_file
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from lab.paths import Lab
+from tests.lab.lone_envoy import envoy_with, listening
+from tests.lab.waiting import eventually
+from tests.unit.services.directory_rig import free_port
+
+MODEL = "chat"
+_TYPE = "type.googleapis.com/envoy."
+
+
+class EchoingEngine(ThreadingHTTPServer):
+    """Simulated: answers with what it got. A request that wants a stream is held until `go_on`, its head sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Echo)
+        self.go_on = threading.Event()
+
+
+class _Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: EchoingEngine
+
+    def do_POST(self) -> None:
+        body = b"".join(iter(self._chunk, b""))
+        tier = self.headers.get(OBJECTIVE_HEADER, "")
+        answer = json.dumps({"body": json.loads(body), "tier": tier, "path": self.path}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        if json.loads(body).get("stream"):
+            self.wfile.write(answer[:1])
+            self.server.go_on.wait()
+            answer = answer[1:]
+        self.wfile.write(answer)
+
+    def _chunk(self) -> bytes:
+        """Envoy gives no length of a body that another one has written."""
+        content = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return content
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@dataclass
+class Rig:
+    """Everything between a client and the engine."""
+
+    lab: Lab
+    folder: Path
+    tenants: Mapping[str, TenantSpec]
+    tiers: Mapping[str, TierSpec] = field(default_factory=dict)
+    refuse_uncounted: bool = False
+    port: int = field(default_factory=free_port)
+    state: int = field(default_factory=free_port)
+    counters: int = field(default_factory=free_port)
+    client: httpx.Client = field(init=False)
+    engine: EchoingEngine = field(init=False)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start_gatekeeper(self) -> None:
+        """As the platform's program gives it its files."""
+        bounds = {name: spec.limits.bounds for name, spec in self.tenants.items() if spec.limits}
+        files = {
+            "tenants": tenants_file(self.tenants, tiers=self.tiers, bounds=bounds, names={MODEL: MODEL}),
+            "keys": keys_file({f"{tenant}.key": digest_of(key_of(tenant)) for tenant in self.tenants}),
+            "salt": "salt-of-the-site",
+        }
+        for name, content in files.items():
+            (self.folder / name).write_text(content)
+        command = [
+            str(self.lab.bin / "gatekeeper"),
+            *(f"--{name}-file={self.folder / name}" for name in files),
+            f"--listen=127.0.0.1:{self.port}",
+            f"--listen-state=127.0.0.1:{self.state}",
+            f"--client-header={CLIENT_HEADER}",
+            f"--tenant-header={TENANT_HEADER}",
+            f"--decided={DECISIONS}",
+            f"--checked={CHECKED}",
+            f"--counters=127.0.0.1:{self.counters}",
+            f"--refuse-uncounted={str(self.refuse_uncounted).lower()}",
+        ]
+        self._start("gatekeeper", command)
+        eventually(lambda: httpx.get(f"http://127.0.0.1:{self.state}/readyz", trust_env=False).status_code == 200)
+
+    def start_counters(self) -> None:
+        # Redis's server takes its name from the program.
+        server = self.folder / "redis-server"
+        server.unlink(missing_ok=True)
+        server.symlink_to((self.lab.bin / "redis-check-rdb").resolve())
+        self._start("counters", [str(server), "--port", str(self.counters), "--save", "", "--dir", str(self.folder)])
+        eventually(lambda: self._ping() == b"+PONG\r\n")
+
+    def _ping(self) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.counters), timeout=5) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64)
+
+    def _start(self, name: str, command: list[str]) -> None:
+        log = (self.folder / f"{name}.log").open("ab")
+        self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self, name: str) -> None:
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
+
+    def ask(self, tenant: str, body: Any, path: str = "/v1/chat/completions") -> httpx.Response:
+        """body: JSON, or bytes as they are."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(path, content=content, headers=self.headers(tenant))
+
+    def headers(self, tenant: str) -> dict[str, str]:
+        # The AI gateway, which is not here, reads the model from the body.
+        headers = {"authorization": f"Bearer {key_of(tenant)}", MODEL_HEADER: MODEL}
+        return {**headers, "content-type": "application/json"}
+
+
+def key_of(tenant: str) -> str:
+    return f"key-of-{tenant}"
+
+
+@contextmanager
+def rig(
+    lab: Lab,
+    folder: Path,
+    tenants: Mapping[str, TenantSpec],
+    tiers: Mapping[str, TierSpec] | None = None,
+    *,
+    refuse_uncounted: bool = False,
+) -> Iterator[Rig]:
+    """All of its parts, running."""
+    made = Rig(lab=lab, folder=folder, tenants=tenants, tiers=tiers or {}, refuse_uncounted=refuse_uncounted)
+    made.engine = EchoingEngine()
+    threading.Thread(target=made.engine.serve_forever, daemon=True).start()
+    try:
+        made.start_counters()
+        made.start_gatekeeper()
+        with envoy_with(_configuration(made), folder) as client:
+            made.client = client
+            yield made
+    finally:
+        made.engine.go_on.set()
+        made.engine.shutdown()
+        for process in made.processes.values():
+            process.kill()
+            process.wait()
+
+
+def _configuration(made: Rig) -> dict[str, Any]:
+    connection = Connection(name="gatekeeper", authority=f"127.0.0.1:{made.port}", parallel=100, connect_s=1)
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": made.engine.server_port}}
+    engine = {
+        "name": "engine",
+        "type": "STATIC",
+        "load_assignment": {
+            "cluster_name": "engine",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        },
+    }
+    names = {
+        "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
+        "filter_context": {"models": {MODEL: MODEL}},
+    }
+    route = {
+        "match": {"prefix": "/"},
+        "route": {"cluster": "engine", "timeout": "0s"},
+        "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
+    }
+    *filters, names_of_models = first_filters(connection)
+    # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0).
+    waiting = {
+        "name": "the-ai-gateway",
+        "typed_config": {
+            "@type": f"{_TYPE}extensions.filters.http.lua.v3.Lua",
+            "default_source_code": {"inline_string": "function envoy_on_request(request) request:body() end"},
+        },
+    }
+    (errors,) = openai_errors("g", {}, listener="l", tls=False, decided=True)["spec"]["jsonPatches"]
+    router = {
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router"},
+    }
+    return listening(
+        {
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+            "http_filters": [*filters, waiting, names_of_models, router],
+            "local_reply_config": errors["operation"]["value"],
+        },
+        clusters=[cluster(connection), engine],
+    )
