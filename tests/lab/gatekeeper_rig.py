@@ -1,4 +1,4 @@
-"""The front door's filters in the pinned Envoy, a real gatekeeper and a real store, in front of an engine that echoes."""
+"""The front door in the pinned Envoy, a real gatekeeper and a real store, in front of an engine that echoes."""
 
 from __future__ import annotations
 

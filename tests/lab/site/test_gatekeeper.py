@@ -36,6 +36,7 @@ pytestmark = pytest.mark.row("000.34", "004.11")
 OPEN, CLOSED = "qwen3-32b", "glm-5-1"
 PER_MINUTE = 3
 _MANY = 12
+SHORT = 8
 
 
 def _both(site: Document) -> None:
@@ -51,6 +52,8 @@ def _both_back(site: Document) -> None:
 def _by_gatekeeper(site: Document) -> None:
     site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME}
     _limited(site)
+    limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
+    site["tenants"]["narrow"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}
 
 
 def _limited(site: Document) -> None:
@@ -125,6 +128,39 @@ def test_a_tenant_calls_and_sees_its_own_models(decided: Site) -> None:
 def test_its_limits_hold(decided: Site) -> None:
     until(lambda: ask(decided, "brisk.one").status_code == 429, what="a tenant at its limit")
     assert ask(decided, "globex.laptop").status_code == 200
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_engines_tell_tenants_apart_by_a_salt_that_no_client_sets(
+    decided: Site, cluster: Cluster, *, streamed: bool
+) -> None:
+    def salt(client: str) -> str:
+        body = {**chat(OPEN, tokens=1, stream=streamed), "cache_salt": "guessed"}
+
+        def send() -> None:
+            with decided.http(key=decided.front.keys[client]) as http:
+                assert http.post("/chat/completions", json=body).status_code == 200
+
+        (seen,) = {head[":line"] for head in heads_at_engines(cluster, OPEN, send, "cache_salt")}
+        return seen
+
+    first, again, other = salt(decided.front.client), salt(decided.front.client), salt("globex.laptop")
+    assert first == again != other
+    assert "guessed" not in (first, other)
+
+
+@pytest.mark.row("001.14", "001.37")
+def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decided: Site) -> None:
+    with decided.http(key=decided.front.keys["narrow.one"]) as client:
+        whole = client.post("/chat/completions", json=chat(OPEN, tokens=50)).json()
+        assert whole["usage"]["completion_tokens"] == SHORT
+        with client.stream("POST", "/chat/completions", json=chat(OPEN, tokens=SHORT, stream=True)) as held:
+            lines = held.iter_lines()
+            next(lines)
+            second = ask(decided, "narrow.one")
+            assert (second.status_code, error_of(second)["code"]) == (429, "rate_limit_exceeded")
+            assert ask(decided, "globex.laptop").status_code == 200
+        until(lambda: ask(decided, "narrow.one").status_code == 200, what="a request after the first one's end")
 
 
 def test_no_key_is_in_the_cluster(decided: Site, cluster: Cluster) -> None:

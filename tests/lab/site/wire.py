@@ -1,11 +1,13 @@
 """Requests as they reach a pod, read off its network: `python wire.py PORT SECONDS` inside the pod's namespace.
 
-Prints one JSON line for each request's head: a mapping of lower-case header names to values, and ":line".
+Prints one JSON line for each request's head: a mapping of lower-case header names to values, and ":line". The salt in
+a body is a line of its own.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import time
@@ -33,6 +35,12 @@ def request_head(frame: bytes, port: int) -> dict[str, str] | None:
     return {":line": line, **{name.strip().lower(): value.strip() for name, _, value in pairs}}
 
 
+def salt(frame: bytes) -> dict[str, str] | None:
+    """The salt of a prompt that is in the frame."""
+    found = re.search(rb'"cache_salt":"([^"]*)"', frame)
+    return {":line": f"cache_salt {found[1].decode()}"} if found else None
+
+
 def watch(port: int, seconds: float) -> None:
     """Print heads as they come, for so many seconds."""
     deadline = time.monotonic() + seconds
@@ -44,12 +52,13 @@ def watch(port: int, seconds: float) -> None:
         sys.stdout.flush()
         while time.monotonic() < deadline:
             try:
-                head = request_head(tap.recv(65_535), port)
+                frame = tap.recv(65_535)
             except TimeoutError:
                 continue
-            if head:
-                sys.stdout.write(json.dumps(head) + "\n")
-                sys.stdout.flush()
+            for seen in (request_head(frame, port), salt(frame)):
+                if seen:
+                    sys.stdout.write(json.dumps(seen) + "\n")
+                    sys.stdout.flush()
 
 
 if __name__ == "__main__":
