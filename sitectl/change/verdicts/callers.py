@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sitectl.change.changes import Change
 from sitectl.change.verdicts import front, tiers
 from sitectl.change.verdicts.known_callers import known
@@ -16,9 +18,19 @@ def tenants(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, "made", "new")]
     if change.op == "delete":
         return [verdict(change, Severity.LIVE, "deleted", "Envoy's own key check takes its place")]
-    moved = [*front.moved_models(change), *tiers.moves(change)]
+    moved = [*front.moved_models(change), *tiers.moves(change), *_caches(change)]
     reason = "gatekeepers with the new tenants are ready before the old ones end"
     return moved or [verdict(change, Severity.LIVE, "tenants stay as they are", reason)]
+
+
+def _caches(change: Change) -> Iterator[Verdict]:
+    before, after = known(change.before), known(change.after)
+    for tenant in sorted({*before} & {*after}):
+        old, new = ("shared" if of[tenant].get("shared") else "own" for of in (before, after))
+        if old != new:
+            reason = "engines find none of its earlier prompts any more, so first tokens come later for a while"
+            what = f"tenant {tenant}: prefix cache {old} -> {new}"
+            yield verdict(change, Severity.LIVE, what, reason, tenants=[tenant])
 
 
 def is_of_tenants(change: Change) -> bool:

@@ -69,7 +69,8 @@ def _tables(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for tenant, spec in known(body).items():
         if spec.get("tier"):
             yield tenant, str(spec["tier"])
-        yield tenant, {key: limit.get("requests_per_unit", 0) for key, limit in (spec.get("limits") or {}).items()}
+        counted = {key: limit.get("requests_per_unit", 0) for key, limit in (spec.get("limits") or {}).items()}
+        yield tenant, counted | (spec.get("bounds") or {})
 
 
 def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_no_answer_is_longer_than_the_platforms_limit(vllm: RunningEngine) -> No
     answer = vllm.post("/v1/chat/completions", vllm.chat(stream=False, tokens=CAP_TOKENS + 100), 1800).json()
     assert answer["usage"]["completion_tokens"] == CAP_TOKENS
     assert answer["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.row("000.25")
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_a_prompt_is_found_cached_with_the_same_salt_only(vllm: RunningEngine, path: str) -> None:
+    """In each API whose bodies a gatekeeper salts, so no tenant learns by timing what another one has asked."""
+    text = " ".join(f"{path} {number}" for number in range(100))
+    body: dict[str, Any] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}], "max_tokens": 1},
+        "/v1/completions": {"prompt": text, "max_tokens": 1},
+        "/v1/responses": {"input": text, "max_output_tokens": 16},
+    }[path]
+
+    def cached(salt: str) -> float:
+        usage = vllm.post(path, {"model": SERVED, **body, "cache_salt": salt}).json()["usage"]
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+        return float(details["cached_tokens"] / (usage.get("prompt_tokens") or usage["input_tokens"]))
+
+    first, again, other = cached("a" * 32), cached("a" * 32), cached("b" * 32)
+    assert (first, other) == (0, 0)
+    assert again > 0.7
 
 
 def test_more_answers_than_a_replica_holds_are_the_clients_error(vllm: RunningEngine) -> None:

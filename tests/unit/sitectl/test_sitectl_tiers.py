@@ -80,19 +80,23 @@ def test_another_limit_is_live_and_names_the_tenant() -> None:
 
 
 def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
-    """Models, tier and limits, out of the ConfigMap that takes another one's place."""
+    """Models, tier, limits and cache, out of the ConfigMap that takes another one's place."""
 
-    def body(**given: TenantSpec) -> dict[str, Any]:
-        content = tenants_file(given, limits={name: {"tokens_per_day": 5} for name in given})
+    def body(parallel: int, **given: TenantSpec) -> dict[str, Any]:
+        limits = {name: {"tokens_per_day": 5} for name in given}
+        content = tenants_file(given, limits=limits, bounds={name: {"parallel_requests": parallel} for name in given})
         return immutable("g", "tenants", content, {"tenants.json": content})
 
     acme = TenantSpec(models=("qwen", "glm"), tier="batch")
-    before, after = body(acme=acme), body(acme=acme.model_copy(update={"models": ("qwen",), "tier": None}))
+    other = acme.model_copy(update={"models": ("qwen",), "tier": None, "prefix_cache": "shared"})
+    before, after = body(4, acme=acme), body(2, acme=other)
     kind = "kubernetes:core/v1:ConfigMap"
     change = Change(op="replace", type=kind, name="callers-tenants", before=before, after=after)
     assert rows(change) == [
         (Severity.REPLACED, "tenant acme loses glm", ("acme",)),
         (LIVE, "tenant acme: tier batch -> no tier", ("acme",)),
+        (LIVE, "tenant acme: parallel_requests 4 -> 2", ("acme",)),
+        (LIVE, "tenant acme: prefix cache own -> shared", ("acme",)),
     ]
     same = Change(op="replace", type=kind, name="callers-tenants", before=before, after=before)
     assert [row[:2] for row in rows(same)] == [(LIVE, "tenants stay as they are")]
