@@ -43,8 +43,8 @@ class TenantSpec(Spec):
     prefix_cache: Literal["own", "shared"] | None = None
     """Where a gatekeeper decides: whether the engines keep its prompts apart from those of other tenants (`own`), so
     that no one learns by timing what it has asked, or may find them for all tenants that share, which is faster for
-    those with the same long system prompt. `own` if not given; it refuses `/anthropic/v1/messages`, whose translation
-    loses what tells the tenants apart."""
+    those with the same long system prompt. `own` if not given; it refuses `/anthropic/v1/messages`, where the
+    translation loses the salt."""
 
 
 def secret_name(tenant: str, spec: TenantSpec) -> str:

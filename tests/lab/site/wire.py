@@ -37,8 +37,8 @@ def request_head(frame: bytes, port: int) -> dict[str, str] | None:
 
 def salt(frame: bytes) -> dict[str, str] | None:
     """The salt of a prompt that is in the frame."""
-    found = re.search(rb'"cache_salt":"([^"]*)"', frame)
-    return {":line": f"cache_salt {found[1].decode()}"} if found else None
+    match = re.search(rb'"cache_salt":"([^"]*)"', frame)
+    return {":line": f"cache_salt {match[1].decode()}"} if match else None
 
 
 def watch(port: int, seconds: float) -> None:
