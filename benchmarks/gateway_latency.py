@@ -1,4 +1,7 @@
-"""What gateway, AI gateway and picker add to a request, against a direct call to the replica behind them."""
+"""What the gateway's parts add to a request, against a direct call to the replica behind them.
+
+Twice: with keys compared by Envoy itself, and with a gatekeeper that reads each body, for tenants with every limit.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import click
 
@@ -18,8 +22,9 @@ from benchmarks.client import Answer, Connection
 from benchmarks.report import Cell, Result, Row, Table
 from lab.paths import Lab
 
-HELP = "latency that gateway, AI gateway and picker add, at several concurrencies"
+HELP = "latency that the gateway adds, with keys alone and with every feature, at several concurrencies"
 MODEL = "bench-instant"
+KEYS, EVERYTHING = "keys alone", "every feature"
 CONCURRENCIES = (1, 8, 32, 64)
 _PROMPT = " ".join(["word"] * 100)
 _TOKENS = 8
@@ -40,6 +45,9 @@ _PROGRAMS = {
     "ai-gateway-extproc": "AI gateway",
     "app": "AI gateway",
     "epp": "picker",
+    "gatekeeper": "gatekeeper",
+    "ratelimit": "limit service",
+    "redis-check-rdb": "counters",
     "llm-d-inference-sim": "replica",
 }
 
@@ -70,25 +78,50 @@ PARAMETERS = (
 )
 
 
+def everything(site: dict[str, Any]) -> None:
+    """A gatekeeper, and a plan with all limits for each tenant, none of which the load reaches."""
+    site["callers"] = {"decided_by": "gatekeeper"}
+    counted = ("requests_per_minute", "tokens_per_minute", "tokens_per_hour", "tokens_per_day")
+    site["plans"] = {
+        "all": dict.fromkeys(counted, 10**9)
+        | {"parallel_requests": 1000, "max_answer_tokens": 1000, "max_prompt_tokens": 10**6}
+    }
+    for tenant in site["tenants"].values():
+        tenant["plan"] = "all"
+
+
+# Ways through the gateway, and what they change in the lab's site.
+SITES: dict[str, Callable[[dict[str, Any]], None]] = {KEYS: lambda _: None, EVERYTHING: everything}
+
+
 def run(lab: Lab, *, latency_rounds: int) -> Result:
     """Raises LabError when the platform does not come up or a request fails."""
-    with models.served(lab, {MODEL: models.simulator(replicas=1)}) as bench:
-        models.set_arguments(bench, MODEL, _INSTANT)
-        ways: dict[str, Callable[[], Connection]] = {
-            "direct": partial(Connection, f"{bench.replicas(MODEL)[0]}/v1", {}),
-            "gateway": bench.connection,
-        }
-        idle = _idle(lab)
-        arms = {(way, width): Arm() for width in CONCURRENCIES for way in ways}
-        for width in CONCURRENCIES:
-            for connection in ways.values():
-                asyncio.run(_load(connection, width, 2 * width))
-            for number in range(1, latency_rounds + 1):
-                # Whatever else the machine does, it does to both ways.
-                for way, connection in sorted(ways.items(), reverse=number % 2 == 0):
-                    _measure(lab, arms[way, width], idle, connection, width)
-            _say(f"concurrency {width}: {_row(width, arms['direct', width], arms['gateway', width], 'first')}")
+    arms: dict[tuple[str, str, int], Arm] = {}
+    idle: dict[str, float] = {}
+    for site, edit in SITES.items():
+        with models.served(lab, {MODEL: models.simulator(replicas=1)}, edit) as bench:
+            idle = _walk(bench, site, arms, latency_rounds)
     return _result(arms, latency_rounds, idle)
+
+
+def _walk(bench: models.Bench, site: str, arms: dict[tuple[str, str, int], Arm], rounds: int) -> dict[str, float]:
+    models.set_arguments(bench, MODEL, _INSTANT)
+    ways: dict[str, Callable[[], Connection]] = {
+        "direct": partial(Connection, f"{bench.replicas(MODEL)[0]}/v1", {}),
+        "gateway": bench.connection,
+    }
+    idle = _idle(bench.lab)
+    for width in CONCURRENCIES:
+        arms |= {(site, way, width): Arm() for way in ways}
+        for connection in ways.values():
+            asyncio.run(_load(connection, width, 2 * width))
+        for number in range(1, rounds + 1):
+            # Whatever else the machine does, it does to both ways.
+            for way, connection in sorted(ways.items(), reverse=number % 2 == 0):
+                _measure(bench.lab, arms[site, way, width], idle, connection, width)
+        row = _row(width, arms[site, "direct", width], arms[site, "gateway", width], "first")
+        _say(f"{site}, concurrency {width}: {row}")
+    return idle
 
 
 def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], connection: Callable[[], Connection], width: int) -> None:
@@ -160,46 +193,60 @@ def _row(width: int, direct: Arm, gateway: Arm, what: str) -> Row:
     return row
 
 
-def _result(arms: Mapping[tuple[str, int], Arm], rounds: int, idle: Mapping[str, float]) -> Result:
-    pairs = [(width, arms["direct", width], arms["gateway", width]) for width in CONCURRENCIES]
-    first = [_row(width, direct, gateway, "first") for width, direct, gateway in pairs]
-    rates = [
-        {
-            "concurrency": width,
-            "requests": len(gateway.answers),
-            "direct, requests/s": round(median(direct.rates)),
-            "gateway, requests/s": round(median(gateway.rates)),
-            **{f"{name}, CPU ms a request": _cpu_ms(gateway, name) for name in gateway.cpu_s},
-        }
-        for width, direct, gateway in pairs
-    ]
-    parts = {name: _cpu_ms(pairs[0][2], name) for name in pairs[0][2].cpu_s}
-    added = {name: value for name, value in parts.items() if name not in ("client", "replica")}
+def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping[str, float]) -> Result:
+    def pair(site: str, width: int) -> tuple[Arm, Arm]:
+        return arms[site, "direct", width], arms[site, "gateway", width]
+
+    def rows(site: str, what: str) -> list[Row]:
+        return [_row(width, *pair(site, width), what) for width in CONCURRENCIES]
+
+    def rates(site: str) -> list[Row]:
+        return [
+            {
+                "concurrency": width,
+                "requests": len(gateway.answers),
+                "direct, requests/s": round(median(direct.rates)),
+                "gateway, requests/s": round(median(gateway.rates)),
+                **{f"{name}, CPU ms a request": _cpu_ms(gateway, name) for name in gateway.cpu_s},
+            }
+            for width in CONCURRENCIES
+            for direct, gateway in [pair(site, width)]
+        ]
+
+    def on_the_way(site: str, width: int) -> float:
+        gateway = arms[site, "gateway", width]
+        return sum(_cpu_ms(gateway, name) for name in gateway.cpu_s if name not in ("client", "replica"))
+
+    alone, most = CONCURRENCIES[0], CONCURRENCIES[-1]
+    added = {site: float(str(rows(site, "first")[0]["added p50"])) for site in SITES}
     return Result(
         benchmark="gateway_latency",
-        question="What do Envoy, the AI gateway and the picker add to a request, against a direct call to the replica?",
+        question="What do the gateway's parts add to a request, against a direct call to the replica?",
         conditions={
             "model": "one simulator without delays of its own: it streams its tokens as fast as it can",
             "request": f"{len(_PROMPT.split())} words, {_TOKENS} tokens streamed, connections kept alive",
             "load": "closed loop: each client sends its next request when the last one has ended",
             "rounds": f"{rounds}, direct and through the gateway in turn, "
             f"at least {_LEAST_REQUESTS} requests a round and way; percentiles over all rounds",
+            "sites": f"{KEYS}: Envoy compares keys, no limits. {EVERYTHING}: a gatekeeper reads each body, and each "
+            "tenant has every limit",
             "cpu_time": "beyond what the same processes use when idle: "
             + ", ".join(f"{name} {100 * share:.0f} % of a core" for name, share in idle.items()),
-            "cores_shared_by": f"client, Envoy, AI gateway, picker, replica and the lab's control plane share "
+            "cores_shared_by": f"client, all parts of the gateway, replica and the lab's control plane share "
             f"{os.cpu_count()} cores, so from concurrency 8 on the figures are mostly waiting for a core",
         },
         tables=[
-            Table(title="Time to first token, ms", rows=first),
-            Table(title="Whole request, ms", rows=[_row(width, a, b, "whole") for width, a, b in pairs]),
-            Table(title="Through the gateway: requests/s, and CPU time by process", rows=rates),
+            *(Table(title=f"Time to first token, ms, {site}", rows=rows(site, "first")) for site in SITES),
+            *(Table(title=f"Whole request, ms, {site}", rows=rows(site, "whole")) for site in SITES),
+            *(Table(title=f"Requests/s, and CPU time by process, {site}", rows=rates(site)) for site in SITES),
         ],
         findings=[
-            f"At one request at a time the gateway adds {first[0]['added p50']} ms to the first token (p50), "
-            f"{first[0]['added p99']} ms (p99).",
-            f"A request costs {sum(added.values()):.2f} ms of CPU on the way: "
-            + ", ".join(f"{name} {value:.2f}" for name, value in added.items())
-            + ".",
+            f"At one request at a time the gateway adds {added[KEYS]} ms to the first token (p50) with {KEYS}, and "
+            f"{added[EVERYTHING]} ms with {EVERYTHING}: {added[EVERYTHING] - added[KEYS]:.1f} ms more.",
+            f"With {most} requests at a time, one costs {on_the_way(KEYS, most):.2f} ms of CPU on the way with {KEYS}, "
+            f"and {on_the_way(EVERYTHING, most):.2f} with {EVERYTHING}: "
+            f"{on_the_way(EVERYTHING, most) / on_the_way(KEYS, most):.2f} times as much; one at a time "
+            f"{on_the_way(EVERYTHING, alone) / on_the_way(KEYS, alone):.2f} times.",
         ],
     )
 

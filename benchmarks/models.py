@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,20 +100,30 @@ def wait_for(bench: Bench, deployment: str, changed: client.V1Deployment) -> Non
     raise LabError(f"{deployment} did not come back after its change", fix="python -m lab logs")
 
 
-def stack_with(models: Mapping[str, Mapping[str, Any]], file: Path = _STACK_FILE) -> dict[str, Any]:
-    """The lab's stack file with these models, which every tenant may call."""
+def stack_with(
+    models: Mapping[str, Mapping[str, Any]],
+    file: Path = _STACK_FILE,
+    edit: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The lab's stack file with these models, which every tenant may call. edit: what else changes in its site."""
     document: dict[str, Any] = yaml.safe_load(file.read_text())
     site = document["config"][KEY]
     site["models"] |= {name: dict(body) for name, body in models.items()}
     for tenant in site["tenants"].values():
         tenant["models"] = [*tenant["models"], *models]
+    edit(site)
     return document
 
 
 @contextmanager
-def served(lab: Lab, models: Mapping[str, Mapping[str, Any]]) -> Iterator[Bench]:
-    """The lab's site with these models in addition to its own. Raises LabError when the platform does not come up."""
-    document = stack_with(models, session.stack_file(lab))
+def served(
+    lab: Lab, models: Mapping[str, Mapping[str, Any]], edit: Callable[[dict[str, Any]], None] = lambda _: None
+) -> Iterator[Bench]:
+    """The lab's site with these models in addition to its own. Raises LabError when the platform does not come up.
+
+    edit: what else changes in its site.
+    """
+    document = stack_with(models, session.stack_file(lab), edit)
     with tempfile.TemporaryDirectory(prefix="bench-site-") as folder:
         file = Path(folder) / _STACK_FILE.name
         file.write_text(yaml.safe_dump(document, sort_keys=False))

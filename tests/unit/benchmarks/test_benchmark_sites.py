@@ -37,7 +37,8 @@ def test_tenants_are_added_to_those_that_are_there(tmp_path: Path) -> None:
 def test_the_models_of_the_benchmarks_go_with_the_lab(tmp_path: Path) -> None:
     """What a site refuses is refused of a benchmark too."""
     added = {name: models.simulator(replicas=3) for name in (*routing.PICKERS, gateway_latency.MODEL)}
-    (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(models.stack_with(added)))
+    stack = models.stack_with(added, edit=gateway_latency.everything)
+    (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump(stack))
     plan = plan_file(tmp_path / "Pulumi.lab.yaml")
     site = plan.site
     assert added.keys() < site.models.keys()
