@@ -265,6 +265,7 @@ ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
 }
 # The same, with those of a site with a gatekeeper.
 DECIDED_STATUSES = ERROR_STATUSES | {answer.code: answer.status for answer in _GATEKEEPER_ANSWERS}
+LIMIT_STATUSES = {(answer.status, answer.code) for answer in _LIMIT_ANSWERS}
 
 
 def openai_errors(
