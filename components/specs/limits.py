@@ -33,7 +33,7 @@ LIMITS = (
     CountedUse("tokens_per_day", "Day", counts_tokens=True),
 )
 
-
+GUARANTEE = "guaranteed_tokens_per_minute"
 BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
 """Limits of what is under way and of single requests, which a gatekeeper holds."""
 
@@ -58,6 +58,9 @@ class LimitsSpec(Spec):
     max_prompt_tokens: _Most | None = None
     """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
     it."""
+    guaranteed_tokens_per_minute: _Most | None = None
+    """Tokens per minute that are planned for, on each of the tenant's models: a preview refuses guarantees that a
+    model is not proven to carry together, at the slow end of its band. It counts and refuses no request."""
 
     @property
     def given(self) -> dict[str, int]:
@@ -75,10 +78,10 @@ class LimitsSpec(Spec):
 
     @model_validator(mode="after")
     def _limits_something(self) -> LimitsSpec:
-        if not self.given and not self.bounds:
+        if not self.given and not self.bounds and self.guaranteed_tokens_per_minute is None:
             raise WrongValueError(
                 "sets no limit",
-                allowed=f"at least one of {', '.join([*(limit.key for limit in LIMITS), *BOUNDS])}",
+                allowed=f"at least one of {', '.join([*(limit.key for limit in LIMITS), *BOUNDS, GUARANTEE])}",
                 fix="set one of them, or take the section out: without it a tenant is unlimited",
             )
         return self

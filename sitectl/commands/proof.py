@@ -84,6 +84,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         "models": models,
         "placement": placement,
         "storage": {"block": plan.storage_text},
+        "limits": proofs.limits(plan),
         "warnings": warnings,
     }
     blocks = [str(model_record["block"]) for model_record in models.values()]
@@ -101,7 +102,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
     elif models:
         verdicts += ", with room for all" if placement["known"] else "; whether they find room is not known"
     heading = "\n".join([f"site {name}: {verdicts}", *_short_of_replicas(placement), *warned.lines(plan, project)])
-    lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text])]
+    lines = [heading, *blocks, *([str(placement["block"])] if models else []), *filter(None, [plan.storage_text, plan.limits_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
 
 

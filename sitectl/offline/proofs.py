@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from floor.problems import SiteError
+from stacks.plan.guarantees import draws
 from stacks.plan.interim import Interim, interims
+from stacks.plan.limits import exceedings
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.settings.definition import Setting
@@ -50,6 +53,20 @@ def placement(plan: SitePlan) -> dict[str, object]:
     record["fits"] = placed.fits
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
+
+
+def limits(plan: SitePlan) -> dict[str, object]:
+    """By how many tokens each tenant can exceed its limits, and what of each model is guaranteed."""
+    guaranteed = {
+        draw.model: {
+            "tokens_per_minute": draw.total,
+            "carried_tokens_per_minute": draw.carried,
+            "tenants": {tenant: guarantee.tokens_per_minute for tenant, guarantee in draw.guarantees.items()},
+        }
+        for draw in draws(plan.site, plan.models)
+    }
+    exceeded = {tenant: asdict(found) for tenant, found in exceedings(plan.site, plan.models).items()}
+    return {"block": plan.limits_text, "exceeded": exceeded, "guaranteed": guaranteed}
 
 
 def _interim_record(interim: Interim) -> dict[str, object]:

@@ -20,9 +20,11 @@ from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
+from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
+from stacks.plan.limits import describe_limits, exceedings
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
@@ -124,8 +126,15 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """A block of text for each revision of a model, and one each for their room on the site's nodes and disks."""
-        return [*(revision.text() for revision in self.revisions), *self.rooms]
+        """A block of text for each revision, one each for their room on nodes and disks, and one for tenants' limits."""
+        return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, [self.limits_text])]
+
+    @cached_property
+    def limits_text(self) -> str:
+        """By how much tenants can exceed their limits, and what they are guaranteed, as text; empty without either."""
+        lines = describe_limits(exceedings(self.site, self.models))
+        guaranteed = describe_guarantees(draws(self.site, self.models))
+        return "\n".join([*(lines or ["limits: of tokens, for no tenant"] if guaranteed else lines), *guaranteed])
 
     @property
     def rooms(self) -> list[str]:
@@ -267,6 +276,7 @@ def _plan(
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
     problems += checks.across_processors(site, plan.proofs)
+    problems += unproven(site, models, lambda name, proof: not [*crowds(site, plan.proofs | {name: proof})])
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()
     if valid.whole and len(models) == len(site.models):
@@ -303,6 +313,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
+    yield from crowded_out(plan.site, plan.models)
     yield from many_downloads(plan.site, plan.stores)
     # Dead nodes refuse no site, and `up` waits for replicas that find no other.
     if whole:

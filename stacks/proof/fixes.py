@@ -92,6 +92,22 @@ def steadier(proof: Proof) -> list[Fix]:
     return fixes
 
 
+def carrying(proof: Proof, requests_per_s: float) -> Fix | None:
+    """The fewest further replicas that carry so many requests at the slow end of the band; None where no number does."""
+    order, count = proof.order, proof.case.replicas
+    if not (each := proof.ends.slow.capacity_requests_per_s / count):
+        return None
+    # Each replica carries as much as another, but for what the search leaves open.
+    first = max(count + 1, math.ceil(requests_per_s / each))
+    for wanted in range(first, first + 1 + math.ceil(first * _MARGIN)):
+        wider, kept = _same_layout(replace(order, replicas=wanted), proof)
+        if wider.ends.slow.capacity_requests_per_s >= requests_per_s:
+            more = counted(wider.case.gpus - proof.case.gpus, "GPU")
+            text = f"raise models.{order.name}.server.replicas from {count} to {wanted} ({more} more){kept}"
+            return Fix(text=text, order=wider.order, proof=wider)
+    return None
+
+
 def _same_layout(order: Order, before: Proof) -> tuple[Proof, str]:
     """The order on the layout that it has today, and what the site must set for it: a weaker target, or more replicas,
     may let the proof choose a smaller one."""

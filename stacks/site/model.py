@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -19,13 +19,14 @@ from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
-from components.specs.limits import CountersSpec, LimitsSpec
+from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import SecretsSpec
 from components.specs.tiers import TierSpec
 from components.specs.weights import WeightsSpec
+from floor.problems import Path as KeyPath
 from floor.problems import WrongValueError
 from floor.spec import Name, Spec
 from floor.stateful import Keeping
@@ -145,6 +146,14 @@ class StorageSpec(Spec):
         return self.shared_read_bytes_per_s or self.read_bytes_per_s
 
 
+class Guarantee(NamedTuple):
+    """Tokens per minute that a tenant is guaranteed."""
+
+    tokens_per_minute: int
+    path: KeyPath
+    """The key that sets it: the tenant's own, or its plan's."""
+
+
 class SiteConfig(Spec):
     """One site: one stack, one cluster."""
 
@@ -210,6 +219,18 @@ class SiteConfig(Spec):
             for name, spec in sorted(self.tenants.items())
         }
         return {name: limits for name, limits in merged.items() if limits}
+
+    @property
+    def guarantees(self) -> dict[str, Guarantee]:
+        """The guarantee of each tenant that has one, by tenant."""
+        found = {}
+        for name, spec in sorted(self.tenants.items()):
+            plan = self.plans.get(spec.plan) if spec.plan else None
+            if spec.limits and spec.limits.guaranteed_tokens_per_minute is not None:
+                found[name] = Guarantee(spec.limits.guaranteed_tokens_per_minute, ("tenants", name, "limits", GUARANTEE))
+            elif plan and plan.guaranteed_tokens_per_minute is not None:
+                found[name] = Guarantee(plan.guaranteed_tokens_per_minute, ("plans", str(spec.plan), GUARANTEE))
+        return found
 
     @property
     def limits_tenants(self) -> bool:

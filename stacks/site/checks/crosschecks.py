@@ -22,6 +22,7 @@ from stacks.site.checks import (
     identities,
     kernel,
     kubelet,
+    limits,
     links,
     machines,
     models,
@@ -65,7 +66,6 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _models_of_tenants(values, where),
         _named_by_tenants(values, where, "tier", without="priority 0"),
         _named_by_tenants(values, where, "plan", without="no limit"),
-        _limits_of_others(values),
         _names_that_collide(values, where),
         _aliases(values, where),
         _drains_and_streams(values, where),
@@ -89,6 +89,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         patch_fields.problems(values),
         kubelet.problems(values),
         kernel.problems(values),
+        limits.problems(values),
         models.problems(values),
         slices.problems(values),
         rdma_devices.problems(values),
@@ -210,20 +211,6 @@ def _named_by_tenants(values: Mapping[str, Any], where: Where, key: str, *, with
                 near=near,
                 fix=f"write {near}" if near else f"{add}take the key out for {without}",
             )
-
-
-def _limits_of_others(values: Mapping[str, Any]) -> Iterator[Problem]:
-    if at(values, "gateway", "controllers") != "external":
-        return
-    for key in ("plan", "limits"):
-        for path, value in matching(values, f"tenants.<name>.{key}"):
-            if value is not None:
-                yield Problem(
-                    path=path,
-                    what="limits a tenant, and gateway.controllers external leaves Envoy Gateway's configuration to "
-                    "others: it counts only with the limit service that the program sets there",
-                    fix="set gateway.controllers to chart, or take the key out",
-                )
 
 
 def _renamed(names: Iterable[str]) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stacks.plan.site_plan import plan_values
@@ -43,3 +45,39 @@ def test_a_tenants_own_limit_is_in_the_place_of_its_plans() -> None:
     assert limited.site.limits == {"search": {"requests_per_minute": 9, "tokens_per_day": 7}}
     pins = limited.versions.images
     assert set(limited.images) - set(plain.images) == {pins.limit_service, pins.limit_counters}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "fixed"),
+    [
+        pytest.param(
+            {"plans": {"small": {"tokens_per_hour": 9, "guaranteed_tokens_per_minute": 12}}},
+            "plans.small.guaranteed_tokens_per_minute",
+            9,
+            id="a plan's own",
+        ),
+        pytest.param(
+            {
+                "plans": {"small": {"tokens_per_minute": 20, "guaranteed_tokens_per_minute": 12}},
+                "tenants.search.plan": "small",
+                "tenants.search.limits": {"tokens_per_minute": 9},
+            },
+            "tenants.search.limits.tokens_per_minute",
+            12,
+            id="a tenant's limit in the place of its plan's",
+        ),
+        pytest.param(
+            {
+                "plans": {"small": {"tokens_per_minute": 20, "tokens_per_day": 9}},
+                "tenants.search.plan": "small",
+                "tenants.search.limits": {"guaranteed_tokens_per_minute": 12},
+            },
+            "tenants.search.limits.guaranteed_tokens_per_minute",
+            9,
+            id="a tenant's guarantee above its plan's limit",
+        ),
+    ],
+)
+@pytest.mark.row("opening 16")
+def test_no_tenant_is_guaranteed_more_than_it_may_use(change: dict[str, Any], key: str, fixed: int) -> None:
+    refused_and_fixed(Wrong(change, key, f"write {fixed} or", {key: fixed}))

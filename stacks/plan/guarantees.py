@@ -1,0 +1,154 @@
+"""Whether a site's models are proven to carry what its tenants are guaranteed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from floor.counts import counted, listed
+from floor.problems import Path, Problem
+from stacks.plan.models import ModelPlan
+from stacks.proof.fixes import carrying
+from stacks.proof.proof import Proof
+from stacks.site.model import Guarantee, SiteConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """The guarantees that one model has to keep: each in full, as a tenant uses its models in any shares."""
+
+    model: str
+    guarantees: Mapping[str, Guarantee]
+    """By tenant."""
+    carried: int | None
+    """Tokens per minute that it is proven to carry; None without a load, by which it would be proven."""
+
+    @property
+    def total(self) -> int:
+        """Tokens per minute of all of them."""
+        return sum(guarantee.tokens_per_minute for guarantee in self.guarantees.values())
+
+    @property
+    def named(self) -> str:
+        """Each tenant with its guarantee, the largest first."""
+        ordered = sorted(self.guarantees.items(), key=lambda item: (-item[1].tokens_per_minute, item[0]))
+        return listed(f"{tenant} {guarantee.tokens_per_minute:,}" for tenant, guarantee in ordered)
+
+
+def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
+    """Of each of these models that a tenant with a guarantee may use."""
+    given = site.guarantees
+    found = []
+    for name, model in models.items():
+        drawn = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
+        if drawn:
+            found.append(Draw(model=name, guarantees=drawn, carried=carried(model.stable.proof)))
+    return found
+
+
+def carried(proof: Proof) -> int | None:
+    """Tokens per minute of requests as declared, within the targets, at the slow end of the band; None without a load.
+
+    A prompt counts as a whole, cached or not, as in an answer's `usage`.
+    """
+    if proof.order.load is None:
+        return None
+    return math.floor(60 * proof.ends.slow.capacity_requests_per_s * _request_tokens(proof))
+
+
+def _request_tokens(proof: Proof) -> float:
+    load = proof.order.load
+    if load is None:
+        return proof.order.request_tokens
+    return load.request_tokens if proof.order.model.task == "generate" else load.prompt_tokens.mean
+
+
+def unproven(
+    site: SiteConfig, models: Mapping[str, ModelPlan], has_room: Callable[[str, Proof], bool]
+) -> Iterator[Problem]:
+    """Guarantees beyond what a model is proven to carry. has_room: whether the nodes have it for a fix."""
+    for draw in draws(site, models):
+        if draw.carried is None:
+            yield Problem(
+                path=_largest(draw)[0],
+                what=f"guarantees tokens of {draw.model}, which is proven to carry none: it declares no load",
+                fix=f"add models.{draw.model}.load, or take the key out",
+            )
+        elif draw.total > draw.carried:
+            proof = models[draw.model].stable.proof
+            yield Problem(
+                path=_largest(draw)[0],
+                what=f"{draw.total:,} tokens per minute are guaranteed on {draw.model}: {draw.named}; its "
+                f"{counted(proof.case.replicas, 'replica')} are proven to carry {draw.carried:,}, at the slow end of their band",
+                fix="; or ".join(filter(None, [_lower(draw), _more(draw, proof, has_room)])),
+            )
+
+
+def _largest(draw: Draw) -> tuple[Path, list[Guarantee]]:
+    """The key by which most is guaranteed on this model, and what it gives to each tenant."""
+    by_key: dict[Path, list[Guarantee]] = {}
+    for guarantee in draw.guarantees.values():
+        by_key.setdefault(guarantee.path, []).append(guarantee)
+    return max(by_key.items(), key=lambda item: (sum(given.tokens_per_minute for given in item[1]), item[0]))
+
+
+def _lower(draw: Draw) -> str:
+    key, given = _largest(draw)
+    tokens = given[0].tokens_per_minute - math.ceil((draw.total - (draw.carried or 0)) / len(given))
+    if tokens > 0:
+        return f"lower {'.'.join(key)} to {tokens}"
+    return f"lower these to {draw.carried:,} together" if draw.carried else "take these out"
+
+
+def _more(draw: Draw, proof: Proof, has_room: Callable[[str, Proof], bool]) -> str:
+    fix = carrying(proof, draw.total / 60 / _request_tokens(proof))
+    if fix is None:
+        return ""
+    return fix.text if has_room(draw.model, fix.proof) else f"{fix.text}, with more nodes for them"
+
+
+def describe_guarantees(found: list[Draw]) -> list[str]:
+    """A line for each model with guarantees."""
+    return [
+        f"  guaranteed  {draw.model}: {draw.named}; {draw.total:,} of {draw.carried or 0:,} tokens per minute that it "
+        "carries at the slow end of its band  [estimated]"
+        for draw in found
+    ]
+
+
+def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
+    """Guarantees whose room other tenants may take, as the gateway keeps none free.
+
+    A tenant whose tier is below 0 gives way: it is refused while a model is saturated.
+    """
+    for draw in draws(site, models):
+        takes = {
+            tenant: site.limits.get(tenant, {}).get("tokens_per_minute", math.inf)
+            for tenant, spec in sorted(site.tenants.items())
+            if draw.model in spec.models and not _gives_way(site, tenant)
+        }
+        carried_at_most, together = draw.carried or 0, sum(takes.values())
+        uncertain, rivals = list[str](), set[str]()
+        for tenant, guarantee in draw.guarantees.items():
+            others = {other: most for other, most in takes.items() if other != tenant}
+            if sum(others.values()) + guarantee.tokens_per_minute > carried_at_most:
+                uncertain.append(tenant)
+                rivals |= others.keys()
+        if not uncertain:
+            continue
+        ordered = sorted(rivals, key=lambda tenant: (-takes[tenant], tenant))
+        free = [tenant for tenant in ordered if math.isinf(takes[tenant])]
+        used = f"{listed(free)} may use any number" if free else f"all may use {together:,.0f}"
+        yield Problem(
+            path=("tenants", ordered[0]),
+            what=f"what {listed(uncertain)} is guaranteed on {draw.model} is kept only while others use less than they "
+            f"may: {used} of the {carried_at_most:,} tokens per minute that it carries",
+            fix=f"let tokens_per_minute of the tenants of {draw.model} be no more than that together, or give those "
+            "without a guarantee a tier with a priority below 0",
+        )
+
+
+def _gives_way(site: SiteConfig, tenant: str) -> bool:
+    tier = site.tenants[tenant].tier
+    return tier in site.tiers and site.tiers[str(tier)].priority < 0 and tenant not in site.guarantees
