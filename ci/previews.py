@@ -18,7 +18,7 @@ import click
 
 from floor import command_line
 from floor.problems import SiteError
-from sitectl.change import cold_starts, headroom
+from sitectl.change import cold_starts, guarantees, headroom
 from sitectl.change.previews_folder import SUFFIX, failed
 from sitectl.live import engine, live_objects
 from sitectl.offline import checkout, planned_machines, warned
@@ -64,6 +64,7 @@ def command(
             preview["cold_starts"] = cold_starts.of_file(file)
             preview["warnings"] = warned.of_file(file, project, preview)
             preview["headroom"] = headroom.of_file(project, file, base)
+            preview["guarantees"] = guarantees.of_file(project, file, base)
             preview["machines"] = planned_machines.of_file(project, file, base)
             if refresh:
                 preview["foreign"] = live_objects.records(project, site, file, preview)

@@ -11,10 +11,11 @@ from typing import Any
 
 from floor.revision_ids import RevisionId
 from policy.model import Resource
-from sitectl.change import cold_starts, field_owners, machine_changes
+from sitectl.change import cold_starts, field_owners, guarantees, machine_changes
 from sitectl.change.changes import Change, of_preview
 from sitectl.change.cold_starts import ColdStart
 from sitectl.change.field_owners import ForeignFields
+from sitectl.change.guarantees import Moved
 from sitectl.change.headroom import Headroom, of_records
 from sitectl.change.machine_changes import MachineChange
 from sitectl.change.saved_previews import SAVE_ONE
@@ -126,6 +127,7 @@ def report(
     knows_site: bool = True,
     machines: Sequence[MachineChange] = (),
     machines_unseen: str = "",
+    guaranteed: Sequence[Moved] = (),
 ) -> SiteReport:
     """Judge every change.
 
@@ -140,6 +142,7 @@ def report(
         for change in changes
         for row in _judged(change)
     ]
+    rows += guarantees.verdicts(guaranteed, callers)
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
     return SiteReport(
@@ -222,6 +225,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         warnings=[str(warning) for warning in preview.get("warnings") or ()],
         foreign=field_owners.of_records(preview.get("foreign")),
         machines=machine_changes.of_records(preview.get("machines")),
+        guaranteed=guarantees.of_records(preview.get("guarantees")),
     )
 
 

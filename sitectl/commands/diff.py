@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from policy.model import Resource
-from sitectl.change import changes, cold_starts, headroom, machine_changes, report
+from sitectl.change import changes, cold_starts, guarantees, headroom, machine_changes, report
 from sitectl.change.machine_changes import Shown
 from sitectl.offline import checkout, manifests_folder
 from sitectl.output import kept_files, markdown, words
@@ -79,7 +79,7 @@ def command(
         site_report = _report(site, changed, left, right)
         reports.append((site_report, changed))
         moved = any(row.moved for row in site_report.headroom)
-        if not changed and not moved and not site_report.machines and not site_report.machines_unseen:
+        if not changed and not moved and site_report.empty:
             lines.append(f"Site {site}: no change")
             continue
         state = "" if old and new else " (a new site)" if new else " (the site is removed)"
@@ -112,6 +112,7 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
         knows_site=priced is not None,
         machines=machine_changes.between(*sides),
         machines_unseen=machine_changes.NOT_COMPARED if unseen else "",
+        guaranteed=guarantees.between(old, new),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sitectl.change import cold_starts, headroom, report, saved_previews
+from sitectl.change import cold_starts, guarantees, headroom, report, saved_previews
 from sitectl.change.verdicts.model import Severity
 from sitectl.live import engine, live_objects
 from sitectl.offline import checkout, planned_machines, proofs, warned
@@ -74,6 +74,7 @@ def command(
         preview["cold_starts"] = cold_starts.of_file(file)
         preview["warnings"] = warned.of_file(file, context.project, preview)
         preview["headroom"] = headroom.of_file(context.project, file, since)
+        preview["guarantees"] = guarantees.of_file(context.project, file, since)
         preview["machines"] = planned_machines.of_file(context.project, file, since)
         if refresh:
             preview["foreign"] = live_objects.records(context.project, site, file, preview)

@@ -65,7 +65,7 @@ def limits(plan: SitePlan) -> dict[str, object]:
         }
         for draw in draws(plan.site, plan.models)
     }
-    exceeded = {tenant: asdict(found) for tenant, found in exceedings(plan.site, plan.models).items()}
+    exceeded = {tenant: asdict(exceeding) for tenant, exceeding in exceedings(plan.site, plan.models).items()}
     return {"block": plan.limits_text, "exceeded": exceeded, "guaranteed": guaranteed}
 
 

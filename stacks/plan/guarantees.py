@@ -39,12 +39,12 @@ class Draw:
 def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
     """Of each of these models that a tenant with a guarantee may use."""
     given = site.guarantees
-    found = []
+    drawn = []
     for name, model in models.items():
-        drawn = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
-        if drawn:
-            found.append(Draw(model=name, guarantees=drawn, carried=carried(model.stable.proof)))
-    return found
+        here = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
+        if here:
+            drawn.append(Draw(model=name, guarantees=here, carried=carried(model.stable.proof)))
+    return drawn
 
 
 def carried(proof: Proof) -> int | None:
@@ -80,7 +80,8 @@ def unproven(
             yield Problem(
                 path=_largest(draw)[0],
                 what=f"{draw.total:,} tokens per minute are guaranteed on {draw.model}: {draw.named}; its "
-                f"{counted(proof.case.replicas, 'replica')} are proven to carry {draw.carried:,}, at the slow end of their band",
+                f"{counted(proof.case.replicas, 'replica')} are proven to carry "
+                f"{draw.carried:,}, at the slow end of their band",
                 fix="; or ".join(filter(None, [_lower(draw), _more(draw, proof, has_room)])),
             )
 
@@ -108,12 +109,12 @@ def _more(draw: Draw, proof: Proof, has_room: Callable[[str, Proof], bool]) -> s
     return fix.text if has_room(draw.model, fix.proof) else f"{fix.text}, with more nodes for them"
 
 
-def describe_guarantees(found: list[Draw]) -> list[str]:
+def describe_guarantees(drawn: list[Draw]) -> list[str]:
     """A line for each model with guarantees."""
     return [
         f"  guaranteed  {draw.model}: {draw.named}; {draw.total:,} of {draw.carried or 0:,} tokens per minute that it "
         "carries at the slow end of its band  [estimated]"
-        for draw in found
+        for draw in drawn
     ]
 
 

@@ -63,33 +63,31 @@ class Exceeding:
 
 def exceedings(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Exceeding]:
     """By tenant, of those with token limits."""
-    bounds = {
-        name: [under_way(revision) for revision in model.revisions.values()] for name, model in models.items()
-    }
-    found = {}
+    bounds = {name: [under_way(revision) for revision in model.revisions.values()] for name, model in models.items()}
+    by_tenant = {}
     for tenant, limits in site.limits.items():
         tokens = {limit.key: limits[limit.key] for limit in LIMITS if limit.counts_tokens and limit.key in limits}
         held = [bound for model in site.tenants[tenant].models for bound in bounds[model]]
         if tokens:
-            found[tenant] = Exceeding(
+            by_tenant[tenant] = Exceeding(
                 limits=tokens,
                 answers=sum(bound.answers for bound in held),
                 most_tokens=exceeded_by(held),
                 usual_tokens=round(sum(bound.answers * bound.usual_tokens for bound in held)),
             )
-    return found
+    return by_tenant
 
 
-def describe_limits(found: Mapping[str, Exceeding]) -> list[str]:
+def describe_limits(by_tenant: Mapping[str, Exceeding]) -> list[str]:
     """The lines of a text for people, the tenants that exceed their limits by most first; none without token limits."""
-    if not found:
+    if not by_tenant:
         return []
     alike: dict[tuple[int, ...], list[str]] = {}
-    for tenant, exceeding in found.items():
+    for tenant, exceeding in by_tenant.items():
         alike.setdefault((exceeding.most_tokens, exceeding.usual_tokens, exceeding.answers), []).append(tenant)
     return [
-        f"limits: of tokens, for {counted(len(found), 'tenant')}. An answer counts when it ends, so those under way go "
-        "beyond",
+        f"limits: of tokens, for {counted(len(by_tenant), 'tenant')}. An answer counts when it ends, so those under "
+        "way go beyond",
         *_lines(sorted(alike.items(), reverse=True)),
     ]
 

@@ -126,7 +126,7 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """A block of text for each revision, one each for their room on nodes and disks, and one for tenants' limits."""
+        """A block of text for each revision, for their room on nodes and disks, and for limits of tenants."""
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, [self.limits_text])]
 
     @cached_property

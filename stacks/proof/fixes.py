@@ -93,12 +93,12 @@ def steadier(proof: Proof) -> list[Fix]:
 
 
 def carrying(proof: Proof, requests_per_s: float) -> Fix | None:
-    """The fewest further replicas that carry so many requests at the slow end of the band; None where no number does."""
+    """The fewest further replicas that carry so many requests at the slow end of the band; None where none do."""
     order, count = proof.order, proof.case.replicas
-    if not (each := proof.ends.slow.capacity_requests_per_s / count):
+    if not (carried := proof.ends.slow.capacity_requests_per_s / count):
         return None
     # Each replica carries as much as another, but for what the search leaves open.
-    first = max(count + 1, math.ceil(requests_per_s / each))
+    first = max(count + 1, math.ceil(requests_per_s / carried))
     for wanted in range(first, first + 1 + math.ceil(first * _MARGIN)):
         wider, kept = _same_layout(replace(order, replicas=wanted), proof)
         if wider.ends.slow.capacity_requests_per_s >= requests_per_s:

@@ -223,14 +223,16 @@ class SiteConfig(Spec):
     @property
     def guarantees(self) -> dict[str, Guarantee]:
         """The guarantee of each tenant that has one, by tenant."""
-        found = {}
+        guarantees = {}
         for name, spec in sorted(self.tenants.items()):
             plan = self.plans.get(spec.plan) if spec.plan else None
             if spec.limits and spec.limits.guaranteed_tokens_per_minute is not None:
-                found[name] = Guarantee(spec.limits.guaranteed_tokens_per_minute, ("tenants", name, "limits", GUARANTEE))
+                guarantees[name] = Guarantee(
+                    spec.limits.guaranteed_tokens_per_minute, ("tenants", name, "limits", GUARANTEE)
+                )
             elif plan and plan.guaranteed_tokens_per_minute is not None:
-                found[name] = Guarantee(plan.guaranteed_tokens_per_minute, ("plans", str(spec.plan), GUARANTEE))
-        return found
+                guarantees[name] = Guarantee(plan.guaranteed_tokens_per_minute, ("plans", str(spec.plan), GUARANTEE))
+        return guarantees
 
     @property
     def limits_tenants(self) -> bool:

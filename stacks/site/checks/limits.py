@@ -38,14 +38,17 @@ def _more_than_allowed(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _above(_placed(spec, "plans", str(plan)))
     for tenant, spec in mapping(values.get("tenants")).items():
         plan = str(at(spec, "plan"))
-        given = {**_placed(plans.get(plan), "plans", plan), **_placed(at(spec, "limits"), "tenants", str(tenant), "limits")}
+        given = {
+            **_placed(plans.get(plan), "plans", plan),
+            **_placed(at(spec, "limits"), "tenants", str(tenant), "limits"),
+        }
         yield from (problem for problem in _above(given) if problem.path[0] == "tenants")
 
 
 def _placed(section: Any, *path: str) -> dict[str, tuple[Path, float]]:
     """Each number of a section with its key."""
-    found = {key: number(value) for key, value in mapping(section).items()}
-    return {key: ((*path, key), most) for key, most in found.items() if most is not None}
+    numbers = {key: number(value) for key, value in mapping(section).items()}
+    return {key: ((*path, key), most) for key, most in numbers.items() if most is not None}
 
 
 def _above(given: Mapping[str, tuple[Path, float]]) -> Iterator[Problem]:

@@ -68,8 +68,10 @@ STRANGE: dict[str, dict[str, Any]] = {
     "an unknown operation": {"steps": [{**DELETED, "op": "explode"}]},
     "a second line in a name": {"steps": [{**DELETED, "urn": "urn:pulumi:a::b::c::d\nIRREVERSIBLE  all is well"}]},
     "headroom of another form": {"headroom": [{"a": 1}]},
+    "guarantees of another form": {"guarantees": [["a", 1]]},
 }
-REFUSED = {"endless replicas", "an unknown operation", "a second line in a name", "headroom of another form"}
+REFUSED = {"endless replicas", "an unknown operation", "a second line in a name"}
+REFUSED |= {"headroom of another form", "guarantees of another form"}
 
 
 @pytest.mark.parametrize("case", sorted(STRANGE))

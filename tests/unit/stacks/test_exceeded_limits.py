@@ -1,4 +1,4 @@
-"""By how much token limits are exceeded: the bound against an exact model of fixed windows, and a site's own figures."""
+"""By how much token limits are exceeded: the bound against a model of fixed windows, and the figures of a site."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from itertools import product
 from typing import Any
 
 import pytest
+import yaml
 
 from stacks.plan.limits import UnderWay, exceeded_by, exceedings
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests import documented
+from tests.unit.stacks.site_examples import ROOT, prod
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("001.14", "opening 16")
@@ -51,7 +53,7 @@ def model(answers: int, tokens: int) -> UnderWay:
 def test_a_limit_is_exceeded_by_the_bound_and_never_by_more(limit: int) -> None:
     """In every order of events on one model and on two; each reaches the bound too, so that none lower would hold."""
     sizes = [model(answers, tokens) for answers, tokens in product((1, 2, 3), (1, 2, 4))]
-    for models in [*([one] for one in sizes), *([one, sizes[4]] for one in sizes)]:
+    for models in [*([size] for size in sizes), *([size, sizes[4]] for size in sizes)]:
         assert most_used(limit, models) == limit + exceeded_by(models)
 
 
@@ -63,13 +65,21 @@ def test_a_preview_states_by_how_much_each_tenant_can_exceed_its_limits() -> Non
         "tenants.archive.plan": "calls",
     }
     plan = plan_values(changed(prod(), change), "site.yaml")
-    found = exceedings(plan.site, plan.models)
+    exceeding = exceedings(plan.site, plan.models)
     servers = {name: revision.server for name, revision in plan.named.items()}
     flags = {name: dict(arg.split("=") for arg in plan.named[name].engine.args if "=" in arg) for name in servers}
     answers = {name: plan.proofs[name].case.replicas * int(flags[name]["--max-num-queued-reqs"]) for name in servers}
     most = sum(answers[name] * int(flags[name]["--max-model-len"]) for name in servers)
-    assert found.keys() == {"search"}
-    assert (found["search"].answers, found["search"].most_tokens) == (sum(answers.values()), most)
+    assert exceeding.keys() == {"search"}
+    assert (exceeding["search"].answers, exceeding["search"].most_tokens) == (sum(answers.values()), most)
     assert f"search: by up to {most:,} tokens" in plan.limits_text
     assert plan.texts[-1] == plan.limits_text
     assert plan_values(prod(), "site.yaml").limits_text == ""
+
+
+def test_the_block_of_the_page_is_the_reference_sites() -> None:
+    fences = [*documented.fences(ROOT / "docs" / "how-to" / "limit-tenants.md")]
+    ((place, shown),) = [(at, text) for at, (_, text) in enumerate(fences) if text.startswith("limits: ")]
+    keys = yaml.safe_load(fences[place - 1][1])
+    site = changed(prod(), {"plans": keys["plans"], "tenants.search.plan": keys["tenants"]["search"]["plan"]})
+    assert plan_values(site, "site.yaml").limits_text == shown.rstrip("\n")

@@ -12,7 +12,7 @@ from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
-pytestmark = pytest.mark.row("opening 6", "opening 16")
+pytestmark = pytest.mark.row("004.22", "opening 6", "opening 16")
 
 KEY = "guaranteed_tokens_per_minute"
 OWN = f"tenants.archive.limits.{KEY}"
