@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.specs.limits import LimitsSpec
+from components.specs.limits import LimitsSpec, MostSpec
 from floor.spec import MOST_VALUES, Name, Spec
 
 # Of the digest in a Secret's name.
@@ -24,6 +24,8 @@ class KeySpec(Spec):
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     """SHA-256 of a key that you made, hexadecimal: the program makes none, and no one but you has it. Needs
     `callers.decided_by: gatekeeper`. `sitectl key new` prints a key and this."""
+    limits: MostSpec | None = None
+    """Most that this key uses, of what its tenant may."""
 
 
 class TenantSpec(Spec):
@@ -40,6 +42,8 @@ class TenantSpec(Spec):
     """How much it may use, one of `plans`; unlimited without one."""
     limits: LimitsSpec | None = None
     """Limits of its own, each in the place of its plan's."""
+    model_limits: dict[Name, MostSpec] = Field(default_factory=dict, max_length=MOST_VALUES)
+    """Most that it uses of one of its models, of what it may in all."""
     prefix_cache: Literal["own", "shared"] | None = None
     """Where a gatekeeper decides: whether the engines keep its prompts apart from those of other tenants (`own`), so
     that no one learns by timing what it has asked, or may find them for all tenants that share, which is faster for

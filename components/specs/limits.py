@@ -38,8 +38,8 @@ BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
 """Limits of what is under way and of single requests, which a gatekeeper holds."""
 
 
-class LimitsSpec(Spec):
-    """Most that one tenant uses, over all of its keys and models. Tokens are those of prompt and answer together."""
+class MostSpec(Spec):
+    """Most that may be used. Tokens are those of prompt and answer together."""
 
     requests_per_minute: _Most | None = None
     """Requests that may begin in one minute; unlimited if not given."""
@@ -50,6 +50,30 @@ class LimitsSpec(Spec):
     """Tokens in one hour; unlimited if not given."""
     tokens_per_day: _Most | None = None
     """Tokens in one day, which begins at 0:00 UTC; unlimited if not given."""
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The limits in windows of time that are set, by their key."""
+        return self._set(limit.key for limit in LIMITS)
+
+    def _set(self, keys: Iterable[str]) -> dict[str, int]:
+        values: dict[str, int | None] = dict(self)
+        return {key: most for key in keys if (most := values[key]) is not None}
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> MostSpec:
+        if all(most is None for _, most in self):
+            raise WrongValueError(
+                "sets no limit",
+                allowed=f"at least one of {', '.join(type(self).model_fields)}",
+                fix="set one of them, or take the section out: without it a tenant is unlimited",
+            )
+        return self
+
+
+class LimitsSpec(MostSpec):
+    """Most that one tenant uses, over all of its keys and models. Tokens are those of prompt and answer together."""
+
     parallel_requests: _Most | None = None
     """Requests that may be under way at once, over all gateways; the next one gets 429. Only a gatekeeper holds it."""
     max_answer_tokens: _Most | None = None
@@ -63,28 +87,21 @@ class LimitsSpec(Spec):
     model is not proven to carry together, at the slow end of its band. It counts and refuses no request."""
 
     @property
-    def given(self) -> dict[str, int]:
-        """The limits in windows of time that are set, by their key."""
-        return self._set(limit.key for limit in LIMITS)
-
-    @property
     def bounds(self) -> dict[str, int]:
         """The limits that a gatekeeper holds, by their key."""
         return self._set(BOUNDS)
 
-    def _set(self, keys: Iterable[str]) -> dict[str, int]:
-        values: dict[str, int | None] = dict(self)
-        return {key: most for key in keys if (most := values[key]) is not None}
 
-    @model_validator(mode="after")
-    def _limits_something(self) -> LimitsSpec:
-        if not self.given and not self.bounds and self.guaranteed_tokens_per_minute is None:
-            raise WrongValueError(
-                "sets no limit",
-                allowed=f"at least one of {', '.join([*(limit.key for limit in LIMITS), *BOUNDS, GUARANTEE])}",
-                fix="set one of them, or take the section out: without it a tenant is unlimited",
-            )
-        return self
+def limit_of(scope: str, name: str, key: str) -> str:
+    """A limit of one key or one model (scope `keys` or `models`) among those of its tenant; names have no dot."""
+    return f"{scope}.{name}.{key}"
+
+
+def scope_of(limit: str) -> tuple[str, str, str]:
+    """Scope, name and key of a tenant's limit; no scope and name where it is of the whole tenant."""
+    scope, _, own = limit.partition(".")
+    name, _, key = own.partition(".")
+    return (scope, name, key) if key else ("", "", limit)
 
 
 class CountersSpec(Spec):

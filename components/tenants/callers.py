@@ -14,7 +14,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
-from components.specs.limits import LIMITS, MOST_COUNTED
+from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
 _NAME = "callers"
@@ -43,7 +43,8 @@ def tenants_file(
                 **({"bounds": dict(bounds[name])} if name in bounds else {}),
                 **({"shared": True} if spec.prefix_cache == "shared" else {}),
                 "limits": {
-                    key: {"requests_per_unit": most, "unit": units[key]} for key, most in limits.get(name, {}).items()
+                    limit: {"requests_per_unit": most, "unit": units[scope_of(limit)[2]]}
+                    for limit, most in limits.get(name, {}).items()
                 },
             }
             for name, spec in sorted(tenants.items())

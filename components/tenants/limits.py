@@ -21,9 +21,9 @@ from components.network_policies import Peer, allow_ingress, peer
 from components.objects import declare
 from components.placing import Placing, placed, spread
 from components.pod_security import CONTAINER_SECURITY, pod_security
-from components.specs.limits import LIMITS, MOST_COUNTED, CountersSpec
+from components.specs.limits import LIMITS, MOST_COUNTED, CountedUse, CountersSpec, limit_of, scope_of
 from floor import namespaces
-from floor.headers import CLIENT_HEADER, TENANT_HEADER
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, TENANT_HEADER
 from floor.metadata import DISPOSABLE
 from floor.stateful import VOLUME
 
@@ -50,10 +50,23 @@ function envoy_on_request(request)
     return
   end
   headers:add("{TENANT_HEADER}", tenant)
-  local limits = request:filterContext():get(tenant) or {{}}
+  local limits = request:filterContext():get(tenant)
+  -- Envoy Gateway tries a script on a request whose context is text, and answers 500 everywhere if it fails.
+  if type(limits) ~= "table" then
+    limits = {{}}
+  end
   local metadata = request:streamInfo():dynamicMetadata()
   for key, unit in pairs(units) do
     metadata:set("{DECISIONS}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
+  end
+  local own = "keys." .. string.sub(client, #tenant + 2) .. "."
+  for limit, most in pairs(limits) do
+    local unit = units[string.match(limit, "[^.]+$")]
+    if string.sub(limit, 1, #own) == own then
+      metadata:set("{DECISIONS}", "key." .. string.sub(limit, #own + 1), {{requests_per_unit = most, unit = unit}})
+    elseif string.find(limit, "models.", 1, true) == 1 then
+      metadata:set("{DECISIONS}", limit, {{requests_per_unit = most, unit = unit}})
+    end
   end
   local bytes = tonumber(headers:get("content-length")) or 0
   metadata:set("{DECISIONS}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
@@ -103,36 +116,49 @@ def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """`rateLimit` of the Gateway's BackendTrafficPolicy: a rule for each sort of limit that any tenant has.
 
     A counter is shared by all routes, so a tenant's models draw on one. Where the script's metadata is missing, the
-    rule's own number holds: the largest of any tenant. The cost of a request in tokens is known when its answer ends;
-    at its beginning it is refused if the counter is past the limit already.
+    rule's own number holds: the largest of any tenant. Behind these come rules for limits of keys, and for each model
+    that is limited for itself: they refuse no one without metadata, as most have no such limit. The cost of a request
+    in tokens is known when its answer ends; at its beginning it is refused if the counter is past the limit already.
     """
-    rules = []
-    for limit in LIMITS:
-        most = [given[limit.key] for given in limits.values() if limit.key in given]
-        if not most:
-            continue
-        rule: dict[str, Any] = {
-            "clientSelectors": [{"headers": [{"name": TENANT_HEADER, "type": "Distinct"}]}],
-            "shared": True,
-            "limit": {
-                "requests": max(most),
-                "unit": limit.unit,
-                "fromMetadata": {"namespace": DECISIONS, "key": limit.key},
-            },
-        }
-        if limit.counts_tokens:
-            used = {"namespace": COUNTED, "key": _USED}
-            rule["cost"] = {
-                "request": {"from": "Number", "number": 0},
-                "response": {"from": "Metadata", "metadata": used},
-            }
-        rules.append(rule)
+    given = [(limit, most) for of_tenant in limits.values() for limit, most in of_tenant.items()]
+    scopes = {scope_of(limit) for limit, _ in given}
+    of_tenant, of_key = [{"name": TENANT_HEADER, "type": "Distinct"}], [{"name": CLIENT_HEADER, "type": "Distinct"}]
+    rules = [
+        _rule(limit, of_tenant, limit.key, max(most for key, most in given if key == limit.key))
+        for limit in LIMITS
+        if ("", "", limit.key) in scopes
+    ]
+    in_keys = {key for scope, _, key in scopes if scope == "keys"}
+    rules += [_rule(limit, of_key, f"key.{limit.key}", MOST_COUNTED) for limit in LIMITS if limit.key in in_keys]
+    for model in sorted({name for scope, name, _ in scopes if scope == "models"}):
+        of_model = [*of_tenant, {"name": MODEL_HEADER, "type": "Exact", "value": model}]
+        rules += [
+            _rule(limit, of_model, limit_of("models", model, limit.key), MOST_COUNTED)
+            for limit in LIMITS
+            if ("models", model, limit.key) in scopes
+        ]
     return {"type": "Global", "global": {"rules": rules}}
 
 
 def counters_address(namespace: str) -> str:
     """Host and port of the store of the counters."""
     return f"{COUNTERS}.{namespace}.svc:{PORT}"
+
+
+def _rule(limit: CountedUse, headers: Sequence[Mapping[str, str]], key: str, most: int) -> dict[str, Any]:
+    """key: of the metadata with a request's own number. most: without it."""
+    rule: dict[str, Any] = {
+        "clientSelectors": [{"headers": [dict(header) for header in headers]}],
+        "shared": True,
+        "limit": {"requests": most, "unit": limit.unit, "fromMetadata": {"namespace": DECISIONS, "key": key}},
+    }
+    if limit.counts_tokens:
+        used = {"namespace": COUNTED, "key": _USED}
+        rule["cost"] = {
+            "request": {"from": "Number", "number": 0},
+            "response": {"from": "Metadata", "metadata": used},
+        }
+    return rule
 
 
 def limit_service(namespace: str, dns_domain: str, spec: CountersSpec, image: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -155,7 +156,24 @@ func (c *callers) caller(k *key) *caller {
 	if k.Models != nil {
 		granted = c.grant(k.Tenant, t, k.Models)
 	}
+	if own := c.limitsOf(k); len(own) > 0 {
+		narrowed := *granted
+		narrowed.metadata = maps.Clone(granted.metadata)
+		maps.Copy(narrowed.metadata, own)
+		granted = &narrowed
+	}
 	return &caller{key: k, client: k.Tenant + "." + k.Name, grant: granted}
+}
+
+// limitsOf are those of the key itself, which its tenant's have by its name.
+func (c *callers) limitsOf(k *key) map[string]*structpb.Value {
+	own := map[string]*structpb.Value{}
+	for limit, value := range c.limits[k.Tenant] {
+		if rest, of := strings.CutPrefix(limit, "keys."+k.Name+"."); of {
+			own["key."+rest] = value
+		}
+	}
+	return own
 }
 
 // grant is what a tenant has, or what one of its keys has that is for these models only.

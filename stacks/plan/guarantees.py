@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from components.specs.limits import limit_of
 from floor.counts import counted, listed
 from floor.problems import Path, Problem
 from stacks.plan.models import ModelPlan
@@ -125,7 +126,7 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
     """
     for draw in draws(site, models):
         takes = {
-            tenant: site.limits.get(tenant, {}).get("tokens_per_minute", math.inf)
+            tenant: _most(site.limits.get(tenant, {}), draw.model)
             for tenant, spec in sorted(site.tenants.items())
             if draw.model in spec.models and not _gives_way(site, tenant)
         }
@@ -148,6 +149,12 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
             fix=f"let tokens_per_minute of the tenants of {draw.model} be no more than that together, or give those "
             "without a guarantee a tier with a priority below 0",
         )
+
+
+def _most(limits: Mapping[str, int], model: str) -> float:
+    """Tokens per minute that a tenant with these limits may use of a model."""
+    key = "tokens_per_minute"
+    return min(limits.get(key, math.inf), limits.get(limit_of("models", model, key), math.inf))
 
 
 def _gives_way(site: SiteConfig, tenant: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from components.specs.limits import LIMITS
+from components.specs.limits import LIMITS, scope_of
 from floor.counts import counted, listed
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.site.model import SiteConfig
 
+_OF_TOKENS = {limit.key for limit in LIMITS if limit.counts_tokens}
 # Lines that people read; the rest is a number, and in the data.
 _MOST_LINES = 5
 
@@ -54,7 +55,7 @@ class Exceeding:
     """What one tenant's token limits let through beyond them."""
 
     limits: Mapping[str, int]
-    """Its token limits by their key."""
+    """Its token limits, those of its keys and of its models too."""
     answers: int
     most_tokens: int
     usual_tokens: int
@@ -66,7 +67,7 @@ def exceedings(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, E
     bounds = {name: [under_way(revision) for revision in model.revisions.values()] for name, model in models.items()}
     by_tenant = {}
     for tenant, limits in site.limits.items():
-        tokens = {limit.key: limits[limit.key] for limit in LIMITS if limit.counts_tokens and limit.key in limits}
+        tokens = {limit: most for limit, most in limits.items() if scope_of(limit)[2] in _OF_TOKENS}
         held = [bound for model in site.tenants[tenant].models for bound in bounds[model]]
         if tokens:
             by_tenant[tenant] = Exceeding(

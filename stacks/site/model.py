@@ -6,7 +6,7 @@ The way in is `stacks.site.loader`, which checks the form of each key, and that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.gateway import GatewaySpec
-from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec
+from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
@@ -201,20 +201,31 @@ class SiteConfig(Spec):
 
     @property
     def limits(self) -> dict[str, dict[str, int]]:
-        """Tenant -> key of each limit that it has -> most of it, of the tenants with any."""
-        return self._of_tenants(lambda limits: limits.given)
+        """Tenant -> each limit that it has, as `scope_of` knows it -> most of it, of the tenants with any."""
+        return self._of_tenants(
+            lambda limits: limits.given,
+            lambda spec: {
+                **_narrower("keys", {purpose: key.limits for purpose, key in spec.keys.items()}),
+                **_narrower("models", spec.model_limits),
+            },
+        )
 
     @property
     def bounds(self) -> dict[str, dict[str, int]]:
-        """The same of the limits that a gatekeeper holds."""
+        """Tenant -> key of each limit that it has and a gatekeeper holds -> most of it, of the tenants with any."""
         return self._of_tenants(lambda limits: limits.bounds)
 
-    def _of_tenants(self, of: Callable[[LimitsSpec], dict[str, int]]) -> dict[str, dict[str, int]]:
+    def _of_tenants(
+        self,
+        of: Callable[[LimitsSpec], dict[str, int]],
+        narrower: Callable[[TenantSpec], dict[str, int]] = lambda _: {},
+    ) -> dict[str, dict[str, int]]:
         merged = {
             name: {
                 # A plan that the site has not is reported where its file is read.
                 **(of(self.plans[spec.plan]) if spec.plan in self.plans else {}),
                 **(of(spec.limits) if spec.limits else {}),
+                **narrower(spec),
             }
             for name, spec in sorted(self.tenants.items())
         }
@@ -249,6 +260,15 @@ class SiteConfig(Spec):
     def has_directory(self) -> bool:
         """Whether the directory of keys runs."""
         return self.has_gatekeeper and self.callers.database_secret is not None
+
+
+def _narrower(scope: str, limits: Mapping[str, MostSpec | None]) -> dict[str, int]:
+    """The limits of a tenant's keys or models."""
+    return {
+        limit_of(scope, name, key): most
+        for name, spec in sorted(limits.items())
+        for key, most in (spec.given if spec else {}).items()
+    }
 
 
 def choices() -> dict[str, list[str]]:

@@ -6,20 +6,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.specs.limits import GUARANTEE, LIMITS
-from floor.problems import Path, Problem, shown
-from stacks.site.reading.raw import at, mapping, matching, number
+from floor.problems import Path, Problem, nearest, shown
+from stacks.site.reading.raw import at, items, mapping, matching, number
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with them, as far as the values can be understood."""
     yield from _limits_of_others(values)
     yield from _more_than_allowed(values)
+    for tenant, spec in mapping(values.get("tenants")).items():
+        yield from _narrower(values, str(tenant), spec)
 
 
 def _limits_of_others(values: Mapping[str, Any]) -> Iterator[Problem]:
     if at(values, "gateway", "controllers") != "external":
         return
-    for key in ("plan", "limits"):
+    for key in ("plan", "limits", "model_limits.<name>", "keys.<name>.limits"):
         for path, value in matching(values, f"tenants.<name>.{key}"):
             limits = at(values, "plans", str(value)) if key == "plan" else value
             if value is not None and {*mapping(limits)} != {GUARANTEE}:
@@ -43,6 +45,41 @@ def _more_than_allowed(values: Mapping[str, Any]) -> Iterator[Problem]:
             **_placed(at(spec, "limits"), "tenants", str(tenant), "limits"),
         }
         yield from (problem for problem in _above(given) if problem.path[0] == "tenants")
+
+
+def _narrower(values: Mapping[str, Any], tenant: str, spec: Any) -> Iterator[Problem]:
+    """Limits of keys and models that are never reached: of a model that it may not call, or above its own."""
+    names = [name for name in items(at(spec, "models")) if isinstance(name, str)]
+    for model in mapping(at(spec, "model_limits")):
+        if model not in names:
+            near = nearest(str(model), names)
+            yield Problem(
+                path=("tenants", tenant, "model_limits", str(model)),
+                what="limits a model that the tenant may not call",
+                allowed=", ".join(names),
+                near=near,
+                fix=f"write {near}" if near else f"add it to tenants.{tenant}.models, or take it out",
+            )
+    plan = str(at(spec, "plan"))
+    own = {
+        **_placed(at(values, "plans", plan), "plans", plan),
+        **_placed(at(spec, "limits"), "tenants", tenant, "limits"),
+    }
+    sections: list[tuple[Path, Any]] = [
+        *((("keys", str(key), "limits"), at(given, "limits")) for key, given in mapping(at(spec, "keys")).items()),
+        *((("model_limits", str(name)), given) for name, given in mapping(at(spec, "model_limits")).items()),
+    ]
+    for where, section in sections:
+        for key, (path, most) in _placed(section, "tenants", tenant, *where).items():
+            there, whole = own.get(key, ((), most))
+            if most > whole:
+                yield Problem(
+                    path=path,
+                    what=f"is more than the tenant may use in all by {'.'.join(there)}, {whole}, so it limits nothing",
+                    got=shown(most),
+                    allowed=f"at most {whole}",
+                    fix=f"write {whole} or less, or take it out",
+                )
 
 
 def _placed(section: Any, *path: str) -> dict[str, tuple[Path, float]]:

@@ -53,12 +53,17 @@ def _by_gatekeeper(site: Document) -> None:
     site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME}
     _limited(site)
     limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
-    site["tenants"]["narrow"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}
+    site["tenants"]["bounded"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}
 
 
 def _limited(site: Document) -> None:
     site["plans"] = {"brisk": {"requests_per_minute": PER_MINUTE}}
     site["tenants"]["brisk"] = {"models": [OPEN], "keys": {"one": {}}, "plan": "brisk"}
+    site["tenants"]["narrow"] = {
+        "models": [OPEN, CLOSED],
+        "keys": {"one": {"limits": {"requests_per_minute": 1}}, "two": {}},
+        "model_limits": {CLOSED: {"requests_per_minute": 1}},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +156,23 @@ def test_engines_tell_tenants_apart_by_a_salt_that_no_client_sets(
 
 @pytest.mark.row("001.14", "001.37")
 def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decided: Site) -> None:
-    with decided.http(key=decided.front.keys["narrow.one"]) as client:
+    with decided.http(key=decided.front.keys["bounded.one"]) as client:
         whole = client.post("/chat/completions", json=chat(OPEN, tokens=50)).json()
         assert whole["usage"]["completion_tokens"] == SHORT
         with client.stream("POST", "/chat/completions", json=chat(OPEN, tokens=SHORT, stream=True)) as held:
             lines = held.iter_lines()
             next(lines)
-            second = ask(decided, "narrow.one")
+            second = ask(decided, "bounded.one")
             assert (second.status_code, error_of(second)["code"]) == (429, "rate_limit_exceeded")
             assert ask(decided, "globex.laptop").status_code == 200
-        until(lambda: ask(decided, "narrow.one").status_code == 200, what="a request after the first one's end")
+        until(lambda: ask(decided, "bounded.one").status_code == 200, what="a request after the first one's end")
+
+
+def test_limits_of_a_key_and_of_a_model_hold(decided: Site) -> None:
+    """Each by itself: another key and another model of the tenant go on."""
+    until(lambda: ask(decided, "narrow.one").status_code == 429, what="a key at its limit")
+    until(lambda: ask(decided, "narrow.two", CLOSED).status_code == 429, what="a model at its tenant's limit")
+    assert [ask(decided, "narrow.two").status_code for _ in range(PER_MINUTE)] == [200] * PER_MINUTE
 
 
 def test_no_key_is_in_the_cluster(decided: Site, cluster: Cluster) -> None:

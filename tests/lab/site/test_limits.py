@@ -36,6 +36,11 @@ def _limited(site: Document) -> None:
     site["tenants"] |= {
         "brisk": {"models": MODELS, "keys": {"one": {}, "two": {}}, "plan": "brisk"},
         "counted": {"models": MODELS, "keys": {"one": {}}, "plan": "daily"},
+        "narrow": {
+            "models": MODELS,
+            "keys": {"one": {"limits": {"requests_per_minute": 1}}, "two": {}},
+            "model_limits": {MODELS[1]: {"requests_per_minute": 1}},
+        },
         "spent": {"models": MODELS, "keys": {"one": {}}, "plan": "daily", "limits": {"tokens_per_day": 1}},
     }
 
@@ -142,6 +147,19 @@ def test_a_tenants_keys_and_models_draw_on_one_limit(site: Site, keys: dict[str,
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert refused.json()["error"]["type"] == "rate_limit_error"
     assert ask(site, keys["acme.laptop"]).status_code == 200
+
+
+def test_a_key_and_a_model_have_limits_of_their_own(site: Site, keys: dict[str, str]) -> None:
+    """What one key has used, another one has not, and the same of models."""
+
+    def status(key: str, model: str) -> int:
+        return ask(site, keys[f"narrow.{key}"], **chat(model, tokens=1)).status_code
+
+    until(lambda: status("one", MODELS[0]) == 429, what="a key at its limit")
+    assert status("two", MODELS[0]) == 200
+    until(lambda: status("two", MODELS[1]) == 429, what="a model at its tenant's limit")
+    assert [status("two", MODELS[0]) for _ in range(PER_MINUTE)] == [200] * PER_MINUTE
+    assert ask(site, keys["counted.one"], **chat(MODELS[1])).status_code == 200
 
 
 @pytest.fixture

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import yaml
 
+from components.specs.limits import MOST_COUNTED
+from components.tenants.callers import tenants_file
+from components.tenants.limits import rate_limit
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, TENANT_HEADER
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests import documented
+from tests.unit.stacks.site_examples import ROOT, prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("004.03")
@@ -21,6 +28,22 @@ WRONG: dict[str, Wrong] = {
     ),
     "plan without a limit": Wrong(
         {"plans": {"small": {}}}, "plans.small", "sets no limit", {"plans.small": {"tokens_per_day": 5}}
+    ),
+    "limit of a model that the tenant may not call": Wrong(
+        {"tenants.archive.model_limits": {"glm-5-1": {"tokens_per_day": 5}}},
+        "tenants.archive.model_limits.glm-5-1",
+        "may not call",
+        {"tenants.archive.models": ["qwen3-32b", "glm-5-1"]},
+    ),
+    "limit of a key above its tenant's": Wrong(
+        {
+            "plans": {"small": {"tokens_per_day": 5}},
+            "tenants.search.plan": "small",
+            "tenants.search.keys.assistant.limits": {"tokens_per_day": 6, "tokens_per_hour": 9},
+        },
+        "tenants.search.keys.assistant.limits.tokens_per_day",
+        "write 5 or less",
+        {"tenants.search.keys.assistant.limits.tokens_per_day": 5},
     ),
     "limit that nothing counts": Wrong(
         {"gateway.controllers": "external", "tenants.search.limits": {"tokens_per_day": 5}},
@@ -45,6 +68,37 @@ def test_a_tenants_own_limit_is_in_the_place_of_its_plans() -> None:
     assert limited.site.limits == {"search": {"requests_per_minute": 9, "tokens_per_day": 7}}
     pins = limited.versions.images
     assert set(limited.images) - set(plain.images) == {pins.limit_service, pins.limit_counters}
+
+
+def test_limits_of_keys_and_models_are_counted_beside_their_tenants() -> None:
+    """By rules of their own, which refuse no one without a number, behind those that were there before."""
+    blocks = [content for _, content in documented.fences(ROOT / "docs" / "how-to" / "limit-tenants.md")]
+    (shown,) = (yaml.safe_load(content) for content in blocks if "model_limits" in content)
+    whole = {"tenants.archive.limits": {"requests_per_minute": 9}}
+    site = plan_values(changed(prod(), {"tenants.search": shown["tenants"]["search"], **whole}), "site.yaml").site
+    assert site.limits == {
+        "archive": {"requests_per_minute": 9},
+        "search": {
+            "keys.assistant.requests_per_minute": 300,
+            "keys.assistant.tokens_per_day": 20_000_000,
+            "models.glm-5-1.tokens_per_minute": 400_000,
+        },
+    }
+    rules = rate_limit(site.limits)["global"]["rules"]
+    counted = [
+        (rule["limit"]["fromMetadata"]["key"], rule["limit"]["requests"], [header["name"] for header in headers])
+        for rule in rules
+        for headers in [rule["clientSelectors"][0]["headers"]]
+    ]
+    assert counted == [
+        ("requests_per_minute", 9, [TENANT_HEADER]),
+        ("key.requests_per_minute", MOST_COUNTED, [CLIENT_HEADER]),
+        ("key.tokens_per_day", MOST_COUNTED, [CLIENT_HEADER]),
+        ("models.glm-5-1.tokens_per_minute", MOST_COUNTED, [TENANT_HEADER, MODEL_HEADER]),
+    ]
+    assert ["cost" in rule for rule in rules] == [False, False, True, True]
+    units = json.loads(tenants_file(site.tenants, site.limits, {}, {}))["tenants"]["search"]["limits"]
+    assert units["keys.assistant.tokens_per_day"] == {"requests_per_unit": 20_000_000, "unit": "DAY"}
 
 
 @pytest.mark.parametrize(
