@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from components.specs.limits import limit_of
 from floor.counts import counted, listed
-from floor.problems import Path, Problem
+from floor.problems import Path, Problem, shown
 from stacks.plan.models import ModelPlan
 from stacks.proof.fixes import carrying
 from stacks.proof.proof import Proof
@@ -124,24 +124,30 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
 
     A tenant whose tier is below 0 gives way: it is refused while a model is saturated.
     """
+    limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
         takes = {
-            tenant: _most(site.limits.get(tenant, {}), draw.model)
+            tenant: _most(limits.get(tenant, {}), draw.model)
             for tenant, spec in sorted(site.tenants.items())
-            if draw.model in spec.models and not _gives_way(site, tenant)
+            if draw.model in spec.models and (tenant in guaranteed or not _gives_way(site, spec.tier))
         }
-        carried_at_most, together = draw.carried or 0, sum(takes.values())
-        uncertain, rivals = list[str](), set[str]()
-        for tenant, guarantee in draw.guarantees.items():
-            others = {other: most for other, most in takes.items() if other != tenant}
-            if sum(others.values()) + guarantee.tokens_per_minute > carried_at_most:
-                uncertain.append(tenant)
-                rivals |= others.keys()
+        carried_at_most = draw.carried or 0
+        free = {tenant for tenant, most in takes.items() if math.isinf(most)}
+        limited = sum(most for most in takes.values() if not math.isinf(most))
+        uncertain = [
+            tenant
+            for tenant, guarantee in draw.guarantees.items()
+            if len(free) > (tenant in free)
+            or limited - (0 if tenant in free else takes[tenant]) + guarantee.tokens_per_minute > carried_at_most
+        ]
         if not uncertain:
             continue
+        # Of one alone, it is no rival itself.
+        rivals = takes.keys() - (uncertain if len(uncertain) == 1 else [])
         ordered = sorted(rivals, key=lambda tenant: (-takes[tenant], tenant))
-        free = [tenant for tenant in ordered if math.isinf(takes[tenant])]
-        used = f"{listed(free)} may use any number" if free else f"all may use {together:,.0f}"
+        used = f"all may use {limited:,.0f}"
+        if unlimited := [tenant for tenant in ordered if tenant in free]:
+            used = f"{listed(unlimited)} may use any number"
         yield Problem(
             path=("tenants", ordered[0]),
             what=f"what {listed(uncertain)} is guaranteed on {draw.model} is kept only while others use less than they "
@@ -151,12 +157,24 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
         )
 
 
+def given_way(site: SiteConfig) -> Iterator[Problem]:
+    """Tenants with a guarantee whose tier is below 0, so that they are refused when it would matter."""
+    for tenant in site.guarantees:
+        tier = site.tenants[tenant].tier
+        if _gives_way(site, tier):
+            yield Problem(
+                path=("tenants", tenant, "tier"),
+                what=f"is below 0, so what {tenant} is guaranteed is refused while a model is saturated",
+                got=shown(tier),
+                fix="write a tier with a priority of 0 or more, or take the guarantee out",
+            )
+
+
 def _most(limits: Mapping[str, int], model: str) -> float:
     """Tokens per minute that a tenant with these limits may use of a model."""
     key = "tokens_per_minute"
     return min(limits.get(key, math.inf), limits.get(limit_of("models", model, key), math.inf))
 
 
-def _gives_way(site: SiteConfig, tenant: str) -> bool:
-    tier = site.tenants[tenant].tier
-    return tier in site.tiers and site.tiers[str(tier)].priority < 0 and tenant not in site.guarantees
+def _gives_way(site: SiteConfig, tier: str | None) -> bool:
+    return tier in site.tiers and site.tiers[str(tier)].priority < 0

@@ -20,7 +20,7 @@ from stacks.facts.versions import Versions
 from stacks.plan import checks
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
-from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, unproven
+from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
@@ -314,6 +314,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
     yield from crowded_out(plan.site, plan.models)
+    yield from given_way(plan.site)
     yield from many_downloads(plan.site, plan.stores)
     # Dead nodes refuse no site, and `up` waits for replicas that find no other.
     if whole:

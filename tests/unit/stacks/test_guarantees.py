@@ -80,8 +80,10 @@ def test_a_preview_warns_of_guarantees_that_others_can_take() -> None:
     guaranteed: dict[str, Any] = {f"tenants.search.limits.{KEY}": 1000}
 
     def warned(*changes: dict[str, Any]) -> list[str]:
-        return [warning.key for warning in planned(guaranteed, *changes).warnings if "is kept only" in warning.what]
+        return [warning.key for warning in planned(guaranteed, *changes).warnings if "guaranteed" in warning.what]
 
     assert warned() == []
     assert warned({"tenants.archive.tier": "interactive"}) == ["tenants.archive"]
     assert warned({"tenants.archive.tier": "interactive", "tenants.archive.limits": {"tokens_per_minute": 9000}}) == []
+    # Of two without limits, each may take the room of the other; and one that gives way has no guarantee.
+    assert warned({OWN: 5}) == ["tenants.archive", "tenants.archive.tier"]
