@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
+from tests import alert_callers
 from tests.alert_larger_site import LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
@@ -18,6 +16,7 @@ from tests.alert_site import (
     PROXY,
     TTFT,
     VOLUME,
+    Case,
     Values,
     certificate,
     cluster,
@@ -35,23 +34,6 @@ from tests.alert_site import (
     target,
     ttft,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A fault."""
-
-    alert: str
-    change: Mapping[str, Values | None]
-    """Series that differ from the healthy ones; None for those that are gone."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the alert, beside its severity."""
-    shown: str = ""
-    """Its value as people read it."""
-    minutes: int = 60
-    """Since the fault began."""
-    also: tuple[str, ...] = ()
-    """Other alerts that the same fault raises by then."""
 
 
 def _failing(share: float) -> dict[str, Values]:
@@ -388,4 +370,5 @@ CASES = (
         labels={"node": "hgx-1", "gpu": "2", "modelName": "NVIDIA H200"},
         shown="50%",
     ),
+    *alert_callers.CASES,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from components.models.weights import claim_name, volume_gib
 from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
@@ -72,6 +72,23 @@ class Values:
         return f"{self.first:g}+{self.each_minute:g}x{minutes}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A fault."""
+
+    alert: str
+    change: Mapping[str, Values | None]
+    """Series that differ from the healthy ones; None for those that are gone."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the alert, beside its severity."""
+    shown: str = ""
+    """Its value as people read it."""
+    minutes: int = 60
+    """Since the fault began."""
+    also: tuple[str, ...] = ()
+    """Other alerts that the same fault raises by then."""
+
+
 def constant(value: float) -> Values:
     return Values(value)
 
@@ -116,6 +133,14 @@ def filled(status: str) -> str:
         'externalsecret_status_condition{job="secrets", namespace="inference-models", name="hub-token", '
         f'condition="Ready", status="{status}"}}'
     )
+
+
+def answered(answer: str) -> str:
+    return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
+
+
+def heard(pod: str) -> str:
+    return f'gatekeeper_directory_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
 
 
 def etcd_backup(metric: str) -> str:
@@ -235,6 +260,11 @@ HEALTHY: Mapping[str, Values] = {
     ends("authority", "os"): constant(3000 * 86400),
     filled("True"): constant(1),
     filled("False"): constant(0),
+    **{target("gatekeeper", f"gatekeeper-{letter}"): constant(1) for letter in "ab"},
+    **{heard(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
+    answered("allowed"): grows(60),
+    answered("unknown"): grows(0),
+    target("directory", "directory-a"): constant(1),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
     'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),
     'alertmanager_notifications_failed_total{job="alertmanager", integration="webhook", reason="other"}': grows(0),

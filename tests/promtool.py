@@ -8,9 +8,9 @@ from typing import Any
 
 from components.monitoring import rules
 from components.monitoring.alerts.alert import Alert
-from tests.alert_cases import CASES, Case
+from tests.alert_cases import CASES
 from tests.alert_silences import SILENCES, Silence
-from tests.alert_site import HEALTHY, PROMISE
+from tests.alert_site import HEALTHY, PROMISE, Case
 
 # Always there.
 WATCHDOG = "Watchdog"

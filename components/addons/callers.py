@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from components.addons.addon import Addon, AddonImage
+from components.scrape_target import ScrapeTarget
 from floor import namespaces
+from services.directory import variables
+
+STATE_PORT = 9002
+"""Of a gatekeeper: its health and metrics."""
 
 
-def _of_callers(name: str, switch: str) -> Addon:
+def _of_callers(name: str, switch: str, port: int) -> Addon:
+    space = namespaces.GATEWAY
     image = AddonImage(name=name, container=name, user="callers")
-    return Addon(key=name, switch=switch, on=True, namespace=namespaces.GATEWAY, images=(image,))
+    target = ScrapeTarget(name=name, job=name, namespace=space, pods={"app.kubernetes.io/name": name}, port=port)
+    return Addon(key=name, switch=switch, on=True, namespace=space, images=(image,), targets=(target,))
 
 
-GATEKEEPER = _of_callers("gatekeeper", "has_gatekeeper")
-DIRECTORY = _of_callers("directory", "has_directory")
+GATEKEEPER = _of_callers("gatekeeper", "has_gatekeeper", STATE_PORT)
+DIRECTORY = _of_callers(variables.SERVICE, "has_directory", variables.DEFAULT_PORT)

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.monitoring import recording
 from components.monitoring.alerts import (
+    callers,
     certificates,
     credentials,
     etcd,
@@ -44,6 +45,8 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "certificates": certificates.certificates,
     "credentials": credentials.credentials,
     "secrets": secrets.secrets,
+    "gatekeeper": callers.gatekeepers,
+    "directory": callers.directory,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
+from components.addons.callers import STATE_PORT
 from components.component import Component
 from components.gateway.connections import Connection
 from components.gateway.envoy_names import CHECKED, DECISIONS
@@ -25,7 +26,7 @@ from services.directory import variables
 
 GATEKEEPER = "gatekeeper"
 GATEKEEPER_PODS = {"app.kubernetes.io/name": GATEKEEPER}
-_DECISIONS_PORT, _STATE_PORT = 9001, 9002
+_DECISIONS_PORT = 9001
 # Until proxies have learned that a pod is leaving, and then for requests that wait.
 _ENDING_S = 30
 _TENANTS, _KEYS, _SALT, _KEPT = "/etc/tenants", "/etc/keys", "/etc/salt", "/var/cache/gatekeeper"
@@ -45,7 +46,7 @@ def deployment(
     """directory: whether the site has one. counters: where parallel requests are counted."""
     arguments = [
         f"--listen=:{_DECISIONS_PORT}",
-        f"--listen-state=:{_STATE_PORT}",
+        f"--listen-state=:{STATE_PORT}",
         f"--tenants-file={_TENANTS}/tenants.json",
         f"--keys-file={_KEYS}/keys.json",
         f"--client-header={CLIENT_HEADER}",
@@ -64,7 +65,7 @@ def deployment(
     if directory:
         arguments += [
             f"--directory={CHANGES_URL.format(namespace=namespace)}",
-            f"--peers={GATEKEEPER}.{namespace}.svc:{_STATE_PORT}",
+            f"--peers={GATEKEEPER}.{namespace}.svc:{STATE_PORT}",
             f"--kept-file={_KEPT}/directory.json",
             f"--pepper-file={SECRETS_FOLDER}/{variables.PEPPER_KEY}",
             f"--token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
@@ -74,7 +75,7 @@ def deployment(
         name=GATEKEEPER,
         image=image,
         arguments=arguments,
-        ports={"decisions": _DECISIONS_PORT, "state": _STATE_PORT},
+        ports={"decisions": _DECISIONS_PORT, "state": STATE_PORT},
         asked="state",
         ready={"periodSeconds": 2},
         memory="64Mi",
@@ -96,7 +97,7 @@ def service(namespace: str) -> dict[str, Any]:
             "selector": GATEKEEPER_PODS,
             "ports": [
                 {"name": "decisions", "port": _DECISIONS_PORT, "targetPort": "decisions", "protocol": "TCP"},
-                {"name": "state", "port": _STATE_PORT, "targetPort": "state", "protocol": "TCP"},
+                {"name": "state", "port": STATE_PORT, "targetPort": "state", "protocol": "TCP"},
             ],
         },
     }
@@ -155,8 +156,8 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
         )
         entry = [
             ([args.proxies], [_DECISIONS_PORT]),
-            ([peer(GATEKEEPER_PODS)], [_STATE_PORT]),
-            *read_by(args.scrapers, _STATE_PORT),
+            ([peer(GATEKEEPER_PODS)], [STATE_PORT]),
+            *read_by(args.scrapers, STATE_PORT),
         ]
         # Another one costs what the engines have cached, and no more: it need not outlive a lost state.
         salt = local.Command(

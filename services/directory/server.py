@@ -25,6 +25,7 @@ from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
 
 _LONGEST_WAIT_S = 30.0
 _LARGEST_BODY = 64 * 1024
+_COUNT_EVERY_S = 60.0
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
 _WAITING = Gauge("directory_waiting_readers", "Readers that wait for a change.")
@@ -80,6 +81,8 @@ class _Requests:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings, self._database, self._store = settings, database, Store(database)
+        self._counted_before: asyncio.Future[bool] | None = None
+        self._next_count = 0.0
 
     def router(self) -> APIRouter:
         """All of them, by their paths."""
@@ -148,15 +151,23 @@ class _Requests:
         return PlainTextResponse("ok\n")
 
     async def ready(self) -> Response:
+        """Asks the database nothing: the connection that hears of changes is tried all the time, for every probe."""
         self._database.next_change()
-        await self._store.count_by_state()
         return PlainTextResponse("ok\n")
 
     async def metrics(self) -> Response:
         with contextlib.suppress(DirectoryError):
-            for state, count in (await self._store.count_by_state()).items():
-                _KEYS.labels(state).set(count)
+            await self._count()
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    async def _count(self) -> None:
+        """It reads all rows, so it is done after a change, and now and then for keys that expire."""
+        coming = self._database.next_change()
+        if coming is self._counted_before and time.monotonic() < self._next_count:
+            return
+        for state, count in (await self._store.count_by_state()).items():
+            _KEYS.labels(state).set(count)
+        self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
     def _operator(self, request: Request) -> str:
         """Who asks. Raises DirectoryError for anyone but an operator."""

@@ -24,6 +24,13 @@ var answers = promauto.NewCounterVec(prometheus.CounterOpts{
 	Help: "Requests by answer: allowed, refused for an unknown key, or unknown while the directory's keys are not there.",
 }, []string{"answer"})
 
+// Each is there before its first request: what a counter begins with is no growth to Prometheus.
+func init() {
+	for _, answer := range []string{"allowed", "refused", "unknown"} {
+		answers.WithLabelValues(answer)
+	}
+}
+
 // As components/tenants/limits.py has it where no gatekeeper runs: few tokens of a prompt in JSON are shorter.
 const bytesOfAToken = 4
 

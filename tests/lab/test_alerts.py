@@ -12,7 +12,7 @@ import yaml
 from components.monitoring import recording
 from lab.paths import Lab
 from tests import alert_cases, promtool
-from tests.alert_cases import Case
+from tests.alert_site import Case
 
 pytestmark = pytest.mark.row("002.09", "002.18", "003.19", "004.19")
 

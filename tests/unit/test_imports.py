@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "definitions": {"floor"},
     "components": {"floor"},
     "components.specs": {"floor"},
-    "components.addons": {"floor", "components", "components.specs", "definitions"},
+    "components.addons": {"floor", "components", "components.specs", "definitions", "services"},
     "components.machines": {"floor", "components", "talos.secrets"},
     "components.tenants": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
     | {"services"},

@@ -17,12 +17,19 @@ from functools import partial
 import httpx
 import pytest
 
+from components.addons import callers
+from components.addons.addon import Addon
+from components.monitoring import rules
 from components.tenants.gatekeeper import GATEKEEPER
 from floor.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_database
 from lab.paths import CHECKOUT
+from stacks.facts import metrics
+from tests import exposition
+from tests.alert_site import PROMISE
 from tests.lab.site.cluster_objects import kubectl
+from tests.lab.site.measured import Prometheus
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
@@ -193,6 +200,26 @@ def test_a_key_is_made_and_revoked_while_the_site_runs(decided: Site) -> None:
         assert client.post("/chat/completions", json=chat(CLOSED)).status_code == 403
     sitectl(decided, "key", "revoke", "lab", made["id"])
     until(lambda: _always(decided, made["key"], 401), what="a key that no gatekeeper takes")
+
+
+@pytest.mark.row("002.09")
+@pytest.mark.parametrize("addon", [callers.GATEKEEPER, callers.DIRECTORY], ids=lambda addon: addon.key)
+def test_what_decides_is_measured(decided: Site, cluster: Cluster, addon: Addon) -> None:
+    """Both pods of each, with the metrics that its alerts ask for, of which none fires."""
+    prometheus, (target,) = Prometheus(cluster), addon.targets
+    until(lambda: prometheus.up()[target.job] == 2, what="both pods up")
+    pods = cluster.pods(GATEWAY, f"app.kubernetes.io/name={addon.key}")
+    texts = [
+        cluster.run_in(pod, "curl", "-sS", "--fail", f"http://{pod.ip}:{target.port}{target.path}") for pod in pods
+    ]
+    assert exposition.differences(metrics.load()[addon.key], exposition.union(texts)) == []
+    names = {alert.name for alert in rules.alerts(PROMISE)[addon.key]}
+
+    def states() -> dict[str, tuple[str, str]]:
+        found = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+        return {rule["name"]: (rule["health"], rule["state"]) for rule in found if rule["name"] in names}
+
+    until(lambda: states() == dict.fromkeys(names, ("ok", "inactive")), what="alerts in force that are silent")
 
 
 def test_keys_work_on_without_the_directory(decided: Site, cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -138,6 +139,29 @@ def test_a_database_that_is_killed_ends_waits_and_is_found_again(both: tuple[Ser
         second = created(client)
         assert polled.result()
         assert set(replica.working) == {made["id"], second["id"]}
+
+
+def test_a_probe_reads_no_table(both: tuple[Server, Directory]) -> None:
+    """With many keys and a probe every five seconds at each pod, it would be the most that the database does."""
+    server, directory = both
+    locked = subprocess.Popen(
+        [str(directory_rig.program("psql")), "--quiet", server.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert locked.stdin
+    assert locked.stdout
+    try:
+        locked.stdin.write("BEGIN; LOCK TABLE keys, last_change;\n\\echo locked\n")
+        locked.stdin.flush()
+        assert locked.stdout.readline() == "locked\n"
+        with directory.client() as client:
+            assert client.get("/readyz").status_code == 200
+            assert client.get("/v1/keys").status_code == 503, "it is not locked"
+    finally:
+        locked.kill()
+        locked.communicate()
 
 
 def test_a_write_that_the_database_dies_in_is_done_or_not_done(both: tuple[Server, Directory]) -> None:

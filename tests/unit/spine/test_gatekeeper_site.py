@@ -16,6 +16,8 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.34", "001.14")
 
+PARTS = {"gatekeeper", "directory"}
+ALERTS = {"GatekeepersDown", "GatekeeperMissing", "DirectoryKeysUnknown", "DirectoryNotHeard"}
 MINTED = hashlib.sha256(b"sk-canary").hexdigest()
 
 
@@ -75,3 +77,41 @@ def test_the_directory_and_its_readers_share_a_pepper(tmp_path: Path) -> None:
         "gatekeeper-pods": {"pepper", "reader-token"},
         "directory-pods": {"pepper", "reader-token", "operator-token"},
     }
+
+
+@pytest.mark.row("002.09")
+def test_what_decides_is_measured_where_it_runs(tmp_path: Path) -> None:
+    """Each part under its job, with its alerts; on other sites nothing of them is declared."""
+
+    def measured(name: str, given: SiteConfig) -> tuple[set[str], set[str]]:
+        folder = tmp_path / name
+        folder.mkdir()
+        resources = declare(given, folder)[0].resources
+        groups = resources["monitoring-rules"].inputs["spec"]["groups"]
+        rules = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"] if "alert" in rule}
+        jobs = {job for job in PARTS if f'absent(up{{job="{job}"}})' in rules["TargetsMissing"]}
+        assert jobs == {job for job in PARTS if f"monitoring-monitor-{job}" in resources}
+        return jobs, ALERTS & rules.keys()
+
+    none = measured("none", plan_values(prod(), "site.yaml").site)
+    gatekeepers = measured("gatekeepers", site())
+    both = measured("both", site(database_secret="directory-database"))
+    assert none == (set(), set())
+    assert gatekeepers == ({"gatekeeper"}, ALERTS - {"DirectoryNotHeard"})
+    assert both == (PARTS, ALERTS)
+
+
+def test_prometheus_reaches_what_it_reads_of_a_gatekeeper(tmp_path: Path) -> None:
+    resources = declare(site(), tmp_path)[0].resources
+    (endpoint,) = resources["monitoring-monitor-gatekeeper"].inputs["spec"]["podMetricsEndpoints"]
+    (container,) = resources["gatekeeper-pods"].inputs["spec"]["template"]["spec"]["containers"]
+    assert endpoint["portNumber"] in {port["containerPort"] for port in container["ports"]}
+    opened = [
+        rule
+        for rule in resources["gatekeeper-network-policy"].inputs["spec"]["ingress"]
+        if endpoint["portNumber"] in {port["port"] for port in rule["ports"]}
+    ]
+    names = [
+        peer["podSelector"]["matchLabels"].get("app.kubernetes.io/name") for rule in opened for peer in rule["from"]
+    ]
+    assert "prometheus" in names

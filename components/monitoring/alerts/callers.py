@@ -1,0 +1,69 @@
+"""Alerts about what decides about callers: the gatekeepers, and the directory whose keys they know."""
+
+from __future__ import annotations
+
+from components.monitoring import queries
+from components.monitoring.alerts.alert import Alert
+
+_GATEKEEPERS = 'job="gatekeeper"'
+_MINUTE_S = 60
+# A gatekeeper that waits for a change hears at least every 35 s that there is none (services/gatekeeper/follow.go).
+_UNHEARD_MINUTES = 2
+# A client that sends a made-up key to a gatekeeper that is starting is not enough.
+_UNKNOWN_SHARE = 0.01
+
+
+def gatekeepers() -> list[Alert]:
+    """Envoy refuses every request that none of them answers."""
+    answers = "gatekeeper_answers_total"
+    unknown = queries.rate(answers, f'{_GATEKEEPERS}, answer="unknown"', window="5m")
+    answering = queries.total("up", _GATEKEEPERS)
+    return [
+        Alert(
+            name="GatekeepersDown",
+            severity="page",
+            expression=f"({answering} or vector(0)) == 0",
+            minutes=2,
+            summary="No gatekeeper answers",
+            description="Prometheus reaches none ({{ $value }} is none): every request is refused with 503, or the "
+            "gatekeepers' metrics are out of reach.",
+            runbook="gatekeeper-down",
+        ),
+        Alert(
+            name="GatekeeperMissing",
+            severity="ticket",
+            expression=f"{answering} == 1",
+            minutes=10,
+            summary="One of the two gatekeepers is missing",
+            description="{{ $value }} of 2 answers. Requests pass; without that one none would.",
+            runbook="gatekeeper-down",
+        ),
+        Alert(
+            name="DirectoryKeysUnknown",
+            severity="page",
+            expression=f"{queries.share_of(unknown, queries.rate(answers, _GATEKEEPERS, window='5m'))} "
+            f"> {_UNKNOWN_SHARE:g}",
+            minutes=2,
+            summary="A gatekeeper does not know the keys of the directory and refuses them",
+            description="{{ $value | humanizePercentage }} of all requests get 503 for it. It has started, and neither "
+            "the directory nor the other gatekeeper gave it the keys.",
+            runbook="directory-away",
+        ),
+    ]
+
+
+def directory() -> list[Alert]:
+    """Keys work on without it, and none is made or revoked."""
+    last = queries.highest("gatekeeper_directory_last_answer_timestamp_seconds", _GATEKEEPERS, by=("pod",))
+    return [
+        Alert(
+            name="DirectoryNotHeard",
+            severity="ticket",
+            expression=f"(time() - {last}) / {_MINUTE_S} > {_UNHEARD_MINUTES}",
+            minutes=5,
+            summary="The gatekeeper {{ $labels.pod }} does not hear of the directory",
+            description="For {{ $value | humanize }} minutes; millions of them if never since it started. A key that "
+            "was made since then does not work there, and one that was revoked does.",
+            runbook="directory-away",
+        ),
+    ]
