@@ -143,6 +143,10 @@ def heard(pod: str) -> str:
     return f'gatekeeper_directory_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
 
 
+def files_refused(pod: str) -> str:
+    return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
+
+
 def etcd_backup(metric: str) -> str:
     return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
 
@@ -262,6 +266,7 @@ HEALTHY: Mapping[str, Values] = {
     filled("False"): constant(0),
     **{target("gatekeeper", f"gatekeeper-{letter}"): constant(1) for letter in "ab"},
     **{heard(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
+    **{files_refused(f"gatekeeper-{letter}"): constant(0) for letter in "ab"},
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
     target("directory", "directory-a"): constant(1),

@@ -72,18 +72,18 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def immutable(
-    namespace: str, what: str, deciding: str, data: Mapping[str, Any], *, secret: bool = False
-) -> dict[str, Any]:
-    """What pods read when they start, under another name when it is another: they start again for it, one by one."""
-    digest = hashlib.sha256(deciding.encode()).hexdigest()[:10]
+def mounted(namespace: str, what: str, data: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
+    """What pods read, under one name for good: an `up` that is killed leaves no second object to delete."""
     return {
         "apiVersion": "v1",
         "kind": "Secret" if secret else "ConfigMap",
-        "metadata": {"name": f"{_NAME}-{what}-{digest}", "namespace": namespace},
-        "immutable": True,
+        "metadata": {"name": f"{_NAME}-{what}", "namespace": namespace},
         **({"type": "Opaque", "stringData": dict(data)} if secret else {"data": dict(data)}),
     }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,8 @@ class CallersHandle:
     """ConfigMap with `tenants.json`."""
     keys: str
     """Secret with `keys.json`."""
+    versions: Mapping[str, str]
+    """Of each, by what it has: pods that mount it have this in an annotation, and are replaced for another one."""
     ready: Sequence[pulumi.Resource]
 
 
@@ -117,13 +119,14 @@ class Callers(Component, token="callers:Callers"):
     def __init__(self, name: str, args: CallersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         needs = [args.namespace.ready, *args.needs]
-        tenants = immutable(args.namespace.name, "tenants", args.tenants, {"tenants.json": args.tenants})
+        tenants = mounted(args.namespace.name, "tenants", {"tenants.json": args.tenants})
         made = pulumi.Output.all(**args.digests).apply(keys_file) if args.digests else keys_file({})
         content = {"keys.json": pulumi.Output.secret(made)}
-        keys = immutable(args.namespace.name, "keys", args.keys, content, secret=True)
+        keys = mounted(args.namespace.name, "keys", content, secret=True)
         self.handle = CallersHandle(
             tenants=tenants["metadata"]["name"],
             keys=keys["metadata"]["name"],
+            versions={"tenants": _digest(args.tenants), "keys": _digest(args.keys)},
             ready=[
                 self.child("tenants", tenants, depends_on=needs),
                 self.child("keys", keys, depends_on=needs),

@@ -56,6 +56,7 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
         volumes=volumes,
         # It is ready while its database is, and `up` of a new tenant needs neither.
         annotations={"pulumi.com/skipAwait": "true"},
+        versions={"tenants": known.versions["tenants"]},
     )
     return two_pods(namespace, pods)
 

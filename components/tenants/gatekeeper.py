@@ -82,6 +82,7 @@ def deployment(
         volumes=volumes,
         variables={"GOMEMLIMIT": "450MiB"},
         settings={"terminationGracePeriodSeconds": _ENDING_S},
+        versions=known.versions,
     )
     return two_pods(namespace, pods)
 

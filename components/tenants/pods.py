@@ -32,6 +32,8 @@ class ServicePods:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of a pod."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str]
+    """Of what they read when they start: for another one they are replaced, one after the other."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -74,6 +76,7 @@ def two_pods(namespace: str, pods: ServicePods) -> dict[str, Any]:
         **spread(pods.labels),
     }
     annotated = {"annotations": dict(pods.annotations)} if pods.annotations else {}
+    versions = {f"inference-platform/{what}": version for what, version in pods.versions.items()}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -82,6 +85,6 @@ def two_pods(namespace: str, pods: ServicePods) -> dict[str, Any]:
             "replicas": _REPLICAS,
             "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "selector": {"matchLabels": pods.labels},
-            "template": {"metadata": {"labels": pods.labels}, "spec": pod},
+            "template": {"metadata": {"labels": pods.labels, "annotations": versions}, "spec": pod},
         },
     }

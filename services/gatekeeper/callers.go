@@ -78,7 +78,8 @@ type caller struct {
 	client string
 }
 
-// callers are all keys that work. Those of the directory are replaced while requests are answered.
+// callers are all keys that work. They are replaced while requests are answered: as a whole when the files change, and
+// those of the directory when it has others.
 type callers struct {
 	site
 	pepper  []byte
@@ -131,7 +132,6 @@ func loadCallers(tenantsFile, keysFile string, pepper []byte) (*callers, error) 
 		}
 		c.static[k.Digest] = known
 	}
-	c.replace(nil)
 	return c, nil
 }
 

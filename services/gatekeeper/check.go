@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -37,7 +38,7 @@ const bytesOfAToken = 4
 // checker answers Envoy.
 type checker struct {
 	auth.UnimplementedAuthorizationServer
-	callers        *callers
+	callers        *atomic.Pointer[callers]
 	client, tenant string // headers
 }
 
@@ -46,8 +47,9 @@ func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.Ch
 	asked := request.GetAttributes().GetRequest().GetHttp()
 	headers := asked.GetHeaders()
 	text := keyOf(headers)
-	found := c.callers.find(text, time.Now())
-	if found == nil && withID.MatchString(text) && !c.callers.complete.Load() {
+	callers := c.callers.Load()
+	found := callers.find(text, time.Now())
+	if found == nil && withID.MatchString(text) && !callers.complete.Load() {
 		answers.WithLabelValues("unknown").Inc()
 		return nil, grpcstatus.Error(codes.Unavailable, "the directory's keys are not known yet")
 	}

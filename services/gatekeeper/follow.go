@@ -69,7 +69,7 @@ func (r *row) UnmarshalJSON(text []byte) error {
 
 // follower keeps the directory's keys up to date. Without the directory the last ones stay in force.
 type follower struct {
-	callers   *callers
+	callers   atomic.Pointer[callers]
 	directory string
 	peers     string
 	tokenFile string
@@ -86,7 +86,6 @@ type follower struct {
 
 func newFollower(s settings, callers *callers) (*follower, error) {
 	f := &follower{
-		callers:   callers,
 		directory: s.directory,
 		peers:     s.peers,
 		kept:      s.kept,
@@ -94,6 +93,7 @@ func newFollower(s settings, callers *callers) (*follower, error) {
 		client:    &http.Client{},
 		keys:      map[string]*key{},
 	}
+	f.put(callers)
 	if s.directory == "" {
 		f.ready.Store(true)
 		callers.complete.Store(true)
@@ -229,8 +229,8 @@ func (f *follower) take(got changes) {
 	}
 	f.cursor = got.Cursor
 	keysKnown.Set(float64(len(f.keys)))
-	f.callers.replace(f.keys)
-	f.callers.complete.Store(true)
+	f.callers.Load().replace(f.keys)
+	f.callers.Load().complete.Store(true)
 }
 
 func (f *follower) all() changes {

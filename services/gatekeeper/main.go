@@ -100,6 +100,7 @@ func run(s settings) error {
 		return err
 	}
 	go follower.follow(ctx)
+	go follower.reread(ctx, s, pepper)
 
 	certificate, err := ownCertificate()
 	if err != nil {
@@ -108,11 +109,11 @@ func run(s settings) error {
 	decisions := grpc.NewServer(
 		// Envoy asks with TLS 1.2 unless it is told otherwise.
 		grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})),
-		// A proxy tries a silent connection by a ping before the next request.
 		grpc.MaxRecvMsgSize(mostBytes),
+		// A proxy tries a silent connection by a ping before the next request.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
-	auth.RegisterAuthorizationServer(decisions, &checker{callers: callers, client: s.clientHeader, tenant: s.tenantHeader})
+	auth.RegisterAuthorizationServer(decisions, &checker{callers: &follower.callers, client: s.clientHeader, tenant: s.tenantHeader})
 	process.RegisterExternalProcessorServer(decisions, bodies)
 	listener, err := net.Listen("tcp", s.decisions)
 	if err != nil {

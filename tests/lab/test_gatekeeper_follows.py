@@ -1,8 +1,9 @@
-"""How a gatekeeper follows its directory, which is simulated here: it answers what a test gives it."""
+"""How a gatekeeper follows its files and its directory, which is simulated here: it answers what a test gives it."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -84,6 +85,17 @@ class Gatekeeper:
         assert answer.status_code == 200
         return [key["id"] for key in answer.json()["keys"]]
 
+    def figure(self, metric: str) -> float:
+        answer = self.get("/metrics")
+        assert answer is not None
+        (value,) = re.findall(rf"^{metric} (\S+)$", answer.text, re.MULTILINE)
+        return float(value)
+
+    def write_keys(self, *tenants: str) -> None:
+        """One key for each of these."""
+        keys = [{"tenant": tenant, "name": "k", "digest": f"{number:064x}"} for number, tenant in enumerate(tenants)]
+        (self.folder / "keys").write_text(json.dumps({"keys": keys}))
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -135,3 +147,21 @@ def test_a_new_token_needs_no_start(gatekeeper: Gatekeeper, directory: Simulated
     refused = gatekeeper.get("/v1/changes", FIRST)
     assert refused is not None
     assert refused.status_code == 401
+
+
+def test_files_that_change_are_in_force_without_a_start(gatekeeper: Gatekeeper, directory: SimulatedDirectory) -> None:
+    """Also for the directory's keys; and those that cannot be used leave what was before in force."""
+    directory.answer = {**FULL, "keys": [GOOD]}
+    eventually(gatekeeper.is_ready)
+    assert gatekeeper.figure("gatekeeper_file_keys") == 0
+    gatekeeper.write_keys("acme")
+    eventually(lambda: gatekeeper.figure("gatekeeper_file_keys") == 1)
+    gatekeeper.write_keys("acme", "unknown")
+    eventually(lambda: gatekeeper.figure("gatekeeper_files_refused") == 1)
+    assert gatekeeper.figure("gatekeeper_file_keys") == 1
+    assert 'is of the tenant \\"unknown\\"' in (gatekeeper.folder / "log").read_text()
+    (gatekeeper.folder / "tenants").write_text(json.dumps({"tenants": {"acme": {}, "unknown": {}}}))
+    eventually(lambda: gatekeeper.figure("gatekeeper_file_keys") == 2)
+    assert gatekeeper.figure("gatekeeper_files_refused") == 0
+    assert gatekeeper.keys() == [GOOD["id"]]
+    assert gatekeeper.process.poll() is None

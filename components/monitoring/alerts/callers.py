@@ -18,6 +18,7 @@ def gatekeepers() -> list[Alert]:
     answers = "gatekeeper_answers_total"
     unknown = queries.rate(answers, f'{_GATEKEEPERS}, answer="unknown"', window="5m")
     answering = queries.total("up", _GATEKEEPERS)
+    refused = queries.highest("gatekeeper_files_refused", _GATEKEEPERS, by=("pod",))
     return [
         Alert(
             name="GatekeepersDown",
@@ -36,6 +37,16 @@ def gatekeepers() -> list[Alert]:
             minutes=10,
             summary="One of the two gatekeepers is missing",
             description="{{ $value }} of 2 answers. Requests pass; without that one none would.",
+            runbook="gatekeeper-down",
+        ),
+        Alert(
+            name="GatekeeperFilesRefused",
+            severity="ticket",
+            expression=f"{refused} > 0",
+            minutes=10,
+            summary="The gatekeeper {{ $labels.pod }} cannot use its files with tenants and keys",
+            description="It decides by what they had before ({{ $value }} is yes): changes of the site's file are not "
+            "in force there, and a pod that starts with these files ends.",
             runbook="gatekeeper-down",
         ),
         Alert(

@@ -13,7 +13,7 @@ _PODS = ("gatekeeper", "directory")
 
 
 def tenants(change: Change) -> list[Verdict]:
-    """A ConfigMap with tenants: each one that gains or loses something. Its readers start again for it, in turn."""
+    """The ConfigMap with tenants: each one that gains or loses something. Pods that read it are replaced in turn."""
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "made", "new")]
     if change.op == "delete":

@@ -51,8 +51,8 @@ def moved_models(change: Change) -> list[Verdict]:
     return verdicts
 
 
-# As `components.tenants.callers` begins the name of the Secret with digests of keys.
-_DIGESTS = "callers-keys-"
+# The Secret of `components.tenants.callers` with digests of keys.
+_DIGESTS = "callers-keys"
 
 
 def secret(change: Change) -> list[Verdict]:
@@ -60,8 +60,7 @@ def secret(change: Change) -> list[Verdict]:
     name = str((change.body.get("metadata") or {}).get("name", ""))
     tenant = tenant_of(name)
     tenants = [tenant] if tenant else []
-    of_keys = tenants or name.startswith(_DIGESTS)
-    if of_keys and change.op == "replace" and name != (change.before.get("metadata") or {}).get("name"):
+    if tenants and change.op == "replace" and name != (change.before.get("metadata") or {}).get("name"):
         reason = "a Secret of the new set, then the old one goes; keys that stay in the set go on"
         return [verdict(change, Severity.LIVE, "the set of keys changes", reason, tenants=tenants)]
     match change.op:
@@ -71,7 +70,8 @@ def secret(change: Change) -> list[Verdict]:
             what = f"all keys of tenant {tenants[0]} stop working" if tenants else "its values are gone"
             severity = Severity.IRREVERSIBLE if change.op == "delete" else Severity.REPLACED
             return [verdict(change, severity, what, "callers get 401 from then on", tenants=tenants)]
-    return [verdict(change, Severity.LIVE, "values change in place", "Envoy reads them again", tenants=tenants)]
+    reason = "gatekeepers read them again" if name == _DIGESTS else "Envoy reads them again"
+    return [verdict(change, Severity.LIVE, "values change in place", reason, tenants=tenants)]
 
 
 def command(change: Change) -> list[Verdict]:

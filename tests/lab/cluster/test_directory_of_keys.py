@@ -15,7 +15,7 @@ from kubernetes import client
 
 from components.specs.access import TenantSpec
 from components.tenants import directory
-from components.tenants.callers import CallersHandle, immutable, tenants_file
+from components.tenants.callers import CallersHandle, mounted, tenants_file
 from floor.namespaces import GATEWAY
 from lab.cluster import api, operator_database
 from lab.cluster.operator_secret import value_of
@@ -43,11 +43,11 @@ def objects() -> Iterator[dict[str, Any]]:
     """What the platform's program declares, as far as this needs it."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY}}
     content = tenants_file({"search": TenantSpec(models=("chat",))})
-    tenants = immutable(GATEWAY, "tenants", content, {"tenants.json": content})
+    tenants = mounted(GATEWAY, "tenants", {"tenants.json": content})
     yield tenants
     names = (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
     yield directory.secret(GATEWAY, {name: f"the-{name}" for name in names})
-    known = CallersHandle(tenants=tenants["metadata"]["name"], keys="", ready=())
+    known = CallersHandle(tenants=tenants["metadata"]["name"], keys="", versions={"tenants": ""}, ready=())
     yield directory.deployment(
         GATEWAY, image=f"{DIRECTORY_REPOSITORY}:0", known=known, database_secret=operator_database.NAME
     )

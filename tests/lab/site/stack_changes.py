@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 
 from lab import session
 from lab.deploy import StackOutputs, front
-from lab.paths import Lab
+from lab.paths import CHECKOUT, Lab
 
 Document = dict[str, Any]
 KEY = "inference-platform:site"
@@ -29,13 +30,30 @@ class EditedStack:
 
     def up(self, edit: Callable[[Document], None]) -> StackOutputs:
         """`pulumi up` with the site as `edit` changes it; the stack's outputs afterwards."""
+        session.run_pulumi(self._lab, *self._up(edit))
+        return front(self._lab)
+
+    def killed(self, edit: Callable[[Document], None], done: str) -> None:
+        """The same, whose engine is killed once it has done this to a resource: `NAME updated`."""
+        engine = subprocess.Popen(
+            ["pulumi", *self._up(edit)],
+            cwd=CHECKOUT,
+            env=session.environment(self._lab),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert engine.stdout is not None
+        assert any(done in line for line in engine.stdout), "up ended before it"
+        engine.kill()
+        engine.communicate()
+
+    def _up(self, edit: Callable[[Document], None]) -> tuple[str, ...]:
         document = copy.deepcopy(yaml.safe_load(session.stack_file(self._lab).read_text()))
         edit(document["config"][KEY])
         self._file.write_text(yaml.safe_dump(document, sort_keys=False))
-        session.run_pulumi(
-            self._lab, "up", "--yes", "--skip-preview", "--stack", session.STACK, "--config-file", str(self._file)
-        )
-        return front(self._lab)
+        return ("up", "--yes", "--skip-preview", "--stack", session.STACK, "--config-file", str(self._file))
 
     def restore(self) -> None:
         """`pulumi up` with the file as it is checked in."""

@@ -216,8 +216,8 @@ def test_what_decides_is_measured(decided: Site, cluster: Cluster, addon: Addon)
     names = {alert.name for alert in rules.alerts(PROMISE)[addon.key]}
 
     def states() -> dict[str, tuple[str, str]]:
-        found = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
-        return {rule["name"]: (rule["health"], rule["state"]) for rule in found if rule["name"] in names}
+        every = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+        return {rule["name"]: (rule["health"], rule["state"]) for rule in every if rule["name"] in names}
 
     until(lambda: states() == dict.fromkeys(names, ("ok", "inactive")), what="alerts in force that are silent")
 
@@ -271,6 +271,32 @@ def test_without_one_nothing_passes(decided: Site, cluster: Cluster) -> None:
     assert (answer.status_code, error_of(answer)["code"]) == (503, "gateway_unavailable")
     assert answer.headers["retry-after"]
     until(lambda: ask(decided, "globex.laptop").status_code == 200, what="a gatekeeper that answers")
+
+
+def _with_a_key_more(site: Document) -> None:
+    _by_gatekeeper(site)
+    site["tenants"]["globex"]["keys"]["later"] = {}
+
+
+def test_an_up_that_is_killed_may_be_taken_back(decided: Site, stack: EditedStack, cluster: Cluster) -> None:
+    """It has written the new digests and ends before the pods that start for them: no key that stays is refused."""
+    load = Load(model=OPEN, stream_tokens=20)
+
+    def killed_and_back() -> None:
+        stack.killed(_with_a_key_more, "callers-keys updated")
+        stack.up(_by_gatekeeper)
+
+    asyncio.run(load.during(decided, killed_and_back))
+    assert not load.failures()
+    assert until(lambda: _ready(cluster), what="two gatekeepers")
+
+
+def test_a_key_of_the_file_works_once_up_has_ended(decided: Site, stack: EditedStack) -> None:
+    """At once at each gatekeeper, and no more once an `up` without it has ended."""
+    front = stack.up(_with_a_key_more)
+    assert _always(decided, front.keys["globex.later"], 200)
+    stack.up(_by_gatekeeper)
+    assert _always(decided, front.keys["globex.later"], 401)
 
 
 def test_keys_work_through_the_change_back(decided: Site, stack: EditedStack) -> None:

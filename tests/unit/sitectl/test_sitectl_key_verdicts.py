@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from components.specs.access import KeySpec, TenantSpec, secret_name, tenant_of
+from components.tenants.callers import mounted
 from policy.model import Resource
 from sitectl.change.changes import Change, between
 from sitectl.change.verdicts.classify import classify
@@ -43,13 +44,20 @@ def test_another_set_of_keys_stops_none_that_stays() -> None:
 
 
 def test_objects_with_another_name_for_other_content_are_one_change() -> None:
-    """By what the program calls them: else a change of digests would be the loss of all keys."""
+    """By what the program calls them: else another set of keys would be the loss of the tenant's."""
 
-    def declared(digit: str, kind: str = "Secret", name: str = "callers-keys") -> Resource:
-        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"{name}-{digit}", "namespace": "g"}}
-        return Resource(type=f"kubernetes:core/v1:{kind}", name=name, body=body)
+    def declared(rotation: int, name: str = "access-acme-keys") -> Resource:
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": named("acme", x=rotation), "namespace": "g"}}
+        return Resource(type="kubernetes:core/v1:Secret", name=name, body=body)
 
-    (change,) = between([declared("1")], [declared("2")])
+    (change,) = between([declared(1)], [declared(2)])
     assert (change.op, change.replaced_by) == ("replace", ("metadata.name",))
     assert [row.severity for row in classify(change)] == [Severity.LIVE]
-    assert {change.op for change in between([declared("1")], [declared("1", name="others")])} == {"create", "delete"}
+    assert {change.op for change in between([declared(1)], [declared(2, name="others")])} == {"create", "delete"}
+
+
+def test_digests_change_in_place() -> None:
+    body = mounted("g", "keys", {"keys.json": "x"}, secret=True)
+    change = Change(op="update", type="kubernetes:core/v1:Secret", name="callers-keys", before=body, after=body)
+    (row,) = classify(change)
+    assert (row.severity, row.reason) == (Severity.LIVE, "gatekeepers read them again")

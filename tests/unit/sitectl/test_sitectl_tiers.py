@@ -10,7 +10,7 @@ import pytest
 from components.gateway.traffic_policies import target_gateway
 from components.specs.access import TenantSpec
 from components.specs.tiers import TierSpec
-from components.tenants.callers import immutable, tenants_file
+from components.tenants.callers import mounted, tenants_file
 from components.tenants.limits import limits_script
 from components.tenants.tiers import caller_policy, inference_objective, tiers_script
 from sitectl.change.changes import Change, Op
@@ -80,25 +80,26 @@ def test_another_limit_is_live_and_names_the_tenant() -> None:
 
 
 def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
-    """Models, tier, limits and cache, out of the ConfigMap that takes another one's place."""
+    """Models, tier, limits and cache, out of the ConfigMap that has them all."""
+
 
     def body(parallel: int, **given: TenantSpec) -> dict[str, Any]:
         limits = {name: {"tokens_per_day": 5} for name in given}
         content = tenants_file(given, limits=limits, bounds={name: {"parallel_requests": parallel} for name in given})
-        return immutable("g", "tenants", content, {"tenants.json": content})
+        return mounted("g", "tenants", {"tenants.json": content})
 
     acme = TenantSpec(models=("qwen", "glm"), tier="batch")
     other = acme.model_copy(update={"models": ("qwen",), "tier": None, "prefix_cache": "shared"})
     before, after = body(4, acme=acme), body(2, acme=other)
     kind = "kubernetes:core/v1:ConfigMap"
-    change = Change(op="replace", type=kind, name="callers-tenants", before=before, after=after)
+    change = Change(op="update", type=kind, name="callers-tenants", before=before, after=after)
     assert rows(change) == [
         (Severity.REPLACED, "tenant acme loses glm", ("acme",)),
         (LIVE, "tenant acme: tier batch -> no tier", ("acme",)),
         (LIVE, "tenant acme: parallel_requests 4 -> 2", ("acme",)),
         (LIVE, "tenant acme: prefix cache own -> shared", ("acme",)),
     ]
-    same = Change(op="replace", type=kind, name="callers-tenants", before=before, after=before)
+    same = Change(op="update", type=kind, name="callers-tenants", before=before, after=before)
     assert [row[:2] for row in rows(same)] == [(LIVE, "tenants stay as they are")]
 
 

@@ -17,7 +17,10 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = pytest.mark.row("000.34", "001.14")
 
 PARTS = {"gatekeeper", "directory"}
-ALERTS = {"GatekeepersDown", "GatekeeperMissing", "DirectoryKeysUnknown", "DirectoryNotHeard"}
+ALERTS = {
+    *("GatekeepersDown", "GatekeeperMissing", "GatekeeperFilesRefused"),
+    *("DirectoryKeysUnknown", "DirectoryNotHeard"),
+}
 MINTED = hashlib.sha256(b"sk-canary").hexdigest()
 
 
@@ -39,6 +42,32 @@ def test_a_tenant_is_no_resource(tmp_path: Path) -> None:
         folder.mkdir()
         names.append(set(declare(site(count), folder)[0].resources))
     assert names[0] == names[1]
+
+
+def test_a_change_of_tenants_or_keys_is_one_of_content_alone(tmp_path: Path) -> None:
+    """An `up` that is killed has no second object to delete, so the next one may be the change back.
+
+    Pods that read what changes are replaced, so that it is in force when `up` ends.
+    """
+    made = []
+    for name, digit in (("before", "a"), ("other-key", "b"), ("tenant-more", "a")):
+        given = site(2 if name == "tenant-more" else 1, database_secret="directory-database")
+        given.tenants["t0"].keys["k"] = given.tenants["t0"].keys["k"].model_copy(update={"sha256": digit * 64})
+        folder = tmp_path / name
+        folder.mkdir()
+        made.append(declare(given, folder)[0].resources)
+
+    def changed_by(more: int, part: str) -> bool:
+        before, after = (made[index][part].inputs["spec"]["template"] for index in (0, more))
+        return bool(before != after)
+
+    for mounted in ("callers-tenants", "callers-keys"):
+        assert {resources[mounted].inputs["metadata"]["name"] for resources in made} == {mounted}
+        assert not any(resources[mounted].inputs.get("immutable") for resources in made)
+    assert changed_by(1, "gatekeeper-pods")
+    assert changed_by(2, "gatekeeper-pods")
+    assert changed_by(2, "directory-pods")
+    assert not changed_by(1, "directory-pods"), "it reads no digests of the file"
 
 
 def test_the_gatekeeper_has_digests_alone(tmp_path: Path) -> None:
