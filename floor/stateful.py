@@ -40,6 +40,15 @@ IDENTITY = Holder(
 )
 """The secrets of a cluster of machines: without them it can be neither changed nor recovered."""
 
+PEPPER = Holder(
+    package="command",
+    kind="Command",
+    name="directory-pepper",
+    retained=True,
+    permission="callers.pepper: disposable in the site",
+)
+"""What the directory's keys are hashed under: with another one none of them works."""
+
 STORAGE = Holder(
     package="kubernetes",
     kind="Release",
@@ -48,7 +57,7 @@ STORAGE = Holder(
 )
 """The storage system under all volumes: uninstalled, it takes every one of them along, those of others too."""
 
-HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY, STORAGE)
+HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY, PEPPER, STORAGE)
 
 
 def holder(type_: str, name: str) -> Holder | None:

@@ -74,6 +74,8 @@ class SiteFacts:
     """Labels of workloads that may use the host's files, network, processes or privileges."""
     machine_secrets: Keeping | None = None
     """What the site sets for the secrets of its machines; None where it has none, or is not known."""
+    pepper: Keeping | None = None
+    """The same of the pepper of its directory of keys."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,13 +63,14 @@ class RulesSpec(Spec):
         load_s: Mapping[str, float] = MappingProxyType({}),
         replaced: Mapping[str, Sequence[str]] = MappingProxyType({}),
         machine_secrets: Keeping | None = None,
+        pepper: Keeping | None = None,
         locked_images: Sequence[str] | None = None,
     ) -> SiteFacts:
         """Facts of the site called `name`.
 
         load_s: by model, what a start takes to load the weights. replaced: registries with the endpoints that
-        machines ask in their place, and no others. machine_secrets: what the site sets for those of its machines.
-        locked_images: the images that may run; None for a site that locks none.
+        machines ask in their place, and no others. machine_secrets, pepper: what the site sets for those of its
+        machines and its directory. locked_images: the images that may run; None for a site that locks none.
         """
         base = SiteFacts(name=name)
         mirrored = [
@@ -87,6 +88,7 @@ class RulesSpec(Spec):
             privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
             host_access=self.host_access,
             machine_secrets=machine_secrets,
+            pepper=pepper,
         )
 
 

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from floor.problems import WrongValueError
 from floor.spec import Spec
+from floor.stateful import Keeping
 
 
 class CallersSpec(Spec):
@@ -23,6 +24,8 @@ class CallersSpec(Spec):
     """Secret of the gateway's namespace whose key `url` is the address of a PostgreSQL database,
     `postgresql://USER:PASSWORD@HOST/NAME`. With it the directory runs, in which `sitectl key` makes and revokes keys
     within seconds. Without it only the keys of this file work."""
+    pepper: Keeping = "protected"
+    """Whether the secret under which the directory's keys are hashed may be deleted, and all of these keys with it."""
 
     @model_validator(mode="after")
     def _directory_is_read(self) -> CallersSpec:

@@ -17,6 +17,7 @@ from components.objects import KEEP
 from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.pods import ServicePods, two_pods
+from floor.stateful import PEPPER, Keeping
 from services.directory import variables
 
 CHANGES_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
@@ -86,6 +87,8 @@ class DirectoryArgs:
     namespace: NamespaceHandle
     known: CallersHandle
     database_secret: str
+    pepper: Keeping
+    """Whether `up` and `destroy` refuse to delete the pepper."""
     needs: Sequence[pulumi.Resource]
     recovered: str | None = None
     """File with the secrets that a lost state had."""
@@ -106,10 +109,9 @@ class Directory(Component, token="directory:Directory"):
         space = args.namespace.name
         needs = [args.namespace.ready, *args.known.ready, *args.needs]
         values = {
-            # Every key of the directory is hashed under the pepper: another one would end all of them.
-            key: self._mint(key, args.recovered)
-            for key in (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
+            key: self._mint(key, "disposable", args.recovered) for key in (variables.OPERATOR_KEY, variables.READER_KEY)
         }
+        values[variables.PEPPER_KEY] = self._mint(variables.PEPPER_KEY, args.pepper, args.recovered)
         shared = self.child("secrets", secret(space, values), depends_on=needs)
         pods = deployment(space, image=args.image, known=args.known, database_secret=args.database_secret)
         # By the API server's proxy, which has no labels to name it by; the operator's token decides.
@@ -121,14 +123,20 @@ class Directory(Component, token="directory:Directory"):
         self.handle = DirectoryHandle(shared=[shared])
         self.finish(service=variables.SERVICE)
 
-    def _mint(self, key: str, recovered: str | None) -> pulumi.Output[str]:
-        """Random, made once and kept in the encrypted state."""
-        command = local.Command(
-            f"{self.name}-{key}",
-            create=mint(f"{variables.SERVICE}-{key}", recovered=recovered),
-            update=KEEP,
-            logging=local.Logging.NONE,
-            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
+    def _mint(self, key: str, keeping: Keeping, recovered: str | None) -> pulumi.Output[str]:
+        """Random, made once and kept in the encrypted state. Only of the pepper another one would end keys."""
+        command = self.stateful(
+            key,
+            PEPPER,
+            lambda logical_name, options: local.Command(
+                logical_name,
+                create=mint(f"{variables.SERVICE}-{key}", recovered=recovered),
+                update=KEEP,
+                logging=local.Logging.NONE,
+                opts=options,
+            ),
+            keeping=keeping,
+            secret_outputs=["stdout"],
         )
         return pulumi.Output.secret(command.stdout)
 

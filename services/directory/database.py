@@ -1,4 +1,7 @@
-"""The connections to PostgreSQL: a pool for statements, and one that hears of changes. Both come back by themselves."""
+"""The connections to PostgreSQL: a pool for statements, and one that hears of changes.
+
+Both come back by themselves, also at another address than before.
+"""
 
 from __future__ import annotations
 
@@ -72,16 +75,18 @@ class Database:
         return self._next
 
     async def run(self) -> None:
-        """Migrate once, then hear of changes, until cancelled."""
-        pause_s, is_migrated = _FIRST_PAUSE_S, False
+        """Migrate, then hear of changes, until cancelled; the same from the start for each other address."""
+        pause_s, migrated = _FIRST_PAUSE_S, ""
         while True:
             try:
-                if not is_migrated:
+                if (address := self._url()) != migrated:
+                    # The pool is connected to the earlier one.
+                    await self._engine.dispose()
                     await self.migrate()
-                    is_migrated = True
+                    migrated = address
                 async with self._hearing() as connection:
                     pause_s = _FIRST_PAUSE_S
-                    await self._until_it_ends(connection)
+                    await self._while_it_lasts(connection, address)
             except Exception as error:  # noqa: BLE001 - whatever fails, as an address that is none: it is tried again
                 log.warning("no connection to the database, again in %.1f s: %s", pause_s, _reason_of(error))
             await asyncio.sleep(pause_s)
@@ -116,10 +121,10 @@ class Database:
                 waiting.set_exception(database_away("the connection was lost"))
             connection.terminate()
 
-    async def _until_it_ends(self, connection: asyncpg.Connection) -> None:
+    async def _while_it_lasts(self, connection: asyncpg.Connection, address: str) -> None:
         ended = asyncio.Event()
         connection.add_termination_listener(lambda *_: ended.set())
-        while not connection.is_closed():
+        while not connection.is_closed() and self._url() == address:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _LOOK_EVERY_S)
                 return

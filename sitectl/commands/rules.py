@@ -86,7 +86,9 @@ def _judge(project: Path, site: str, file: Path, declared: Declared) -> Told:
         text = checkout.relative(str(error), project)
         return Told(lines=[text], record={"error": text}, good=False)
     plan = _valid(file)
-    known = (plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.locked_images) if plan else ()
+    known = (
+        (plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.pepper, plan.locked_images) if plan else ()
+    )
     facts = rules.facts(site, *known)
     judgement = judge(checkout.as_rules_see(declared.resources), facts, rules.waivers, rules_file.today())
     lines = [*_lines(site, judgement), *(warned.lines(plan, project) if plan else [])]

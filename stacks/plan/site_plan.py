@@ -201,6 +201,11 @@ class SitePlan:
         return self.site.cluster.machines.secrets if self.site.cluster.machines else None
 
     @property
+    def pepper(self) -> Keeping | None:
+        """Whether the pepper of the directory of keys may go; None on a site without one."""
+        return self.site.callers.pepper if self.site.has_directory else None
+
+    @property
     def replaced_registries(self) -> dict[str, tuple[str, ...]]:
         """Registries that the machines' own mirrors replace, without a fallback to them: endpoints by name."""
         machines = self.site.cluster.machines

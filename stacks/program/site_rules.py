@@ -15,5 +15,7 @@ def enforced(stack: str, plan: SitePlan) -> AbstractContextManager[None]:
     Raises SiteError for a rules file that is wrong, and RulesError with every broken rule at the end of the block.
     """
     rules = rules_file.read(Path(), stack)
-    facts = rules.facts(stack, plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.locked_images)
+    facts = rules.facts(
+        stack, plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.pepper, plan.locked_images
+    )
     return transform.enforced(facts, rules.waivers, rules_file.today())

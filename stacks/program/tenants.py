@@ -176,6 +176,7 @@ def _declare_gatekeeper(
             namespace=front,
             known=known,
             database_secret=tenants.callers.database_secret,
+            pepper=tenants.callers.pepper,
             needs=[*needs, *filled],
             recovered=plan.site.recovered,
         )

@@ -57,7 +57,7 @@ def _both_back(site: Document) -> None:
 
 
 def _by_gatekeeper(site: Document) -> None:
-    site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME}
+    site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME, "pepper": "disposable"}
     _limited(site)
     limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
     site["tenants"]["bounded"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}

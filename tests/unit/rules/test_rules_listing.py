@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from floor.stateful import IDENTITY
+from floor.stateful import IDENTITY, PEPPER, Holder, Keeping
 from policy.listing import RULES, names
 from policy.model import HIDDEN, Resource, SiteFacts, violations
 from tests.unit.rules.broken_sites import BROKEN, FACTS, SOVEREIGN, Broken, bodies, resources
@@ -86,15 +86,27 @@ def test_one_replica_needs_no_budget() -> None:
 def test_the_secrets_of_machines_go_by_the_sites_permission_alone(
     facts: SiteFacts, protected: bool, broken: list[str]
 ) -> None:
-    names_of_commands = (IDENTITY.name, "machines-nodes-kubeconfig")
+    _secret_goes(IDENTITY, facts, protected, broken)
+
+
+@pytest.mark.parametrize(
+    ("keeping", "protected", "broken"),
+    [("protected", False, ["protect-stateful"]), ("protected", True, []), ("disposable", False, []), (None, False, [])],
+)
+def test_so_does_the_pepper_of_the_directory(keeping: Keeping | None, protected: bool, broken: list[str]) -> None:
+    """Whatever the site sets for its machines."""
+    for of_machines in ("protected", "disposable"):
+        _secret_goes(PEPPER, replace(FACTS, pepper=keeping, machine_secrets=of_machines), protected, broken)
+
+
+def _secret_goes(holder: Holder, facts: SiteFacts, protected: bool, broken: list[str]) -> None:
     there = [
-        Resource(type="command:local:Command", name=name, body={}, protected=protected) for name in names_of_commands
+        Resource(type="command:local:Command", name=name, body={}, protected=protected)
+        for name in (holder.name, "machines-nodes-kubeconfig")
     ]
     broken_rules = violations(there, facts, RULES)
     assert [violation.rule for violation in broken_rules] == broken
-    assert all(
-        IDENTITY.name in violation.resource and IDENTITY.permission in violation.fix for violation in broken_rules
-    )
+    assert all(holder.name in violation.resource and holder.permission in violation.fix for violation in broken_rules)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import documented
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import READER, Directory, Server, created
 
@@ -212,6 +214,61 @@ def test_a_directory_that_starts_without_its_database_waits_for_it(tmp_path: Pat
     finally:
         directory.end(signal.SIGKILL)
         server.kill()
+
+
+def test_another_address_is_followed_without_a_start(both: tuple[Server, Directory], tmp_path: Path) -> None:
+    """Nothing is written to the earlier database from then on, and readers get what the other one has."""
+    server, directory = both
+    other = Server.made(tmp_path / "other")
+    try:
+        other.start()
+        with directory.client() as client:
+            earlier = created(client)
+            replica = at_once(directory)
+            directory_rig.write_settings(directory.folder, other.url)
+            # A reader asks until it is at the other one, which has no key.
+            with directory.client(READER) as reader:
+                while replica.working:
+                    if reader.get("/readyz").status_code == 200:
+                        replica.poll(reader)
+            later = created(client)
+            replica.poll(client)
+            assert set(replica.working) == {later["id"]}
+        ids = [database.sql("SELECT id FROM keys").stdout.split() for database in (server, other)]
+        assert ids == [[earlier["id"]], [later["id"]]]
+    finally:
+        other.kill()
+
+
+def test_a_dropped_database_is_restored_by_the_pages_commands(both: tuple[Server, Directory], tmp_path: Path) -> None:
+    """Keys of the backup work, with their history; those that were made since do not."""
+    server, directory = both
+
+    def done(command: str) -> None:
+        path = f"{directory_rig.program('psql').parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "DATABASE_URL": server.url}
+        subprocess.run(["sh", "-ec", command], cwd=tmp_path, env=environment, check=True)
+
+    with directory.client() as client:
+        kept, revoked = created(client), created(client)
+        client.delete(f"/v1/keys/{revoked['id']}")
+        done(documented.shell('(umask 077; pg_dump --clean --if-exists --no-owner --file keys.sql "$DATABASE_URL")'))
+        lost = created(client)
+        replica = at_once(directory)
+        assert set(replica.working) == {kept["id"], lost["id"]}
+        client.delete(f"/v1/keys/{kept['id']}")
+        directory.end()
+        server.sql("DROP OWNED BY CURRENT_USER CASCADE; CREATE SCHEMA IF NOT EXISTS public")
+        done(documented.shell('psql --single-transaction --set ON_ERROR_STOP=1 --file keys.sql "$DATABASE_URL"'))
+        directory.start()
+        directory.wait_ready()
+        replica.poll(client)
+        assert set(replica.working) == {kept["id"]}
+        states = {key["id"]: key["state"] for key in client.get("/v1/keys").json()["keys"]}
+        assert states == {kept["id"]: "works", revoked["id"]: "revoked"}
+    audited = server.sql("SELECT action, key_id FROM audit ORDER BY number").stdout.split()
+    assert audited == [f"create|{kept['id']}", f"create|{revoked['id']}", f"revoke|{revoked['id']}"]
+    assert server.sql("DELETE FROM audit", check=False).returncode != 0
 
 
 def test_a_restored_database_is_another_one(both: tuple[Server, Directory]) -> None:

@@ -92,6 +92,15 @@ def test_keys_are_checked_at_every_moment(tmp_path: Path) -> None:
     assert "access-policy" in before("gateway-class")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_pepper_goes_by_the_sites_permission_alone(tmp_path: Path, kept: bool) -> None:
+    """No key of the directory works without it; tokens are made again by the next `up`."""
+    given = site(database_secret="directory-database", pepper="protected" if kept else "disposable")
+    _, requests = requested(given, tmp_path, Recorder())
+    protected = {name: requests[f"directory-{name}"].protect for name in ("pepper", "operator-token", "reader-token")}
+    assert protected == {"pepper": kept, "operator-token": False, "reader-token": False}
+
+
 def test_the_directory_and_its_readers_share_a_pepper(tmp_path: Path) -> None:
     recorder, _ = declare(site(database_secret="directory-database"), tmp_path)
     pods = {
