@@ -59,8 +59,9 @@ class Gatekeeper:
         (folder / "tenants").write_text(json.dumps({"tenants": {"acme": {"models": ["chat"]}}}))
         (folder / "keys").write_text(json.dumps({"keys": []}))
         (folder / "pepper").write_text("pepper")
+        (folder / "salt").write_text("salt")
         (folder / "token").write_text(f"{FIRST}\n")
-        files = {f"--{name}-file": folder / name for name in ("tenants", "keys", "pepper", "token", "kept")}
+        files = {f"--{name}-file": folder / name for name in ("tenants", "keys", "pepper", "salt", "token", "kept")}
         options = {"--directory": directory, "--listen": f":{free_port()}", "--listen-state": f":{self.state}", **files}
         self.command = [str(program), *(f"{option}={value}" for option, value in options.items())]
         self.start()

@@ -97,7 +97,7 @@ def test_limits_of_keys_and_models_are_counted_beside_their_tenants() -> None:
         ("models.glm-5-1.tokens_per_minute", MOST_COUNTED, [TENANT_HEADER, MODEL_HEADER]),
     ]
     assert ["cost" in rule for rule in rules] == [False, False, True, True]
-    units = json.loads(tenants_file(site.tenants, site.limits, {}, {}))["tenants"]["search"]["limits"]
+    units = json.loads(tenants_file(site.tenants, limits=site.limits))["tenants"]["search"]["limits"]
     assert units["keys.assistant.tokens_per_day"] == {"requests_per_unit": 20_000_000, "unit": "DAY"}
 
 
