@@ -26,7 +26,7 @@ from components.gateway.envoy_names import (
     picker_filter,
 )
 from components.gateway.gateway_errors import DECIDED_STATUSES, ERROR_STATUSES
-from components.gateway.pickers import Picker, asking
+from components.gateway.pickers import Picker, asking, client_again, shares_by_tenant
 from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
 from floor.headers import (
@@ -192,18 +192,22 @@ def front_door(
     pickers: Sequence[Picker],
     gatekeeper: Connection | None = None,
     decided: bool = False,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
-    reaches it.
+    reaches it. shared: whether pickers queue requests, and tenants share their turns.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
     manager = f"/{http_manager(tls=tls)}"
     asked_services = [*([gatekeeper] if gatekeeper else []), *(picker.connection for picker in pickers)]
+    choosing = [asking(picker) for picker in pickers]
+    if shared:
+        choosing = [shares_by_tenant(), *choosing, client_again()]
     patches = [
         *(_no_key_check(listener, manager) if decided else [_removed(listener, KEY_FILTER)]),
         _removed(listener, BODY_LIMIT_FILTER),
@@ -212,10 +216,7 @@ def front_door(
             for place, body in enumerate(first_filters(gatekeeper if decided else None))
         ),
         *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
-        *(
-            _patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=asking(picker))
-            for picker in pickers
-        ),
+        *(_patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=body) for body in choosing),
         _patch(
             _LISTENER,
             listener,
@@ -321,6 +322,8 @@ class FrontDoorArgs:
     """How Envoy reaches the gatekeeper, where one runs."""
     decided: bool
     """Whether it decides about callers; else Envoy itself does, out of the keys that it has."""
+    shared: bool
+    """Whether pickers queue requests, and tenants share their turns."""
     needs: list[pulumi.Resource]
 
 
@@ -346,6 +349,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             pickers=args.pickers,
             gatekeeper=args.gatekeeper,
             decided=args.decided,
+            shared=args.shared,
         )
         lists = listed_models(
             space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names

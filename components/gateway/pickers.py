@@ -7,6 +7,21 @@ from typing import Any
 
 from components.gateway.connections import Connection, asked
 from components.gateway.envoy_names import picker_filter
+from floor.headers import CLIENT_HEADER
+
+_TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+# The AI gateway puts its processor before the first filter whose name it knows, so these must not be like those.
+_BY_TENANT, _BY_CLIENT = "inference-platform.shares-by-tenant", "inference-platform.client"
+# Of several values the picker v1.5.0 takes the last one (pkg/epp/handlers/request.go), and Envoy's log the first.
+_SHARE_BY_TENANT = f"""\
+function envoy_on_request(request)
+  local headers = request:headers()
+  local client = headers:get("{CLIENT_HEADER}")
+  if client then
+    headers:add("{CLIENT_HEADER}", string.match(client, "^[^.]+"))
+  end
+end
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,4 +74,32 @@ def asking(picker: Picker) -> dict[str, Any]:
             **settings,
         },
         "disabled": True,
+    }
+
+
+def shares_by_tenant() -> dict[str, Any]:
+    """The filter before pickers that share by tenant: else one with many keys would have a share for each."""
+    return {
+        "name": _BY_TENANT,
+        "typed_config": {
+            "@type": f"{_TYPE}.lua.v3.Lua",
+            "default_source_code": {"inline_string": _SHARE_BY_TENANT},
+        },
+    }
+
+
+def client_again() -> dict[str, Any]:
+    """The filter behind those pickers: engines and counts see the client, and its tenant no longer."""
+    named = {
+        "append": {
+            "header": {"key": CLIENT_HEADER, "value": f"%REQ({CLIENT_HEADER})%"},
+            "append_action": "OVERWRITE_IF_EXISTS",
+        }
+    }
+    return {
+        "name": _BY_CLIENT,
+        "typed_config": {
+            "@type": f"{_TYPE}.header_mutation.v3.HeaderMutation",
+            "mutations": {"request_mutations": [named]},
+        },
     }

@@ -26,6 +26,8 @@ _NOTICE_S = 15
 _ENDING_S = 30
 # Until a picker listens: it makes a certificate first, some seconds of one core.
 _START_S = 60
+# A request that waits in a picker's queue for longer is refused; its client tries again, or a replica is missing.
+_HELD_S = 60
 POOL_API = "inference.networking.k8s.io"
 
 
@@ -65,6 +67,9 @@ def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: Pic
         queue_threshold=plan.queue_threshold,
         shedding_queue_threshold=plan.shedding_queue_threshold,
         kv_threshold=plan.kv_threshold,
+        bands=plan.bands,
+        held_s=_HELD_S,
+        held_bytes=plan.held_bytes,
         prefix_weight=spec.prefix_weight,
         queue_weight=spec.queue_weight,
         kv_weight=spec.kv_weight,

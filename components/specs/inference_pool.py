@@ -31,6 +31,15 @@ class InferencePoolSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Band:
+    """The queue of one priority in front of a model, in one picker."""
+
+    priority: int
+    requests: int
+    """Most that wait in it, at least 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PickerPlan:
     """Figures of one replica: its cache, as the prefix index needs them until it has scraped the engine's own, and
     the load from which on another replica is preferred."""
@@ -41,9 +50,13 @@ class PickerPlan:
     queue_threshold: int
     """Waiting requests, at least 1."""
     shedding_queue_threshold: int
-    """Waiting requests from which on those are refused that may be shed, at least 1."""
+    """Waiting requests from which on the picker holds requests, or refuses them, by their priority; at least 1."""
     kv_threshold: float
     """Share of the cache in use, above 0 and at most 1."""
+    bands: tuple[Band, ...] = ()
+    """Queues by priority, the highest first; none on a site without tiers."""
+    held_bytes: int = 0
+    """Bodies of all requests that wait in one picker."""
 
 
 PICKER = "endpoint-picker"

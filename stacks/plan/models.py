@@ -21,6 +21,7 @@ from stacks.facts.versions import Images
 from stacks.plan.block import block
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
 from stacks.plan.orders import order_of, serving_of
+from stacks.plan.picking import picker_plan
 from stacks.plan.placing import takes_whole_nodes
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
@@ -154,7 +155,7 @@ def plan_revision(
         proof=proof,
         settings=settings,
         server=server,
-        picker=_picker(server, settings),
+        picker=picker_plan(proof.case, spec.pool, server, settings, site.tiers),
         engine=_engine(name, spec, server, images),
         weights=plan_weights(
             revision.name,
@@ -235,17 +236,6 @@ def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
         startup_probe_period_s=PROBE_PERIOD_S,
-    )
-
-
-def _picker(server: ModelServerPlan, settings: Mapping[str, Setting]) -> PickerPlan:
-    return PickerPlan(
-        block_tokens=server.block_tokens,
-        prefix_tokens=server.max_model_len,
-        kv_blocks=server.kv_blocks,
-        queue_threshold=settings["picker_queue_threshold"].whole,
-        shedding_queue_threshold=settings["picker_shedding_threshold"].whole,
-        kv_threshold=settings["picker_kv_threshold"].number,
     )
 
 

@@ -31,6 +31,7 @@ def served_of(
         generates=case.order.model.task == "generate",
         speculation=case.order.speculation,
     )
+    room = {band.priority: band.requests for band in picker.bands}
     picking = PickingPlan(
         picking="in turn" if in_turn else "picker",
         pickers=pool.pickers,
@@ -42,6 +43,7 @@ def served_of(
         shedding_threshold=picker.shedding_queue_threshold,
         metrics_interval_s=pool.metrics_interval_ms / 1e3,
         index_tokens=picker.kv_blocks * picker.block_tokens,
+        room=tuple(room[tier.priority] for tier in tiers) if room else (),
     )
     return ServedModel(
         rank=rank,

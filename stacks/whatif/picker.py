@@ -4,21 +4,26 @@ After the endpoint picker of the Gateway API Inference Extension 1.5.0 with the 
 (manifests/templates/endpoint-picker.yaml.j2): scorers of prefix (matched / prompt), queue ((longest - own) / (longest -
 shortest)) and cache (1 - share in use), a filter at the thresholds that is open where no replica is below them, and
 saturation as the mean over replicas of the larger of queue / threshold and cache / threshold, 1 for a silent replica.
+On a site with tiers a saturated picker holds requests, and then lets go one each millisecond, by priority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from stacks.whatif.jobs import Job
 from stacks.whatif.traffic import PromptPart
 
 Picking = Literal["picker", "in turn"]
 
 # Metrics that are older count as a full replica's (metricsStalenessThreshold in the picker's configuration).
 STALE_S = 2.0
+# The least time between two requests that a picker lets go out of its queues.
+_TURN_S = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,12 @@ class PickingPlan:
     kv_threshold: float = 0.8
     """Share of its cache in use beyond which another one is preferred."""
     shedding_threshold: float = 5.0
-    """Waiting requests, on average over the replicas, from which on requests below priority 0 are refused."""
+    """Waiting requests, on average over the replicas, from which on a picker holds requests; without `room`, it refuses
+    those below priority 0 then."""
+    room: tuple[int, ...] = ()
+    """Most requests that a picker holds, by tier; empty where it holds none."""
+    patience_s: float = 60.0
+    """A request that it has held for longer is refused."""
     metrics_interval_s: float = 0.05
     """How often a picker reads the replicas' metrics."""
     index_tokens: int = 10**9
@@ -92,6 +102,34 @@ class EndpointPicker:
         self._metrics = dict.fromkeys(range(replicas), Metrics(0, 0.0))
         self._read_s = -1.0
         self._turn = 0
+        self._held: list[deque[tuple[float, Job]]] = [deque() for _ in plan.room]
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests wait in it."""
+        return any(self._held)
+
+    def hold(self, job: Job, now: float) -> bool:
+        """Whether it has room for a request that has to wait."""
+        queue = self._held[job.arrival.tier]
+        if len(queue) >= self._plan.room[job.arrival.tier]:
+            return False
+        queue.append((now, job))
+        return True
+
+    def given_up(self, now: float) -> Iterator[Job]:
+        """Those that it has held for too long."""
+        for queue in self._held:
+            while queue and now - queue[0][0] > self._plan.patience_s:
+                yield queue.popleft()[1]
+
+    def let_go(self) -> Iterator[Job]:
+        """Those that it lets go before it reads metrics again, the highest priority first."""
+        for _ in range(max(1, round(self._plan.metrics_interval_s / _TURN_S))):
+            queue = next((queue for queue in self._held if queue), None)
+            if queue is None:
+                return
+            yield queue.popleft()[1]
 
     def due(self, now: float) -> bool:
         """Whether it reads the metrics again before the next choice."""
@@ -103,7 +141,7 @@ class EndpointPicker:
         self._read_s = now
 
     def saturated(self, fresh: Sequence[int], silent: int = 0) -> bool:
-        """Whether requests below priority 0 are refused. `silent`: replicas whose metrics are stale."""
+        """Whether requests are held, or those below priority 0 refused. `silent`: replicas whose metrics are stale."""
         plan = self._plan
         total = float(silent)
         for replica in fresh:

@@ -130,6 +130,8 @@ class Simulation:
         self._events: list[tuple[float, int, Rank, int]] = []
         # Requests that pass an API server then.
         self._passing: list[tuple[float, int, Job, _Replica]] = []
+        # Pickers that hold requests look at the replicas again then.
+        self._looks: list[tuple[float, int, EndpointPicker]] = []
         self._order = count()
         self._now = 0.0
         self._under_way = 0
@@ -195,6 +197,11 @@ class Simulation:
                 continue
             if event_s > now:
                 break
+            if self._looks and self._looks[0][0] <= event_s:
+                at_s, _, picker = heapq.heappop(self._looks)
+                self._at(at_s)
+                self._look(picker)
+                continue
             if self._passing and self._passing[0][0] <= event_s:
                 at_s, _, job, replica = heapq.heappop(self._passing)
                 self._at(at_s)
@@ -209,9 +216,8 @@ class Simulation:
 
     @property
     def _next_s(self) -> float:
-        """When the next step ends, or the next request passes an API server."""
-        step_s = self._events[0][0] if self._events else NEVER
-        return min(step_s, self._passing[0][0]) if self._passing else step_s
+        """When the next step ends, the next request passes an API server, or a picker looks again."""
+        return min(queue[0][0] if queue else NEVER for queue in (self._events, self._passing, self._looks))
 
     def _at(self, now: float) -> None:
         """Move the clock."""
@@ -244,18 +250,62 @@ class Simulation:
         job = Job(arrival, self.tally.phase(now))
         self.tally.came(job)
         job.envoy = self._random.randrange(service.envoys) if service.envoys > 1 else 0
+        picker = self._pickers[self._random.randrange(len(self._pickers)) if len(self._pickers) > 1 else 0]
+        full = self._full(picker)
+        if service.picking.room and (full or picker.holds):
+            self._hold(job, picker)
+        elif full and service.sheddable[arrival.tier]:
+            self._refuse(job, "picker")
+        else:
+            self._place(job, picker)
+
+    def _full(self, picker: EndpointPicker) -> bool:
+        """Whether the picker takes the model for full, by the metrics that it has by now."""
+        if picker.due(self._now):
+            picker.read({replica.number: replica.metrics() for replica in self._replicas if replica.alive}, self._now)
+        listed, fresh = self._listed()
+        return picker.saturated(fresh, len(listed) - len(fresh))
+
+    def _listed(self) -> tuple[list[int], list[int]]:
+        """Replicas that pickers know of, and those of them whose metrics they go by.
+
+        A replica that was just lost is chosen as before until its metrics are stale, and is listed for longer.
+        """
+        listed = [item.number for item in self._replicas if item.alive or self._now - item.lost_s < LISTED_S]
+        return listed, [number for number in listed if self._replicas[number].fresh(self._now)]
+
+    def _hold(self, job: Job, picker: EndpointPicker) -> None:
+        looks = picker.holds
+        if not picker.hold(job, self._now):
+            self._refuse(job, "picker")
+            return
+        self._under_way += 1
+        if not looks:
+            self._look_again(picker)
+
+    def _look_again(self, picker: EndpointPicker) -> None:
+        at_s = self._now + self._service.picking.metrics_interval_s
+        heapq.heappush(self._looks, (at_s, next(self._order), picker))
+
+    def _look(self, picker: EndpointPicker) -> None:
+        """What a picker that holds requests does after a reading of the metrics."""
+        for job in picker.given_up(self._now):
+            self._under_way -= 1
+            self._refuse(job, "picker")
+        if not self._full(picker):
+            for job in picker.let_go():
+                self._under_way -= 1
+                self._place(job, picker)
+        if picker.holds:
+            self._look_again(picker)
+
+    def _place(self, job: Job, picker: EndpointPicker) -> None:
+        service, arrival = self._service, job.arrival
+        # Envoy counts what is on its way to a replica: not what waits for the picker's answer.
         if service.most_parallel is not None and self._envoys[job.envoy] >= service.most_parallel:
             self._refuse(job, "gateway")
             return
-        picker = self._pickers[self._random.randrange(len(self._pickers)) if len(self._pickers) > 1 else 0]
-        if picker.due(now):
-            picker.read({replica.number: replica.metrics() for replica in self._replicas if replica.alive}, now)
-        # A replica that was just lost is chosen as before until its metrics are stale, and is listed for longer.
-        listed = [item.number for item in self._replicas if item.alive or now - item.lost_s < LISTED_S]
-        fresh = [number for number in listed if self._replicas[number].fresh(now)]
-        if service.sheddable[arrival.tier] and picker.saturated(fresh, len(listed) - len(fresh)):
-            self._refuse(job, "picker")
-            return
+        listed, fresh = self._listed()
         if not listed:
             self._refuse(job, "nowhere")
             return

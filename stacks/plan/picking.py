@@ -1,0 +1,54 @@
+"""What a model's pickers are set to: when a replica is full, and how many requests wait in front of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from components.specs.inference_pool import Band, InferencePoolSpec, PickerPlan
+from components.specs.model_server import ModelServerPlan
+from components.specs.tiers import TierSpec
+from stacks.plan.settings.definition import Setting
+from stacks.proof.case import Case
+from stacks.site.checks.forms import memory_of
+
+# A picker keeps the body of a request that waits as it came and once more decoded, beside all that it does otherwise.
+_SHARE_OF_MEMORY = 4
+
+
+def picker_plan(
+    case: Case,
+    pool: InferencePoolSpec,
+    server: ModelServerPlan,
+    settings: Mapping[str, Setting],
+    tiers: Mapping[str, TierSpec],
+) -> PickerPlan:
+    """The figures of one model's pickers on a site with these tiers."""
+    shedding = settings["picker_shedding_threshold"].whole
+    # The gateway's bound, less what runs, and less what the replicas still queue themselves.
+    waiting = settings["gateway_parallel_requests"].whole - case.replicas * case.slots * case.layout.data
+    room = max(1, waiting - case.replicas * shedding * case.layout.data)
+    return PickerPlan(
+        block_tokens=server.block_tokens,
+        prefix_tokens=server.max_model_len,
+        kv_blocks=server.kv_blocks,
+        queue_threshold=settings["picker_queue_threshold"].whole,
+        shedding_queue_threshold=shedding,
+        kv_threshold=settings["picker_kv_threshold"].number,
+        bands=bands(room, pool.pickers, {tier.priority for tier in tiers.values()}),
+        held_bytes=int(memory_of(pool.memory) or 0) // _SHARE_OF_MEMORY,
+    )
+
+
+def bands(room: int, pickers: int, priorities: set[int]) -> tuple[Band, ...]:
+    """A queue for each priority of a site, the highest first; none where no tier has one.
+
+    room: requests that may wait in front of the model. From 0 on a queue has all of it in each picker, so that none is
+    refused that the replicas alone would have taken. Those below 0 share it over all pickers: when a picker lets go all
+    that it holds, between two readings of metrics, jobs still do not fill the replicas' own queues.
+    """
+    below = sum(priority < 0 for priority in priorities)
+    ordered = sorted(priorities | {0}, reverse=True) if priorities else []
+    return tuple(
+        Band(priority=priority, requests=room if priority >= 0 else max(1, room // (pickers * below)))
+        for priority in ordered
+    )

@@ -1,0 +1,86 @@
+"""The queues by tier in front of a model: what they hold, and that a site without tiers has none."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from components.gateway.envoy_names import ROUTER_FILTER
+from components.gateway.front_door import front_door
+from components.gateway.pickers import Picker
+from components.gateway.traffic_policies import target_gateway
+from components.models.inference_pool import picker_config
+from stacks.facts import versions
+from stacks.plan.models import RevisionPlan, plan_model
+from stacks.plan.picking import bands
+from stacks.site.model import SiteConfig
+from tests.unit.spine.test_rendered_settings import PROD
+
+pytestmark = pytest.mark.row("002.15", "001.02", "004.16")
+
+INTERACTIVE, JOBS = {"interactive": {"priority": 100}}, {"batch": {"priority": -10}}
+
+
+def planned(tiers: Mapping[str, Any], pickers: int = 2) -> RevisionPlan:
+    site = copy.deepcopy(PROD) | {"tiers": dict(tiers), "tenants": {}}
+    site["models"]["glm-5-1"]["pool"] = site["models"]["glm-5-1"].get("pool", {}) | {"pickers": pickers}
+    return plan_model(SiteConfig.model_validate(site), "glm-5-1", versions.load().images).stable
+
+
+def configured(plan: RevisionPlan) -> dict[str, Any]:
+    text = picker_config("m", "n", plan.spec.pool, plan.picker)["data"]["config.yaml"]
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def test_a_site_without_tiers_has_no_queues() -> None:
+    config = configured(planned({}))
+    assert not {"featureGates", "flowControl"} & config.keys()
+    assert "round-robin-fairness-policy" not in {plugin["type"] for plugin in config["plugins"]}
+
+
+def test_each_priority_has_a_queue_that_tenants_share_in_turns() -> None:
+    """Tenants without a tier have priority 0."""
+    flow = configured(planned(INTERACTIVE | JOBS))["flowControl"]
+    queues = flow["priorityBands"]
+    assert [queue["priority"] for queue in queues] == [100, 0, -10]
+    for queue in (*queues, flow["defaultPriorityBand"]):
+        assert queue["fairnessPolicyRef"] == "round-robin-fairness-policy"
+    assert flow["maxBytes"] > 0
+
+
+@pytest.mark.parametrize("pickers", [1, 2, 3])
+def test_jobs_that_all_pickers_let_go_at_once_stay_within_the_replicas_queues(pickers: int) -> None:
+    """Who is let in then still waits no longer than the proof allows, and the gateway refuses none of them."""
+    plan = planned(INTERACTIVE | JOBS | {"nightly": {"priority": -20}}, pickers)
+    case, picker = plan.proof.case, plan.picker
+    held = {band.priority: band.requests for band in picker.bands}
+    dispatched = case.replicas * (case.slots + picker.shedding_queue_threshold)
+    assert dispatched + pickers * (held[-10] + held[-20]) <= plan.parallel_requests
+    # None with a priority from 0 on is refused that the replicas alone would have queued.
+    assert dispatched + held[100] == plan.parallel_requests == dispatched + held[0]
+
+
+def test_no_queue_is_without_room() -> None:
+    for room, pickers in itertools.product((1, 2, 7), (1, 3)):
+        assert all(band.requests >= 1 for band in bands(room, pickers, {100, -1, -2, -3}))
+
+
+def filters(*, shared: bool) -> list[str]:
+    """Names of the filters right before Envoy's last one, in their order."""
+    picker = Picker(pool="m", namespace="n", authority="m-epp.n.svc:9002", parallel=9)
+    policy = front_door("g", target_gateway(), listener="l", port=1, tls=True, pickers=[picker], shared=shared)
+    operations = [patch["operation"] for patch in policy["spec"]["jsonPatches"]]
+    return [each["value"]["name"] for each in operations if ROUTER_FILTER in each.get("jsonPath", "")]
+
+
+def test_a_tenant_is_named_to_pickers_alone() -> None:
+    before, picker, behind = filters(shared=True)
+    assert filters(shared=False) == [picker]
+    assert {before, behind} == {"inference-platform.shares-by-tenant", "inference-platform.client"}
+    assert before != behind
