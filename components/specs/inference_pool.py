@@ -31,7 +31,7 @@ class InferencePoolSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Band:
+class PriorityBand:
     """The queue of one priority in front of a model, in one picker."""
 
     priority: int
@@ -53,7 +53,7 @@ class PickerPlan:
     """Waiting requests from which on the picker holds requests, or refuses them, by their priority; at least 1."""
     kv_threshold: float
     """Share of the cache in use, above 0 and at most 1."""
-    bands: tuple[Band, ...] = ()
+    bands: tuple[PriorityBand, ...] = ()
     """Queues by priority, the highest first; none on a site without tiers."""
     held_bytes: int = 0
     """Bodies of all requests that wait in one picker."""

@@ -11,4 +11,5 @@ class TierSpec(Spec):
     """The priority of requests from a tier's tenants, compared with those of others."""
 
     priority: int = Field(ge=-1000, le=1000)
-    """Below 0, requests get 429 while a model's replicas are saturated; from 0 on and without a tier they do not."""
+    """While a model is full, requests wait by it, the highest first; without a tier it is 0. Queues below 0 are
+    shorter, and who finds a full one gets 429."""

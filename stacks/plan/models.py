@@ -155,7 +155,7 @@ def plan_revision(
         proof=proof,
         settings=settings,
         server=server,
-        picker=picker_plan(proof.case, spec.pool, server, settings, site.tiers),
+        picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),
         engine=_engine(name, spec, server, images),
         weights=plan_weights(
             revision.name,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from components.specs.inference_pool import Band, InferencePoolSpec, PickerPlan
+from components.specs.inference_pool import InferencePoolSpec, PickerPlan, PriorityBand
 from components.specs.model_server import ModelServerPlan
-from components.specs.tiers import TierSpec
 from stacks.plan.settings.definition import Setting
 from stacks.proof.case import Case
 from stacks.site.checks.forms import memory_of
@@ -20,9 +19,9 @@ def picker_plan(
     pool: InferencePoolSpec,
     server: ModelServerPlan,
     settings: Mapping[str, Setting],
-    tiers: Mapping[str, TierSpec],
+    priorities: set[int],
 ) -> PickerPlan:
-    """The figures of one model's pickers on a site with these tiers."""
+    """The figures of one model's pickers, on a site whose tiers have these priorities."""
     shedding = settings["picker_shedding_threshold"].whole
     # The gateway's bound, less what runs, and less what the replicas still queue themselves.
     waiting = settings["gateway_parallel_requests"].whole - case.replicas * case.slots * case.layout.data
@@ -34,12 +33,12 @@ def picker_plan(
         queue_threshold=settings["picker_queue_threshold"].whole,
         shedding_queue_threshold=shedding,
         kv_threshold=settings["picker_kv_threshold"].number,
-        bands=bands(room, pool.pickers, {tier.priority for tier in tiers.values()}),
+        bands=bands(room, pool.pickers, priorities),
         held_bytes=int(memory_of(pool.memory) or 0) // _SHARE_OF_MEMORY,
     )
 
 
-def bands(room: int, pickers: int, priorities: set[int]) -> tuple[Band, ...]:
+def bands(room: int, pickers: int, priorities: set[int]) -> tuple[PriorityBand, ...]:
     """A queue for each priority of a site, the highest first; none where no tier has one.
 
     room: requests that may wait in front of the model. From 0 on a queue has all of it in each picker, so that none is
@@ -49,6 +48,6 @@ def bands(room: int, pickers: int, priorities: set[int]) -> tuple[Band, ...]:
     below = sum(priority < 0 for priority in priorities)
     ordered = sorted(priorities | {0}, reverse=True) if priorities else []
     return tuple(
-        Band(priority=priority, requests=room if priority >= 0 else max(1, room // (pickers * below)))
+        PriorityBand(priority=priority, requests=room if priority >= 0 else max(1, room // (pickers * below)))
         for priority in ordered
     )

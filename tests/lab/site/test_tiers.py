@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -18,13 +17,14 @@ from lab.paths import CHECKOUT
 from lab.site import logs
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import plan_file
+from tests.lab.site.picker_queues import queued, saturated
 from tests.lab.site.replicas import ENVOYS, MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import HOLD_S, Streamed, chat, stream
 from tests.lab.site.test_tenants import listeners
 
-pytestmark = pytest.mark.row("002.15", "001.02", "004.16", "004.09")
+pytestmark = pytest.mark.row("002.15", "001.02", "004.16", "004.22", "001.01", "004.09")
 
 MODEL = "glm-5-1"
 JOBS, OTHER = "globex.batch", "acme.laptop"
@@ -36,8 +36,6 @@ FAIRNESS_HEADER = "x-gateway-inference-fairness-id"
 APART_S = 0.05
 # What the picker lets go within a millisecond of each other may be in another order in its log.
 NEIGHBOURS = 4
-_QUEUED = re.compile(r'^inference_extension_flow_control_queue_size\{fairness_id="([^"]*)".*\} (\S+)$', re.MULTILINE)
-_SATURATION = re.compile(r"^inference_extension_flow_control_pool_saturation\{.*\} (\S+)$", re.MULTILINE)
 
 
 def revision() -> RevisionPlan:
@@ -45,7 +43,7 @@ def revision() -> RevisionPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queued:
+class Seen:
     """What was seen of a model that is full, and of the moment in which it has room again."""
 
     kept_its_listeners: bool
@@ -58,7 +56,7 @@ class Queued:
 
 
 @pytest.fixture(scope="module")
-def queued(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queued]:
+def seen(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     def listed(document: Document) -> None:
         document["tenants"]["globex"]["models"] = [MODEL, "qwen3-32b"]
         for client in (GREEDY, *SMALL):
@@ -82,7 +80,7 @@ def queued(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
         order = seen.pop("order")
         # Envoy writes its log some seconds late.
         clients = until(lambda: _known(order, _clients(site, cluster)), what="all requests in the gateway's log")
-        yield Queued(kept_its_listeners=kept, order=[clients[each] for each in order], **seen)
+        yield Seen(kept_its_listeners=kept, order=[clients[request_id] for request_id in order], **seen)
 
 
 def _known(order: list[str], clients: dict[str, str]) -> dict[str, str] | None:
@@ -107,10 +105,10 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
             }
             full = replicas * (plan.server.max_num_seqs + plan.picker.shedding_queue_threshold)
             first = await _asked(clients[OTHER], full)
-            await _until(lambda: _saturation(cluster, picker) >= 1, what="a full model")
+            await _until(lambda: saturated(cluster, MODEL), what="a full model")
 
             jobs = await _asked(clients[JOBS], room + TOO_MANY_JOBS)
-            await _until(lambda: _waiting(cluster, picker)["globex"] == room, what="a full queue of jobs")
+            await _until(lambda: queued(cluster, MODEL)["globex"] == room, what="a full queue of jobs")
             refused = [job.result() for job in jobs if job.done()]
             claims = [{name: f"interactive.{MODEL}"} for name in OBJECTIVE_HEADERS]
             for claim in (*claims, {FAIRNESS_HEADER: "initech"}):
@@ -121,16 +119,16 @@ async def _with_a_full_model(site: Site, cluster: Cluster, keys: dict[str, str])
                 later += await _asked(clients[name], SMALL_ASK)
             asked = GREEDY_ASKS + len(SMALL) * SMALL_ASK
             await _until(
-                lambda: _waiting(cluster, picker).total() - _waiting(cluster, picker)["acme"] == room + asked,
+                lambda: queued(cluster, MODEL).total() - queued(cluster, MODEL)["acme"] == room + asked,
                 what="all who wait",
             )
-            waiting = await asyncio.to_thread(_waiting, cluster, picker)
+            waiting = await asyncio.to_thread(queued, cluster, MODEL)
 
             before = len(await asyncio.to_thread(_let_go, site, picker))
             for task in first:
                 task.cancel()
             held = [task for task in (*jobs, *later) if not task.done()]
-            await _until(lambda: not _waiting(cluster, picker), what="room for all who wait")
+            await _until(lambda: not queued(cluster, MODEL), what="room for all who wait")
             await _until(lambda: len(_let_go(site, picker)) >= before + len(held), what="the picker's log")
             order = await asyncio.to_thread(_let_go, site, picker)
             for task in held:
@@ -153,22 +151,6 @@ async def _until(holds: object, *, what: str) -> None:
     await asyncio.to_thread(until, holds, what=what)  # type: ignore[arg-type]
 
 
-def _metrics(cluster: Cluster, picker: Replica) -> str:
-    return httpx.get(f"http://{picker.ip}:9090/metrics", trust_env=False, timeout=60).text
-
-
-def _waiting(cluster: Cluster, picker: Replica) -> Counter[str]:
-    """Requests in the picker's queues, by what it takes for a tenant."""
-    found = Counter[str]()
-    for tenant, count in _QUEUED.findall(_metrics(cluster, picker)):
-        found[tenant] += int(float(count))
-    return +found
-
-
-def _saturation(cluster: Cluster, picker: Replica) -> float:
-    return float(_SATURATION.findall(_metrics(cluster, picker))[0])
-
-
 def _let_go(site: Site, picker: Replica) -> list[str]:
     """Ids of the requests that a picker has let go, in their order."""
     lines = logs.find(site.lab, f"{MODELS}/{picker.name}").read_text().splitlines()
@@ -183,14 +165,14 @@ def _clients(site: Site, cluster: Cluster) -> dict[str, str]:
     return {entry["x-request-id"]: entry["client"] for entry in entries}
 
 
-def test_a_tenant_gets_a_tier_without_a_new_listener(queued: Queued) -> None:
-    assert queued.kept_its_listeners
+def test_a_tenant_gets_a_tier_without_a_new_listener(seen: Seen) -> None:
+    assert seen.kept_its_listeners
 
 
-def test_jobs_wait_and_beyond_their_queue_are_refused(queued: Queued) -> None:
-    assert queued.queued["globex"] == revision().picker.bands[-1].requests
-    assert len(queued.refused) == TOO_MANY_JOBS + len(OBJECTIVE_HEADERS) + 1
-    for answer in queued.refused:
+def test_jobs_wait_and_beyond_their_queue_are_refused(seen: Seen) -> None:
+    assert seen.queued["globex"] == revision().picker.bands[-1].requests
+    assert len(seen.refused) == TOO_MANY_JOBS + len(OBJECTIVE_HEADERS) + 1
+    for answer in seen.refused:
         assert answer.status == 429, answer
         error = json.loads(answer.refusal)["error"]
         assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
@@ -198,21 +180,21 @@ def test_jobs_wait_and_beyond_their_queue_are_refused(queued: Queued) -> None:
         assert int(answer.retry_after or 0) > 0
 
 
-def test_a_tenant_waits_under_its_own_name(queued: Queued) -> None:
+def test_a_tenant_waits_under_its_own_name(seen: Seen) -> None:
     """Not under that of its key: many keys would be many turns. A full queue of jobs takes no room from others."""
     small = dict.fromkeys((client.partition(".")[0] for client in SMALL), SMALL_ASK)
     jobs = revision().picker.bands[-1].requests
-    assert dict(queued.queued) == {"globex": jobs, "hooli": GREEDY_ASKS, **small}
+    assert dict(seen.queued) == {"globex": jobs, "hooli": GREEDY_ASKS, **small}
 
 
-def test_who_waits_for_an_answer_goes_before_jobs_that_came_earlier(queued: Queued) -> None:
+def test_who_waits_for_an_answer_goes_before_jobs_that_came_earlier(seen: Seen) -> None:
     answered = GREEDY_ASKS + len(SMALL) * SMALL_ASK
-    assert Counter(queued.order)[JOBS] == queued.queued["globex"]
-    late = [client for client in queued.order[:answered] if client == JOBS]
-    assert len(late) <= NEIGHBOURS, queued.order
+    assert Counter(seen.order)[JOBS] == seen.queued["globex"]
+    late = [client for client in seen.order[:answered] if client == JOBS]
+    assert len(late) <= NEIGHBOURS, seen.order
 
 
-def test_a_greedy_tenant_takes_no_more_turns_than_a_small_one(queued: Queued) -> None:
+def test_a_greedy_tenant_takes_no_more_turns_than_a_small_one(seen: Seen) -> None:
     """It came first with all of its requests; in one queue all of them would go before the others'."""
-    last = max(place for place, client in enumerate(queued.order) if client in SMALL)
-    assert last < (1 + len(SMALL)) * SMALL_ASK + NEIGHBOURS, queued.order
+    last = max(place for place, client in enumerate(seen.order) if client in SMALL)
+    assert last < (1 + len(SMALL)) * SMALL_ASK + NEIGHBOURS, seen.order

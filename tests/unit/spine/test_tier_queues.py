@@ -21,7 +21,7 @@ from stacks.plan.picking import bands
 from stacks.site.model import SiteConfig
 from tests.unit.spine.test_rendered_settings import PROD
 
-pytestmark = pytest.mark.row("002.15", "001.02", "004.16")
+pytestmark = pytest.mark.row("002.15", "001.02", "004.16", "004.22")
 
 INTERACTIVE, JOBS = {"interactive": {"priority": 100}}, {"batch": {"priority": -10}}
 
@@ -76,7 +76,7 @@ def filters(*, shared: bool) -> list[str]:
     picker = Picker(pool="m", namespace="n", authority="m-epp.n.svc:9002", parallel=9)
     policy = front_door("g", target_gateway(), listener="l", port=1, tls=True, pickers=[picker], shared=shared)
     operations = [patch["operation"] for patch in policy["spec"]["jsonPatches"]]
-    return [each["value"]["name"] for each in operations if ROUTER_FILTER in each.get("jsonPath", "")]
+    return [operation["value"]["name"] for operation in operations if ROUTER_FILTER in operation.get("jsonPath", "")]
 
 
 def test_a_tenant_is_named_to_pickers_alone() -> None:
