@@ -82,7 +82,6 @@ def test_another_limit_is_live_and_names_the_tenant() -> None:
 def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
     """Models, tier, limits and cache, out of the ConfigMap that has them all."""
 
-
     def body(parallel: int, **given: TenantSpec) -> dict[str, Any]:
         limits = {name: {"tokens_per_day": 5} for name in given}
         content = tenants_file(given, limits=limits, bounds={name: {"parallel_requests": parallel} for name in given})
