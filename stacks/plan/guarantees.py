@@ -122,7 +122,7 @@ def describe_guarantees(drawn: list[Draw]) -> list[str]:
 def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
     """Guarantees whose room other tenants may take, as the gateway keeps none free.
 
-    A tenant whose tier is below 0 gives way: it is refused while a model is saturated.
+    A tenant whose tier is below 0 gives way: while a model is full it waits in a queue that others pass.
     """
     limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
@@ -158,13 +158,13 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
 
 
 def given_way(site: SiteConfig) -> Iterator[Problem]:
-    """Tenants with a guarantee whose tier is below 0, so that they are refused when it would matter."""
+    """Tenants with a guarantee whose tier is below 0, so that they wait when it would matter."""
     for tenant in site.guarantees:
         tier = site.tenants[tenant].tier
         if _gives_way(site, tier):
             yield Problem(
                 path=("tenants", tenant, "tier"),
-                what=f"is below 0, so what {tenant} is guaranteed is refused while a model is saturated",
+                what=f"is below 0, so {tenant}, which is guaranteed tokens, waits for all others while a model is full",
                 got=shown(tier),
                 fix="write a tier with a priority of 0 or more, or take the guarantee out",
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from components.specs.limits import LIMITS, scope_of
 from floor.counts import counted, listed
@@ -17,37 +18,63 @@ _MOST_LINES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class UnderWay:
-    """Answers that the engines of one revision take at once."""
+    """Answers that the engines of one revision take at once, and requests that wait in its pickers."""
 
     answers: int
     most_tokens: int
     """Of one of them with its prompt."""
     usual_tokens: float
     """Of a mean one of the declared load."""
+    of_a_request: int
+    """Answers that one request gets at most: a replica takes it as a whole or not."""
+    generates: bool = True
+    """Whether it writes answers; a query that ranks documents is a part of each of its prompts."""
 
 
 def under_way(revision: RevisionPlan) -> UnderWay:
     """Of a revision whose replicas all serve.
 
     Its engines' own bound, not the gateway's: that one is of requests in each Envoy pod, and a request may ask for
-    several answers, each of which an engine counts (vLLM 0.32, v1/engine/async_llm.py, check_admission).
+    several answers, each of which an engine counts (vLLM 0.32, v1/engine/async_llm.py, check_admission). Envoy has
+    asked the limit service before a request waits in a picker, where it is one answer.
     """
+    waiting = revision.spec.pool.pickers * sum(band.requests for band in revision.picker.bands)
     return UnderWay(
-        answers=revision.proof.case.replicas * revision.server.engine_limit,
+        answers=revision.proof.case.replicas * revision.server.engine_limit + waiting,
         most_tokens=revision.server.max_model_len,
         usual_tokens=revision.proof.order.request_tokens,
+        of_a_request=revision.server.engine_limit,
+        generates=revision.proof.order.model.task == "generate",
     )
 
 
-def exceeded_by(held: Iterable[UnderWay]) -> int:
+def exceeded_by(held: Sequence[UnderWay], bounds: Mapping[str, int] = MappingProxyType({})) -> int:
     """The most tokens by which a limit of any window is exceeded: answers under way x tokens of the largest.
+
+    bounds: of the tenant, which a gatekeeper holds. With parallel requests it is these x the largest request, if less.
 
     A request begins unless its window's count is above the limit (envoyproxy/ratelimit 3fb702589d36,
     src/limiter/base_limiter.go, IsOverLimitThresholdReached), and adds its tokens when it ends, to the window of that
     moment (Envoy Gateway v1.9.1, internal/xds/translator/ratelimit.go, ApplyOnStreamDone). So the count is at most the
     limit before the answer that passes it, and of this window no more are charged than were under way then.
     """
-    return sum(model.answers * model.most_tokens for model in held)
+    most, parallel = sum(model.answers * model.most_tokens for model in held), bounds.get("parallel_requests")
+    if parallel is None:
+        return most
+    return min(most, parallel * max(_largest_request(model, bounds) for model in held))
+
+
+def _largest_request(model: UnderWay, bounds: Mapping[str, int]) -> int:
+    """Tokens of a request: of as many answers as an engine takes, unless both its prompts and answers are bounded.
+
+    A gatekeeper takes a prompt's tokens as a quarter of the body's bytes. A list of prompts has at most a token per
+    byte, and the prompt of a chat, which may have pictures, fits the context.
+    """
+    whole = model.of_a_request * model.most_tokens
+    prompt, answers = bounds.get("max_prompt_tokens"), bounds.get("max_answer_tokens")
+    if prompt is None or answers is None or not model.generates:
+        return whole
+    return min(whole, max(model.most_tokens, 4 * prompt + 3) + answers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +83,8 @@ class Exceeding:
 
     limits: Mapping[str, int]
     """Its token limits, those of its keys and of its models too."""
-    answers: int
+    under_way: str
+    """What is under way at most, in words."""
     most_tokens: int
     usual_tokens: int
     """The same if each answer is as a mean one of the declared load."""
@@ -65,27 +93,33 @@ class Exceeding:
 def exceedings(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Exceeding]:
     """By tenant, of those with token limits."""
     bounds = {name: [under_way(revision) for revision in model.revisions.values()] for name, model in models.items()}
-    by_tenant = {}
+    by_tenant, bounds_of = dict[str, Exceeding](), site.bounds
     for tenant, limits in site.limits.items():
         tokens = {limit: most for limit, most in limits.items() if scope_of(limit)[2] in _OF_TOKENS}
         held = [bound for model in site.tenants[tenant].models for bound in bounds[model]]
         if tokens:
-            by_tenant[tenant] = Exceeding(
-                limits=tokens,
-                answers=sum(bound.answers for bound in held),
-                most_tokens=exceeded_by(held),
-                usual_tokens=round(sum(bound.answers * bound.usual_tokens for bound in held)),
-            )
+            by_tenant[tenant] = _exceeding(tokens, held, bounds_of.get(tenant, {}))
     return by_tenant
+
+
+def _exceeding(tokens: Mapping[str, int], held: Sequence[UnderWay], bounds: Mapping[str, int]) -> Exceeding:
+    most, usual = exceeded_by(held, bounds), sum(bound.answers * bound.usual_tokens for bound in held)
+    words, parallel = f"{counted(sum(bound.answers for bound in held), 'answer')} of the whole context", None
+    if most < exceeded_by(held):
+        parallel = bounds["parallel_requests"]
+        words = f"{counted(parallel, 'request')} of at most {most // parallel:,}"
+    if parallel is not None:
+        usual = min(usual, parallel * max(bound.usual_tokens for bound in held))
+    return Exceeding(limits=tokens, under_way=words, most_tokens=most, usual_tokens=round(usual))
 
 
 def describe_limits(by_tenant: Mapping[str, Exceeding]) -> list[str]:
     """The lines of a text for people, the tenants that exceed their limits by most first; none without token limits."""
     if not by_tenant:
         return []
-    alike: dict[tuple[int, ...], list[str]] = {}
+    alike: dict[tuple[int, int, str], list[str]] = {}
     for tenant, exceeding in by_tenant.items():
-        alike.setdefault((exceeding.most_tokens, exceeding.usual_tokens, exceeding.answers), []).append(tenant)
+        alike.setdefault((exceeding.most_tokens, exceeding.usual_tokens, exceeding.under_way), []).append(tenant)
     return [
         f"limits: of tokens, for {counted(len(by_tenant), 'tenant')}. An answer counts when it ends, so those under "
         "way go beyond",
@@ -93,11 +127,11 @@ def describe_limits(by_tenant: Mapping[str, Exceeding]) -> list[str]:
     ]
 
 
-def _lines(groups: list[tuple[tuple[int, ...], list[str]]]) -> Iterator[str]:
-    for (most, usual, answers), tenants in groups[:_MOST_LINES]:
+def _lines(groups: list[tuple[tuple[int, int, str], list[str]]]) -> Iterator[str]:
+    for (most, usual, words), tenants in groups[:_MOST_LINES]:
         yield (
-            f"  exceeded    {listed(tenants)}: by up to {most:,} tokens, {counted(answers, 'answer')} of the whole "
-            f"context; by {usual:,} if they are as the declared load has them  [estimated]"
+            f"  exceeded    {listed(tenants)}: by up to {most:,} tokens, {words}; by {usual:,} if they are as the "
+            "declared load has them  [estimated]"
         )
     if rest := len(groups[_MOST_LINES:]):
         yield f"  exceeded    {rest:,} more: by no more than these"

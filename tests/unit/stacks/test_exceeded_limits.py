@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.models.inference_pool import picker_config
 from stacks.plan.limits import UnderWay, exceeded_by, exceedings
 from stacks.plan.site_plan import plan_values
 from tests import documented
@@ -21,32 +23,32 @@ State = tuple[int, tuple[int, ...]]
 """What this window's count is, and the answers of each model that are under way."""
 
 
-def following(state: State, limit: int, models: Sequence[UnderWay]) -> Iterator[State]:
+def following(state: State, limit: int, models: Sequence[UnderWay], parallel: int) -> Iterator[State]:
     """Whatever may come next: a request begins, an answer ends and is charged, or another window begins."""
     used, running = state
     yield 0, running
     for place, model in enumerate(models):
         began, ended = ((*running[:place], running[place] + step, *running[place + 1 :]) for step in (1, -1))
         # As the limit service: above its limit a window refuses, at the limit it does not.
-        if used <= limit and running[place] < model.answers:
+        if used <= limit and running[place] < model.answers and sum(running) < parallel:
             yield used, began
         if running[place]:
             yield from ((used + tokens, ended) for tokens in range(model.most_tokens + 1))
 
 
-def most_used(limit: int, models: Sequence[UnderWay]) -> int:
+def most_used(limit: int, models: Sequence[UnderWay], parallel: int = 99) -> int:
     """The highest count that any order of events reaches."""
     first: State = (0, (0,) * len(models))
     seen, new = {first}, [first]
     while new:
-        reached = {after for state in new for after in following(state, limit, models)} - seen
+        reached = {after for state in new for after in following(state, limit, models, parallel)} - seen
         seen |= reached
         new = [*reached]
     return max(used for used, _ in seen)
 
 
 def model(answers: int, tokens: int) -> UnderWay:
-    return UnderWay(answers=answers, most_tokens=tokens, usual_tokens=tokens)
+    return UnderWay(answers=answers, most_tokens=tokens, usual_tokens=tokens, of_a_request=1)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
@@ -55,6 +57,12 @@ def test_a_limit_is_exceeded_by_the_bound_and_never_by_more(limit: int) -> None:
     sizes = [model(answers, tokens) for answers, tokens in product((1, 2, 3), (1, 2, 4))]
     for models in [*([size] for size in sizes), *([size, sizes[4]] for size in sizes)]:
         assert most_used(limit, models) == limit + exceeded_by(models)
+        for parallel in (1, 2, 3, 4):
+            bound = exceeded_by(models, {"parallel_requests": parallel})
+            largest = max(models, key=lambda model: model.most_tokens)
+            used = most_used(limit, models, parallel)
+            assert used <= limit + bound
+            assert used == limit + bound or parallel > largest.answers
 
 
 def test_a_preview_states_by_how_much_each_tenant_can_exceed_its_limits() -> None:
@@ -69,12 +77,37 @@ def test_a_preview_states_by_how_much_each_tenant_can_exceed_its_limits() -> Non
     servers = {name: revision.server for name, revision in plan.named.items()}
     flags = {name: dict(arg.split("=") for arg in plan.named[name].engine.args if "=" in arg) for name in servers}
     answers = {name: plan.proofs[name].case.replicas * int(flags[name]["--max-num-queued-reqs"]) for name in servers}
+    for name, revision in plan.named.items():
+        config = picker_config(name, "m", revision.spec.pool, revision.picker)["data"]["config.yaml"]
+        queues = [int(most) for most in re.findall(r"- priority: \S+\s+maxRequests: \D*(\d+)", config)]
+        assert len(queues) == len({0, *(tier.priority for tier in plan.site.tiers.values())}), config
+        answers[name] += revision.spec.pool.pickers * sum(queues)
     most = sum(answers[name] * int(flags[name]["--max-model-len"]) for name in servers)
     assert exceeding.keys() == {"search"}
-    assert (exceeding["search"].answers, exceeding["search"].most_tokens) == (sum(answers.values()), most)
-    assert f"search: by up to {most:,} tokens" in plan.limits_text
+    assert exceeding["search"].most_tokens == most
+    assert f"search: by up to {most:,} tokens, {sum(answers.values()):,} answers" in plan.limits_text
     assert plan.texts[-1] == plan.limits_text
     assert plan_values(prod(), "site.yaml").limits_text == ""
+
+
+def test_bounds_of_a_tenant_lower_what_it_can_exceed() -> None:
+    """Requests at once need the bounds of one request beside them: it may have as many answers as an engine takes."""
+    bounds = {"parallel_requests": 3}
+    change: dict[str, Any] = {
+        "callers.decided_by": "gatekeeper",
+        "tenants.archive.limits": {"tokens_per_hour": 9, **bounds},
+    }
+    plan = plan_values(changed(prod(), change), "site.yaml")
+    server = plan.named["qwen3-32b"].server
+    assert exceedings(plan.site, plan.models)["archive"].most_tokens == 3 * server.engine_limit * server.max_model_len
+    change["tenants.archive.limits"] |= {"max_answer_tokens": 500, "max_prompt_tokens": 1000}
+    plan = plan_values(changed(prod(), change), "site.yaml")
+    request = server.max_model_len + 500
+    assert f"archive: by up to {3 * request:,} tokens, 3 requests of at most {request:,};" in plan.limits_text
+    change["tenants.archive.limits"] |= {"max_prompt_tokens": server.max_model_len}
+    plan = plan_values(changed(prod(), change), "site.yaml")
+    listed = 4 * server.max_model_len + 3 + 500
+    assert exceedings(plan.site, plan.models)["archive"].most_tokens == 3 * listed
 
 
 def test_the_block_of_the_page_is_the_reference_sites() -> None:
