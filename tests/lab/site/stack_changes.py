@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ class EditedStack:
         return front(self._lab)
 
     def killed(self, edit: Callable[[Document], None], done: str) -> None:
-        """The same, whose engine is killed once it has done this to a resource: `NAME updated`."""
+        """The same, whose engine is killed once it reports this of a resource, as a pattern: `NAME updated`."""
         engine = subprocess.Popen(
             ["pulumi", *self._up(edit)],
             cwd=CHECKOUT,
@@ -45,7 +46,7 @@ class EditedStack:
             text=True,
         )
         assert engine.stdout is not None
-        assert any(done in line for line in engine.stdout), "up ended before it"
+        assert any(re.search(done, line) for line in engine.stdout), "up ended before it"
         engine.kill()
         engine.communicate()
 

@@ -114,3 +114,32 @@ def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
     in_force(site, second["initech.steady"], 401)
     assert status(site, site.key) == 200
     assert listeners(cluster) == before
+
+
+def test_an_up_that_is_killed_takes_no_key_with_it(site: Site, tmp_path: Path) -> None:
+    """Between another set of a tenant's keys and the policy that names it; the next `up` is the change back."""
+
+    def with_a_key_more(document: Document) -> None:
+        document["tenants"]["globex"]["keys"]["later"] = {}
+
+    answers: list[int] = []
+
+    async def ask(change: asyncio.Task[None]) -> None:
+        async with site.http_async(120, key=site.front.keys["globex.laptop"]) as client:
+            while not change.done():
+                answers.append((await client.post("/chat/completions", json=chat("qwen3-32b", tokens=1))).status_code)
+
+    with edited_stack(site.lab, tmp_path) as stack:
+
+        def killed_and_back() -> None:
+            stack.killed(with_a_key_more, r"access-globex-keys\S* created")
+            stack.restore()
+
+        async def both() -> None:
+            change = asyncio.create_task(asyncio.to_thread(killed_and_back))
+            await asyncio.gather(change, ask(change))
+
+        asyncio.run(both())
+        assert answers
+        assert set(answers) == {200}
+        assert status(site, site.front.keys["globex.laptop"]) == 200

@@ -227,8 +227,10 @@ def test_another_address_is_followed_without_a_start(both: tuple[Server, Directo
             replica = at_once(directory)
             directory_rig.write_settings(directory.folder, other.url)
             # A reader asks until it is at the other one, which has no key.
+            deadline = time.monotonic() + 30
             with directory.client(READER) as reader:
                 while replica.working:
+                    assert time.monotonic() < deadline, "it is still at the earlier one"
                     if reader.get("/readyz").status_code == 200:
                         replica.poll(reader)
             later = created(client)
