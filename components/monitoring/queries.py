@@ -49,7 +49,7 @@ enough requests came to know. Labels: those of TARGET, and bound_s."""
 OFFERED_GPUS = "node:gpus:declared"
 """GPUs that each node of the site should offer. Label: node."""
 QUEUE_LIMIT = "model:waiting_requests_per_replica:shedding"
-"""Waiting requests per replica from which on pickers hold what comes, on a site with tiers. Label: model."""
+"""Waiting requests per replica from which on pickers refuse tiers below 0. Label: model."""
 
 IN_MODELS = f'{OBJECTS}, namespace="{MODELS}"'
 _IN_PROXIES = f'{OBJECTS}, namespace="{ENVOY_GATEWAY}"'

@@ -24,6 +24,10 @@ class InferencePoolSpec(Spec):
     metrics_interval_ms: int = Field(default=50, ge=10, le=1000)
     """How often each picker reads the metrics of each replica. Reading costs it 0.075 cores per replica at 50, by its
     maintainers' sizing; metrics older than 2 s count for nothing."""
+    queues: bool = False
+    """While the replicas are full, pickers let requests wait in a queue for each priority, the highest first, and the
+    tenants of a priority take turns; below 0 requests wait, too, until their queue is full. Jobs are served more, and
+    others wait somewhat longer than where pickers refuse all below 0."""
     cpu: str = "500m"
     """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
     memory: str = "1Gi"
@@ -50,11 +54,11 @@ class PickerPlan:
     queue_threshold: int
     """Waiting requests, at least 1."""
     shedding_queue_threshold: int
-    """Waiting requests from which on the picker holds requests, or refuses them, by their priority; at least 1."""
+    """Waiting requests from which on those are refused that may be shed, or all are held; at least 1."""
     kv_threshold: float
     """Share of the cache in use, above 0 and at most 1."""
     bands: tuple[PriorityBand, ...] = ()
-    """Queues by priority, the highest first; none on a site without tiers."""
+    """Queues by priority, the highest first; none where pickers hold nothing."""
     held_bytes: int = 0
     """Bodies of all requests that wait in one picker."""
 

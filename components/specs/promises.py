@@ -49,7 +49,7 @@ class ModelPromise:
     weights_budget_s: int
     """Seconds that a node may take to get its weights; 0 where nothing brings them."""
     shedding_queue: int
-    """Waiting requests per replica from which on pickers hold what comes, on a site with tiers."""
+    """Waiting requests per replica from which on pickers refuse tiers below 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,5 +11,4 @@ class TierSpec(Spec):
     """The priority of requests from a tier's tenants, compared with those of others."""
 
     priority: int = Field(ge=-1000, le=1000)
-    """While a model is full, requests wait by it, the highest first; without a tier it is 0. Queues below 0 are
-    shorter, and who finds a full one gets 429."""
+    """Below 0, requests get 429 while a model's replicas are saturated; from 0 on and without a tier they do not."""

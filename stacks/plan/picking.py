@@ -12,6 +12,7 @@ from stacks.site.checks.forms import memory_of
 
 # A picker keeps the body of a request that waits as it came and once more decoded, beside all that it does otherwise.
 _SHARE_OF_MEMORY = 4
+_SHARE_OF_JOBS = 4
 
 
 def picker_plan(
@@ -33,21 +34,23 @@ def picker_plan(
         queue_threshold=settings["picker_queue_threshold"].whole,
         shedding_queue_threshold=shedding,
         kv_threshold=settings["picker_kv_threshold"].number,
-        bands=bands(room, pool.pickers, priorities),
+        bands=bands(room, pool.pickers, priorities) if pool.queues else (),
         held_bytes=int(memory_of(pool.memory) or 0) // _SHARE_OF_MEMORY,
     )
 
 
 def bands(room: int, pickers: int, priorities: set[int]) -> tuple[PriorityBand, ...]:
-    """A queue for each priority of a site, the highest first; none where no tier has one.
+    """A queue for each priority of a site, the highest first; tenants without a tier have 0.
 
-    room: requests that may wait in front of the model. From 0 on a queue has all of it in each picker, so that none is
-    refused that the replicas alone would have taken. Those below 0 share it over all pickers: when a picker lets go all
-    that it holds, between two readings of metrics, jobs still do not fill the replicas' own queues.
+    room: requests that may wait in front of the model. From 0 on a queue has all of it in each picker. Those below 0
+    share a quarter of it over all pickers: a picker lets go all that it holds between two readings of metrics, and what
+    others wait for in the replicas should hold few jobs.
     """
     below = sum(priority < 0 for priority in priorities)
-    ordered = sorted(priorities | {0}, reverse=True) if priorities else []
     return tuple(
-        PriorityBand(priority=priority, requests=room if priority >= 0 else max(1, room // (pickers * below)))
-        for priority in ordered
+        PriorityBand(
+            priority=priority,
+            requests=room if priority >= 0 else max(1, room // (_SHARE_OF_JOBS * pickers * below)),
+        )
+        for priority in sorted(priorities | {0}, reverse=True)
     )

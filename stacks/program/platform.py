@@ -171,7 +171,7 @@ def _front_door(step: PartStep) -> PartDone:
         tls=bool(site.gateway.certificate_secret),
         gatekeeper=tenants.gatekeeper,
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
-        shared=bool(step.on.plan.tenants.tiers),
+        shared=any(model.stable.spec.pool.queues for model in step.on.plan.models.values()),
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )

@@ -21,6 +21,7 @@ SITE_GROUPS = {
         "test_deleted_policies",
         "test_tenants",
         "test_tiers",
+        "test_tier_queues",
         "test_limits",
         "test_gatekeeper",
         "test_weights",

@@ -96,8 +96,8 @@ def load() -> list[Alert]:
             expression=f"{waiting} / {replicas} > on (model) {queries.QUEUE_LIMIT}",
             minutes=10,
             summary="Requests for {{ $labels.model }} wait in its replicas",
-            description="{{ $value | humanize }} requests wait per replica, so many that pickers of a site with "
-            "tiers hold what comes. The load is higher than declared, or replicas are missing.",
+            description="{{ $value | humanize }} requests wait per replica, so many that pickers refuse tiers below "
+            "0. The load is higher than declared, or replicas are missing.",
             runbook="model-overloaded",
         ),
         Alert(

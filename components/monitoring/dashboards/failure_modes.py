@@ -123,7 +123,7 @@ GROUPS = (
         panels=(
             Panel(
                 title="Requests that wait per replica, by model",
-                good="Below its dashed line, from which on pickers of a site with tiers hold what comes.",
+                good="Below its dashed line, from which on pickers refuse tiers below 0.",
                 do="Above it for minutes: the load is higher than declared, or replicas are missing.",
                 unit=COUNT,
                 queries=(
@@ -138,7 +138,7 @@ GROUPS = (
             Panel(
                 title="Requests that are refused (per second), by who refuses",
                 good="0.",
-                do="The picker: the queue of a tier is full. The gateway: the model is full. The engine: more "
+                do="The picker refuses tiers below 0, as intended. The gateway: the model is full. The engine: more "
                 "Envoy pods than one pass on too much; some of its refusals are HTTP 200.",
                 unit=REQUESTS_PER_S,
                 queries=(

@@ -119,7 +119,7 @@ BOARD = Board(
                 Panel(
                     title="Requests that the pickers of a model refuse (per second)",
                     good="0, or those of tiers below 0 under load.",
-                    do="429 is a full queue of a tier; 503 is a model without a ready replica, or a wait of a minute.",
+                    do="429 is a tier that makes room; 503 is a model without a ready replica.",
                     unit=REQUESTS_PER_S,
                     queries=lines(
                         queries.or_zero(

@@ -138,7 +138,7 @@ DEFINITIONS = (
     Definition(
         key="picker_shedding_threshold",
         unit="requests",
-        formula="picker_queue_threshold / 2, at least 1: from there on requests wait by tier in the picker",
+        formula="picker_queue_threshold / 2, at least 1: what may be shed makes room before others wait",
         derive=_shedding_threshold,
         used="endpoint picker's configuration, plugin shedding: queueDepthThreshold",
         places=(Place(kind="configuration", name="queueDepthThreshold"),),

@@ -99,7 +99,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _tiers_without_effect(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """A picker lets requests wait by priority, and requests to rank go around it."""
+    """A picker refuses requests below 0, and requests to rank go around it."""
     for name, tenant in mapping(values.get("tenants")).items():
         priority = number(at(values, "tiers", str(at(tenant, "tier")), "priority"))
         ranks = [

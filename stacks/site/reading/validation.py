@@ -48,7 +48,7 @@ _NOT_SHARED = (
 # Place -> the fix for a value of another kind, where there is more to it than what is allowed.
 _FIXES: Mapping[str, str] = {
     "models.<name>": "write `catalogue: NAME` below {key}",
-    "tiers.<name>": "write `{key}: {{priority: NUMBER}}`; below 0 is refused first when a model has no room",
+    "tiers.<name>": "write `{key}: {{priority: NUMBER}}`; below 0 is refused when a model has no room",
     "tenants.<name>.keys": "write a name for each key's purpose, as in `chat: {{}}`; `up` makes the key",
     "tenants.<name>.keys.<name>": "write `{key}: {{}}`; `up` makes the key and keeps it encrypted",
     **{

@@ -13,8 +13,7 @@ import pytest
 from components.gateway.gateway import REQUEST_METRICS_PORT
 from lab.paths import CHECKOUT
 from stacks.plan.site_plan import plan_file
-from tests.lab.site.picker_queues import queued, saturated
-from tests.lab.site.replicas import Cluster, set_pace, until
+from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
 from tests.lab.site.test_request_log import fresh, the_line
@@ -26,16 +25,16 @@ _COUNTED = re.compile(r"gen_ai_server_request_duration_seconds_count\{(?P<labels
 VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json").read_text())
 
 
-def test_full_engines_get_nothing_more_until_some_have_left(site: Site, cluster: Cluster) -> None:
-    """A request waits in the picker's queue meanwhile, and who left is forgotten.
+def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, cluster: Cluster) -> None:
+    """As vLLM says it: 503, to a stream too.
 
-    The replicas are filled past the gateway, as by other pickers, which each look for themselves.
+    The replicas are filled past the gateway, as by other Envoy pods, which count for themselves.
     """
     replicas = cluster.ready_replicas(MODEL)
     held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable.server.engine_limit
     body = chat(MODEL, tokens=1)
 
-    async def scenario() -> Streamed:
+    async def scenario() -> tuple[httpx.Response, Streamed]:
         limits = httpx.Limits(max_connections=None)
         async with (
             httpx.AsyncClient(trust_env=False, timeout=300, limits=limits) as others,
@@ -51,33 +50,23 @@ def test_full_engines_get_nothing_more_until_some_have_left(site: Site, cluster:
                 lambda: all(replica.under_way() == held for replica in replicas),
                 what="full replicas",
             )
-            # The picker has read of it by the time that it looks again.
-            await asyncio.to_thread(until, lambda: saturated(cluster, MODEL), what="a picker that knows it")
-            waiting = asyncio.create_task(stream(tenant, chat(MODEL, tokens=1, stream=True)))
-            await asyncio.to_thread(
-                until, lambda: queued(cluster, MODEL).total() == 1, what="the request in the picker's queue"
-            )
-            for replica in replicas:
-                set_pace(replica, {"prefill-overhead": "1ms"})
+            whole = await tenant.post("/chat/completions", json=body)
+            streamed = await stream(tenant, chat(MODEL, tokens=1, stream=True))
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-            return await waiting
+            return whole, streamed
 
     with cluster.pace(MODEL, prefill_overhead="280s", time_factor_under_load=1.0):
-        assert asyncio.run(scenario()).complete(1)
+        whole, streamed = asyncio.run(scenario())
+        assert whole.status_code == VLLM["whole"]["status"]
+        assert whole.json() == VLLM["whole"]["body"]
+        assert streamed.status == VLLM["whole"]["status"]
+        assert json.loads(streamed.refusal) == VLLM["whole"]["body"]
         # Long before their answers would have been written: no client waits for these.
         until(lambda: not any(replica.under_way() for replica in replicas), what="replicas without work")
-
-
-def test_a_full_engines_answer_is_passed_on(site: Site, cluster: Cluster) -> None:
-    """As vLLM says it. Several prompts in one request are more than a replica takes that has room for a request."""
-    body = {"model": MODEL, "prompt": too_many_prompts(), "max_tokens": 1}
-    with cluster.pace(MODEL, prefill_overhead="5s", time_factor_under_load=1.0), site.http(timeout_s=300) as client:
-        answer = client.post("/completions", json=body)
-    assert answer.status_code == VLLM["whole"]["status"]
-    assert answer.json() == VLLM["whole"]["body"]
-    until(lambda: not any(replica.under_way() for replica in cluster.replicas(MODEL)), what="replicas without work")
+    with site.http() as client:
+        assert client.post("/chat/completions", json=body).status_code == 200
 
 
 def test_a_refusal_within_a_stream_is_an_error_to_the_client_and_in_the_log(

@@ -133,6 +133,36 @@ def test_requests_below_priority_0_are_refused_first() -> None:
     assert urgent.refused < 0.5 * jobs.refused
 
 
+def with_queues(rate: float, room: tuple[int, int] = (6, 2), patience_s: float = 60.0) -> tuple[ServedModel, Plain]:
+    """The same with queues in the picker, and in front of the replicas as much room as the gateway lets in."""
+    model, source = crowded(rate)
+    plan = PickingPlan(queue_threshold=6, shedding_threshold=3, room=room, patience_s=patience_s)
+    return replace(model, picking=plan, most_held=20, most_parallel=20, envoys=1), source
+
+
+@pytest.mark.row("002.15", "001.02")
+def test_in_queues_of_their_own_jobs_wait_and_others_go_first() -> None:
+    """None is lost in a queue, some jobs wait that were refused without, and others wait less than these."""
+    queues, source = with_queues(9.0)
+    without = replace(queues, picking=replace(queues.picking, room=()))
+    refused = Simulation(without, source, seed="1").run(400).tally.counts[0][1].refused
+    run = Simulation(queues, source, seed="1").run(400, drain_s=1e6)
+    urgent, jobs = run.tally.counts[0]
+    assert jobs.refused < refused
+    assert mean(urgent.first_s) < 0.9 * mean(jobs.first_s)
+    assert run.under_way == 0
+    assert urgent.came + jobs.came == urgent.ends.total() + jobs.ends.total()
+
+
+@pytest.mark.row("002.15")
+def test_who_waits_in_a_queue_for_too_long_is_refused() -> None:
+    """Answers of half a minute, and queues that five seconds of arrivals cannot fill."""
+    queues, _ = with_queues(1.0, room=(100, 100), patience_s=5.0)
+    source = Plain(rate=1.0, answer=Spread(3000, 3001), shares=(0.5, 0.5))
+    ends = counted(Simulation(queues, source, seed="1").run(600, drain_s=1e6), 0).ends
+    assert ends["picker"] > 0.3 * ends.total()
+
+
 def test_each_bound_refuses_where_it_is() -> None:
     """The gateway's by Envoy pod, the engine's by replica."""
     source = Plain(rate=40.0, prompt=ONE, answer=Spread(100, 100.01))
