@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from components.specs.limits import LIMITS, scope_of
 from floor.counts import counted, listed
+from floor.problems import Path, Problem
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.site.model import SiteConfig
 
@@ -135,3 +136,29 @@ def _lines(groups: list[tuple[tuple[int, int, str], list[str]]]) -> Iterator[str
         )
     if rest := len(groups[_MOST_LINES:]):
         yield f"  exceeded    {rest:,} more: by no more than these"
+
+
+def past_context(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
+    """Longest answers that an engine refuses: a gatekeeper asks for as much where a request gives no length."""
+    for tenant, bounds in site.bounds.items():
+        most = bounds.get("max_answer_tokens", 0)
+        spec = site.tenants[tenant]
+        own = spec.limits is not None and spec.limits.max_answer_tokens is not None
+        path: Path = ("tenants", tenant, "limits") if own else ("plans", str(spec.plan))
+        # A model that does not fit is reported as such.
+        contexts = [
+            (revision.server.max_model_len, name)
+            for name in spec.models
+            if name in models
+            for revision in models[name].revisions.values()
+        ]
+        context, model = min(contexts, default=(most, ""))
+        if most > context:
+            yield Problem(
+                path=(*path, "max_answer_tokens"),
+                what=f"is above the context of {model}, which {tenant} may call: its engine would refuse each request "
+                "that gives no length",
+                got=f"{most:,}",
+                allowed=f"at most {context:,}, max_model_len of {model}",
+                fix=f"lower it to {context}, or take it out: no answer is longer than the context",
+            )

@@ -24,7 +24,7 @@ from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, give
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
-from stacks.plan.limits import describe_limits, exceedings
+from stacks.plan.limits import describe_limits, exceedings, past_context
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
@@ -281,6 +281,7 @@ def _plan(
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
     problems += checks.across_processors(site, plan.proofs)
+    problems += past_context(site, models)
     problems += unproven(site, models, lambda name, proof: not [*crowds(site, plan.proofs | {name: proof})])
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from components.models.inference_pool import picker_config
+from floor.problems import SiteError
 from stacks.plan.limits import UnderWay, exceeded_by, exceedings
 from stacks.plan.site_plan import plan_values
 from tests import documented
@@ -116,3 +117,19 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     keys = yaml.safe_load(fences[place - 1][1])
     site = changed(prod(), {"plans": keys["plans"], "tenants.search.plan": keys["tenants"]["search"]["plan"]})
     assert plan_values(site, "site.yaml").limits_text == shown.rstrip("\n")
+
+
+@pytest.mark.row("001.37")
+@pytest.mark.parametrize("place", ["plans.whole", "tenants.search.limits"])
+def test_an_answer_that_an_engine_refuses_is_no_limit(place: str) -> None:
+    """A gatekeeper would ask for it where a client gives no length; the fix is a valid site."""
+    site = changed(prod(), {"callers": {"decided_by": "gatekeeper"}, place: {"max_answer_tokens": 10**9}})
+    if place.startswith("plans"):
+        changed(site, {"tenants.search.plan": "whole"})
+    with pytest.raises(SiteError) as caught:
+        plan_values(site, "site.yaml")
+    (problem,) = caught.value.problems
+    assert problem.path == (*place.split("."), "max_answer_tokens")
+    (context,) = re.findall(r"lower it to (\d+)", problem.fix)
+    changed(site, {f"{place}.max_answer_tokens": int(context)})
+    assert plan_values(site, "site.yaml").site.bounds["search"] == {"max_answer_tokens": int(context)}
