@@ -122,7 +122,7 @@ def describe_guarantees(drawn: list[Draw]) -> list[str]:
 def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
     """Guarantees whose room other tenants may take, as the gateway keeps none free.
 
-    A tenant whose tier is below 0 gives way: while a model is full it waits in a queue that others pass.
+    A tenant whose tier is below 0 gives way: while a model is full it is refused, or waits in a queue that others pass.
     """
     limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
@@ -164,7 +164,7 @@ def given_way(site: SiteConfig) -> Iterator[Problem]:
         if _gives_way(site, tier):
             yield Problem(
                 path=("tenants", tenant, "tier"),
-                what=f"is below 0, so {tenant}, which is guaranteed tokens, waits for all others while a model is full",
+                what=f"is below 0, so what {tenant} is guaranteed is refused, or waits, while a model is full",
                 got=shown(tier),
                 fix="write a tier with a priority of 0 or more, or take the guarantee out",
             )
