@@ -24,6 +24,7 @@ from benchmarks import (
     routing,
     site_preview,
     state_options,
+    tiers,
 )
 from floor import command_line
 from lab.cluster import network
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "site_preview": site_preview,
     "cold_start": cold_start,
     "state_options": state_options,
+    "tiers": tiers,
 }
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["growth_exponent", "median", "percentile", "proportions", "spread"]
+__all__ = ["fairness", "growth_exponent", "median", "percentile", "proportions", "spread"]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -39,6 +39,13 @@ def growth_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 def spread(counts: Sequence[float]) -> float:
     """Largest over smallest: 1 is an even share. Infinite when one got nothing."""
     return max(counts) / min(counts) if min(counts) > 0 else math.inf
+
+
+def fairness(shares: Sequence[float]) -> float:
+    """Jain's index: 1 where all got as much, 1 / count where one got all. Raises ValueError where none got anything."""
+    if not any(shares):
+        raise ValueError("no shares to compare")
+    return float(sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)))
 
 
 def proportions(rows: Sequence[Sequence[float]], costs: Sequence[float]) -> list[float]:

@@ -42,9 +42,10 @@ class Bench:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.front.keys[self.front.client]}"}
 
-    def connection(self) -> Connection:
-        """One to the gateway, with a key that may call every model."""
-        return Connection(self.front.endpoint, self.headers, trust=self.front.trust)
+    def connection(self, client: str | None = None) -> Connection:
+        """One to the gateway, with the key of a client, or with one that may call every model."""
+        headers = {"Authorization": f"Bearer {self.front.keys[client]}"} if client else self.headers
+        return Connection(self.front.endpoint, headers, trust=self.front.trust)
 
     def replicas(self, model: str) -> list[str]:
         """Base addresses of the model's ready replicas, sorted."""
@@ -105,13 +106,13 @@ def stack_with(
     file: Path = _STACK_FILE,
     edit: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The lab's stack file with these models, which every tenant may call. edit: what else changes in its site."""
+    """The lab's stack file with these models, which every tenant may call. edit: what else changes, new tenants too."""
     document: dict[str, Any] = yaml.safe_load(file.read_text())
     site = document["config"][KEY]
     site["models"] |= {name: dict(body) for name, body in models.items()}
+    edit(site)
     for tenant in site["tenants"].values():
         tenant["models"] = [*tenant["models"], *models]
-    edit(site)
     return document
 
 

@@ -47,6 +47,7 @@ SITE_GROUPS = {
         "test_aliases",
         "test_network_policies",
         "test_openai_client",
+        "test_guide_for_tenants",
         "test_protocol_errors",
         "test_http2_frames",
         "test_kept_secrets",

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.arithmetic import growth_exponent, percentile, proportions, spread
+from benchmarks.arithmetic import fairness, growth_exponent, percentile, proportions, spread
 
 
 def test_percentile_lies_between_its_neighbours() -> None:
@@ -36,6 +36,13 @@ def test_growth_of_too_little_is_refused(sizes: list[float], costs: list[float])
 def test_spread_is_largest_over_smallest() -> None:
     assert spread([2.0, 4.0, 3.0]) == 2.0
     assert spread([0.0, 4.0]) == math.inf
+
+
+def test_fairness_is_one_for_equal_shares_and_least_where_one_has_all() -> None:
+    assert fairness([3, 3, 3]) == pytest.approx(1)
+    assert fairness([5, 0, 0, 0, 0]) == pytest.approx(1 / 5)
+    with pytest.raises(ValueError, match="no shares"):
+        fairness([0, 0])
 
 
 def test_what_one_of_each_kind_costs_is_found() -> None:

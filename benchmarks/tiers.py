@@ -1,0 +1,163 @@
+"""A spike of jobs beside chats, and a greedy tenant beside nine small ones: by arrival, with tiers, in queues."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import click
+
+from benchmarks import models
+from benchmarks.arithmetic import fairness, percentile
+from benchmarks.models import Bench
+from benchmarks.report import Cell, Result, Table
+from lab.errors import LabError
+from lab.paths import Lab
+
+HELP = "a spike of jobs beside chats, one greedy tenant beside nine small ones: without tiers, with tiers, in queues"
+PLAIN, QUEUES = "bench-plain", "bench-queues"
+_REPLICAS, _SLOTS, _HELD = 2, 8, 24
+_TOKENS, _GAP_MS = 40, 50
+_CHATS, _JOBS, _SPIKE = 3.0, 0.6, 20
+_SPIKE_S = (5.0, 25.0)
+_SMALL = tuple(f"small-{number}" for number in range(1, 10))
+_GREEDY_RATE, _SMALL_RATE = 10.0, 0.5
+TENANTS = {
+    "chats": {"tier": "interactive"},
+    "jobs": {"tier": "batch"},
+    "plain-chats": {},
+    "plain-jobs": {},
+    "greedy": {"tier": "interactive"},
+    **{name: {"tier": "interactive"} for name in _SMALL},
+}
+_KEY = "one"
+PARAMETERS = (
+    click.Option(["--tiers-seconds"], type=float, default=30.0, show_default=True, help="tiers: length of each run"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request and what became of it; no times of one that was refused."""
+
+    tenant: str
+    first_s: float | None = None
+    gap_s: float = 0.0
+    tokens: int = 0
+
+
+def _with_tenants(site: dict[str, Any]) -> None:
+    site["tenants"] |= {name: {"models": [], **body, "keys": {_KEY: {}}} for name, body in TENANTS.items()}
+
+
+def run(lab: Lab, *, tiers_seconds: float) -> Result:
+    """Raises LabError when the platform does not come up."""
+    overrides = {
+        "max_num_seqs": {"value": _SLOTS, "reason": "so few that a benchmark fills them"},
+        "max_num_queued_reqs": {"value": _HELD, "reason": "so few that a benchmark fills them"},
+    }
+    bodies = {name: {**models.simulator(replicas=_REPLICAS), "overrides": overrides} for name in (PLAIN, QUEUES)}
+    bodies[QUEUES]["pool"] = {**bodies[QUEUES]["pool"], "queues": True}
+    with models.served(lab, bodies, _with_tenants) as bench:
+        for name in bodies:
+            pace = {"--inter-token-latency": f"{_GAP_MS}ms", "--prefill-overhead": "20ms"}
+            models.set_arguments(bench, name, {**pace, "--time-factor-under-load": "1.0"})
+        spikes, greed = [], []
+        for arm, model, prefix in (
+            ("no tiers", PLAIN, "plain-"),
+            ("tiers", PLAIN, ""),
+            ("tiers in queues", QUEUES, ""),
+        ):
+            rates = {f"{prefix}chats": (_CHATS, 1), f"{prefix}jobs": (_JOBS, _SPIKE)}
+            answers = asyncio.run(_load(bench, model, rates, tiers_seconds))
+            spikes += [_row(arm, name, [asked for asked in answers if asked.tenant == name]) for name in rates]
+        for arm, model in (("order of arrival", PLAIN), ("turns", QUEUES)):
+            shares = {"greedy": (_GREEDY_RATE, 1), **dict.fromkeys(_SMALL, (_SMALL_RATE, 1))}
+            answers = asyncio.run(_load(bench, model, shares, tiers_seconds))
+            tokens = {name: sum(asked.tokens for asked in answers if asked.tenant == name) for name in shares}
+            wanted = {name: _TOKENS * sum(asked.tenant == name for asked in answers) for name in shares}
+            index = fairness([tokens[name] / wanted[name] for name in shares if wanted[name]])
+            for name, group in (("greedy", ["greedy"]), ("nine small", _SMALL)):
+                row = _row(arm, name, [asked for asked in answers if asked.tenant in group])
+                greed.append({**row, "Jain's index of tokens served per token asked for": round(index, 3)})
+    return _result(spikes, greed, tiers_seconds)
+
+
+async def _load(bench: Bench, model: str, rates: Mapping[str, tuple[float, float]], seconds: float) -> list[Asked]:
+    """Requests at random times, whatever became of those before. rates: per second, and times as many in the spike."""
+    tasks = []
+    for tenant, (rate, spike) in rates.items():
+        random, at_s = Random(f"{tenant} times"), 0.0  # noqa: S311 - a workload, not a secret
+        while True:
+            inside = _SPIKE_S[0] <= at_s < _SPIKE_S[1]
+            at_s += random.expovariate(rate * (spike if inside else 1))
+            if at_s >= seconds:
+                break
+            tasks.append(asyncio.create_task(_ask(bench, model, tenant, at_s)))
+    return await asyncio.gather(*tasks)
+
+
+async def _ask(bench: Bench, model: str, tenant: str, at_s: float) -> Asked:
+    await asyncio.sleep(at_s)
+    content = f"{tenant} at {at_s}"
+    body = {"model": model, "max_tokens": _TOKENS, "ignore_eos": True}
+    async with bench.connection(f"{tenant}.{_KEY}") as connection:
+        try:
+            answer = await connection.stream({**body, "messages": [{"role": "user", "content": content}]})
+        except LabError as error:
+            if not str(error).startswith(("the answer was 429", "the answer was 503")):
+                raise
+            return Asked(tenant=tenant)
+    gap_s = (answer.whole_s - answer.first_token_s) / max(1, answer.pieces - 1)
+    return Asked(tenant=tenant, first_s=answer.first_token_s, gap_s=gap_s, tokens=_TOKENS)
+
+
+def _row(arm: str, who: str, answers: Sequence[Asked]) -> dict[str, Cell]:
+    served = [asked for asked in answers if asked.first_s is not None]
+    row: dict[str, Cell] = {"arm": arm, "requests of": who.removeprefix("plain-"), "asked": len(answers)}
+    row["refused, %"] = round(100 * (1 - len(served) / len(answers)), 1)
+    for share in (0.5, 0.95, 0.99):
+        times = [asked.first_s for asked in served if asked.first_s is not None]
+        row[f"TTFT p{100 * share:.0f}, ms"] = round(1000 * percentile(times, share)) if times else None
+    for share in (0.5, 0.95, 0.99):
+        gaps = [asked.gap_s for asked in served]
+        row[f"ITL p{100 * share:.0f}, ms"] = round(1000 * percentile(gaps, share)) if gaps else None
+    sys.stderr.write(f"{row}\n")
+    return row
+
+
+def _result(spikes: Sequence[dict[str, Cell]], greed: Sequence[dict[str, Cell]], seconds: float) -> Result:
+    slots = _REPLICAS * _SLOTS
+    plain, tiers, queues = (spikes[place] for place in (0, 2, 4))
+    jobs, waiting = spikes[3], spikes[5]
+    arrival, turns = greed[1], greed[3]
+    return Result(
+        benchmark="tiers",
+        question="What do tiers do for chats while jobs come in a spike, and turns for small tenants beside a greedy "
+        "one; and what do queues in the picker add?",
+        conditions={
+            "model": f"{_REPLICAS} simulated replicas of {_SLOTS} requests at once and {_HELD - _SLOTS} that wait, an "
+            f"answer of {_TOKENS} tokens in {_TOKENS * _GAP_MS / 1000:g} s: {slots * 1000 / _TOKENS / _GAP_MS:g} "
+            "requests/s",
+            "spike": f"{_CHATS:g} chats/s beside {_JOBS:g} jobs/s, {_SPIKE} times as many jobs from second "
+            f"{_SPIKE_S[0]:g} to {_SPIKE_S[1]:g}",
+            "greed": f"one tenant with {_GREEDY_RATE:g} requests/s beside nine with {_SMALL_RATE:g}, of one tier",
+            "length": f"{seconds:g} s of requests at random times",
+            "ITL": "mean gap of each answer",
+        },
+        tables=[
+            Table(title="A spike of jobs", rows=spikes),
+            Table(title="One greedy tenant beside nine small ones", rows=greed),
+        ],
+        findings=[
+            f"Chats are refused in {plain['refused, %']} % without tiers, {tiers['refused, %']} % with tiers and "
+            f"{queues['refused, %']} % with queues; their TTFT p95 is {plain['TTFT p95, ms']}, "
+            f"{tiers['TTFT p95, ms']} and {queues['TTFT p95, ms']} ms.",
+            f"Jobs are refused in {jobs['refused, %']} % with tiers and {waiting['refused, %']} % with queues.",
+            f"The small tenants' TTFT p95 is {arrival['TTFT p95, ms']} ms in order of arrival and "
+            f"{turns['TTFT p95, ms']} ms by turns.",
+        ],
+    )
