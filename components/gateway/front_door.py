@@ -63,14 +63,15 @@ _DECISION_S = 5
 _RETRY_AFTER_S = 5
 # A UUID has 36; a name with its version has fewer.
 _PROMPT_ID_BYTES = 64
+_MESSAGES_PATH, _CHAT_PATH = "/anthropic/v1/messages", "/v1/chat/completions"
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (
-    "/anthropic/v1/messages",
+    _MESSAGES_PATH,
     "/cohere/v2/rerank",
     "/v1/audio/speech",
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
-    "/v1/chat/completions",
+    _CHAT_PATH,
     "/v1/completions",
     "/v1/embeddings",
     "/v1/images/generations",
@@ -110,6 +111,8 @@ def model_names_script(*, decided: bool = False) -> str:
         decisions=DECISIONS if decided else None,
         checked=CHECKED,
         refusal_header=REFUSAL_HEADER,
+        messages_path=_MESSAGES_PATH,
+        chat_path=_CHAT_PATH,
         model_header=MODEL_HEADER,
         objective_header=OBJECTIVE_HEADER,
         rewrite_header=REWRITE_HEADER,

@@ -44,9 +44,17 @@ var apis = map[string]api{
 	"/anthropic/v1/messages": {answers: []string{"max_tokens"}, unsalted: true},
 }
 
-// What only the platform decides; a client's own is dropped. vLLM reads the first two in every API, and the last names
-// the host that it fetches a prompt's cache from.
-var dropped = []string{"priority", "cache_salt", "service_tier", "kv_transfer_params"}
+// What only the platform decides; a client's own is dropped. Those with "transfer" name the host that vLLM fetches a
+// prompt's cache from (vLLM 0.32, v1/request.py).
+var dropped = []string{
+	"priority", "cache_salt", "service_tier",
+	"kv_transfer_params", "ec_transfer_params", "vllm_xargs", // which may have the two before
+	"stream_interval",          // many tokens in one event would be counted as one
+	"request_id", "session_id", // an engine ends all requests of an id together
+}
+
+// To find one that comes twice, the parser remembers each name, some 60 bytes.
+const mostNames = 50_000
 
 // What gateway or picker read, too. Go's JSON takes a name in any case, and vLLM in small letters only: "Model" would be
 // the model there and not here.
@@ -96,6 +104,9 @@ func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
 
 // parse takes one JSON object in which no name comes twice at any depth, and leaves out what a client may not set.
 func parse(body []byte, of api) (*request, error) {
+	if names(body) > mostNames {
+		return nil, invalid(fmt.Sprintf("The body has more than %d fields.", mostNames))
+	}
 	got := &request{answers: map[string]jsontext.Value{}, prompts: 1}
 	got.out.Grow(len(body) + 128)
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(body))
@@ -127,6 +138,24 @@ func parse(body []byte, of api) (*request, error) {
 		return nil, invalid("Something follows the JSON object.")
 	}
 	return got, nil
+}
+
+// names counts the colons outside of texts.
+func names(body []byte) int {
+	count, text, escaped := 0, false, false
+	for _, char := range body {
+		switch {
+		case escaped:
+			escaped = false
+		case text && char == '\\':
+			escaped = true
+		case char == '"':
+			text = !text
+		case char == ':' && !text:
+			count++
+		}
+	}
+	return count
 }
 
 func (r *request) take(name string, value jsontext.Value, of api) error {

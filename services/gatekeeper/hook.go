@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	process "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -18,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Bodies that are in memory at once, up to three times each; others wait at the connection.
+// Bodies that are read at once; others wait at the connection.
 const mostRead = 16
 
 // Seconds. Of what a refusal waits for, something ends nearly at any time.
@@ -69,30 +71,51 @@ func (h *hook) Process(stream process.ExternalProcessor_ProcessServer) error {
 
 // first reads the body and answers about it; release is nil where the end of the request is of no interest.
 func (h *hook) first(stream process.ExternalProcessor_ProcessServer) (release func(), err error) {
-	h.read <- struct{}{}
-	defer func() { <-h.read }()
-	asked, err := stream.Recv()
+	ctx := stream.Context()
+	answer, about, err := h.reading(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
-	body, is := asked.GetRequest().(*process.ProcessingRequest_RequestBody)
-	if !is {
-		return nil, grpcstatus.Error(codes.InvalidArgument, "the first message is not a body")
+	if most := int64(about["parallel_requests"].GetNumberValue()); most > 0 && h.slots != nil && answer.GetRequestBody() != nil {
+		var counted, free bool
+		release, counted, free = h.slots.acquire(ctx, about["tenant"].GetStringValue(), most)
+		if !free {
+			answer = refusing(tooMany(most, counted))
+		}
 	}
-	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
-	answer, release := h.answer(stream.Context(), body.RequestBody.GetBody(), decided)
+	code := strings.TrimPrefix(answer.GetImmediateResponse().GetDetails(), refusedBy)
+	bodies.WithLabelValues(cmp.Or(code, "passed")).Inc()
 	return release, stream.Send(answer)
 }
 
-// answer is what Envoy is answered about a body; release ends the count of the request, where it is counted.
-func (h *hook) answer(
-	ctx context.Context, body []byte, decided map[string]*structpb.Value,
-) (answer *process.ProcessingResponse, release func()) {
-	about := decided["body"].GetStructValue().GetFields()
+// reading is done by some calls at once only: a body is in memory several times while it is read.
+func (h *hook) reading(
+	ctx context.Context, stream process.ExternalProcessor_ProcessServer,
+) (answer *process.ProcessingResponse, about map[string]*structpb.Value, err error) {
+	select {
+	case h.read <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	defer func() { <-h.read }()
+	asked, err := stream.Recv()
+	if err != nil {
+		return nil, nil, err
+	}
+	body, is := asked.GetRequest().(*process.ProcessingRequest_RequestBody)
+	if !is {
+		return nil, nil, grpcstatus.Error(codes.InvalidArgument, "the first message is not a body")
+	}
+	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
+	about = decided["body"].GetStructValue().GetFields()
+	return h.answer(body.RequestBody.GetBody(), decided["path"].GetStringValue(), about), about, nil
+}
+
+// answer is what Envoy is answered about a body.
+func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value) *process.ProcessingResponse {
 	tenant := about["tenant"].GetStringValue()
 	if tenant == "" {
-		bodies.WithLabelValues("undecided").Inc()
-		return refusing(&refusal{503, "gateway_unavailable", "A part of the gateway has no decision. Try again."}), nil
+		return refusing(&refusal{503, "gateway_unavailable", "A part of the gateway has no decision. Try again."})
 	}
 	t := terms{
 		answerTokens: int64(about["max_answer_tokens"].GetNumberValue()),
@@ -102,29 +125,18 @@ func (h *hook) answer(
 		t.salt = saltOf(h.salt, tenant)
 	}
 	made, wish, err := body, "", error(nil)
-	if path := decided["path"].GetStringValue(); !multipart[path] {
+	if !multipart[path] {
 		made, wish, err = rewritten(path, body, t)
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
-		bodies.WithLabelValues(refused.code).Inc()
-		return refusing(refused), nil
+		return refusing(refused)
 	}
-	if most := int64(about["parallel_requests"].GetNumberValue()); most > 0 && h.slots != nil {
-		var counted, free bool
-		release, counted, free = h.slots.acquire(ctx, tenant, most)
-		if !free {
-			refused := tooMany(most, counted)
-			bodies.WithLabelValues(refused.code).Inc()
-			return refusing(refused), nil
-		}
-	}
-	bodies.WithLabelValues("passed").Inc()
 	mark := map[string]*structpb.Value{"checked": structpb.NewBoolValue(true)}
 	if tier := tierFor(wish, about); tier != "" {
 		mark["tier"] = structpb.NewStringValue(tier)
 	}
-	return passing(made, h.checked, mark), release
+	return passing(made, h.checked, mark)
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.

@@ -28,6 +28,9 @@ import (
 // A proxy learns from DNS within 5 s that a pod is leaving.
 const leaving = 10 * time.Second
 
+// Then counted requests may end, before the pod is killed (components/tenants/gatekeeper.py).
+const ending = 15 * time.Second
+
 // A body of 4 MiB, the most that the front door passes, and what is decided about it.
 const mostBytes = 5 << 20
 
@@ -92,7 +95,8 @@ func run(s settings) error {
 	bodies := &hook{salt: salt, decisions: s.decided, checked: s.checked, read: make(chan struct{}, mostRead)}
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
-		go bodies.slots.renewing(ctx)
+		// As long as requests are under way here, also while this one ends.
+		go bodies.slots.renewing(context.Background())
 	}
 
 	follower, err := newFollower(s, callers)
@@ -131,6 +135,8 @@ func run(s settings) error {
 	}
 	follower.leave()
 	time.Sleep(leaving)
+	// Answers go on without it, and are forgotten as requests under way.
+	time.AfterFunc(ending, decisions.Stop)
 	decisions.GracefulStop()
 	if err := state.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,8 +76,14 @@ func (s *slots) acquire(ctx context.Context, tenant string, most int64) (release
 	set, id := "parallel:"+tenant, rand.Text()
 	got, err := take.Run(ctx, s.store, []string{set}, most, kept.Milliseconds(), id).Int()
 	if err != nil {
-		uncounted.Inc()
-		return func() {}, false, !s.refuse
+		if ctx.Err() == nil {
+			uncounted.Inc()
+		}
+		// The store may have counted it all the same; and once it is back, a request that was admitted counts.
+		if !s.refuse {
+			s.hold(set, id)
+		}
+		return func() { s.release(set, id) }, false, !s.refuse
 	}
 	if got == 0 {
 		return func() {}, true, false
@@ -121,10 +128,23 @@ func (s *slots) renewing(ctx context.Context) {
 		for set, ids := range s.all() {
 			if err := renew.Run(ctx, s.store, []string{set}, append([]any{kept.Milliseconds()}, ids...)...).Err(); err != nil && err != redis.Nil {
 				slog.Warn("requests under way are not renewed", "set", set, "error", err)
-				break
+				continue
+			}
+			// Those that ended meanwhile have come back.
+			if ended := s.ended(set, ids); len(ended) > 0 {
+				s.store.ZRem(ctx, set, ended...)
 			}
 		}
 	}
+}
+
+func (s *slots) ended(set string, ids []any) []any {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id any) bool {
+		_, held := s.held[set][id.(string)]
+		return held
+	})
 }
 
 func (s *slots) all() map[string][]any {

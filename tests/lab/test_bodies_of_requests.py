@@ -61,6 +61,7 @@ def test_what_only_the_platform_decides_is_dropped_from_a_body(door: Rig, path: 
     """Another field stays as it is, with its digits and its escapes."""
     own = b'{"model":"chat","seed":1.50,"user":"\\u00e9","x":{"priority":1}}'
     claims = {"priority": -9, "cache_salt": "x", "service_tier": "priority", "kv_transfer_params": {"host": "evil"}}
+    claims |= {"ec_transfer_params": {}, "vllm_xargs": {"kv_transfer_params": "evil"}, "stream_interval": 10000}
     body = own[:-1] + b"," + json.dumps(claims).encode()[1:]
     got = at_engine(door.ask("sharing", body, path))
     assert got == json.loads(own)
@@ -95,7 +96,9 @@ def test_an_api_that_loses_the_salt_is_refused(door: Rig) -> None:
         b'{"model":"\xff"}',
         b"[]",
         b"null",
+        b'{"model":"chat"' + b"".join(b',"%d":0' % number for number in range(50_001)) + b"}",
     ],
+    ids=range(12),
 )
 def test_a_body_that_could_pass_as_two_is_refused(door: Rig, body: bytes) -> None:
     answer = door.ask("acme", body)

@@ -18,9 +18,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem(
                     path=path,
                     what="is all that the site has of this key, and Envoy Gateway compares whole keys",
-                    fix="set callers.decided_by to gatekeeper without keep_both, or take sha256 out: the program "
-                    "then makes a key",
+                    fix="go to a gatekeeper first, in two steps: sitectl docs gatekeeper; or take sha256 out: the "
+                    "program then makes a key",
                 )
+    if at(values, "callers", "decided_by") != "gatekeeper" and not at(values, "callers", "keep_both"):
         yield from _held_by_gatekeepers(values)
     yield from _twice(values)
     if at(values, "callers", "database_secret") is not None:
@@ -41,8 +42,8 @@ def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
             if value is not None:
                 yield Problem(
                     path=path,
-                    what="is held by a gatekeeper, and callers.decided_by leaves requests to Envoy Gateway",
-                    fix=f"set callers.decided_by to gatekeeper without keep_both, or take {key} out",
+                    what="needs a gatekeeper, and none runs",
+                    fix=f"go to a gatekeeper first, in two steps: sitectl docs gatekeeper; or take {key} out",
                 )
 
 

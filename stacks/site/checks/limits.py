@@ -9,6 +9,8 @@ from components.specs.limits import GUARANTEE, LIMITS
 from floor.problems import Path, Problem, nearest, shown
 from stacks.site.reading.raw import at, items, mapping, matching, number
 
+_MINUTES = {"Minute": 1, "Hour": 60, "Day": 24 * 60}
+
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with them, as far as the values can be understood."""
@@ -89,25 +91,30 @@ def _placed(section: Any, *path: str) -> dict[str, tuple[Path, float]]:
 
 
 def _above(given: Mapping[str, tuple[Path, float]]) -> Iterator[Problem]:
-    limits = [given[limit.key] for limit in LIMITS if limit.counts_tokens and limit.key in given]
+    limits = [
+        (*given[limit.key], _MINUTES[limit.unit]) for limit in LIMITS if limit.counts_tokens and limit.key in given
+    ]
     if not limits or GUARANTEE not in given:
         return
-    (here, guaranteed), (there, most) = given[GUARANTEE], min(limits, key=lambda limit: limit[1])
-    if guaranteed <= most:
+    (here, guaranteed), (there, most, minutes) = given[GUARANTEE], min(limits, key=lambda limit: limit[1] / limit[2])
+    if guaranteed * minutes <= most:
         return
+    lower = int(most // minutes)
     if here[0] == "tenants" or there[0] == "plans":
         yield Problem(
             path=here,
             what=f"is more than the tenant may use by {'.'.join(there)}, {most}",
             got=shown(guaranteed),
-            allowed=f"at most {most}",
-            fix=f"write {most} or less, or raise that limit to {guaranteed}",
+            allowed=f"at most {lower} in a minute",
+            fix=f"write {lower} or less, or raise that limit to {guaranteed * minutes}"
+            if lower
+            else f"raise that limit to {guaranteed * minutes}, or take the guarantee out",
         )
     else:
         yield Problem(
             path=there,
-            what=f"is less than the tenant is guaranteed by {'.'.join(here)}, {guaranteed}",
+            what=f"is less than the tenant is guaranteed by {'.'.join(here)}, {guaranteed} in a minute",
             got=shown(most),
-            allowed=f"at least {guaranteed}",
-            fix=f"write {guaranteed} or more, or lower that guarantee to {most}",
+            allowed=f"at least {guaranteed * minutes}",
+            fix=f"write {guaranteed * minutes} or more, or lower that guarantee to {lower}",
         )

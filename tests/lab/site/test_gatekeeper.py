@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+import anthropic
 import httpx
 import pytest
 
@@ -60,6 +61,7 @@ def _by_gatekeeper(site: Document) -> None:
     site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME, "pepper": "disposable"}
     _limited(site)
     limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
+    site["tenants"]["sharing"] = {"models": [OPEN], "keys": {"one": {}}, "prefix_cache": "shared"}
     site["tenants"]["bounded"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}
 
 
@@ -159,6 +161,26 @@ def test_engines_tell_tenants_apart_by_a_salt_that_no_client_sets(
     first, again, other = salt(decided.front.client), salt(decided.front.client), salt("globex.laptop")
     assert first == again != other
     assert "guessed" not in (first, other)
+
+
+@pytest.mark.row("000.08")
+def test_anthropics_client_is_answered(decided: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tenant that shares the engines' caches; of others this API loses the salt."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+    def asking(client: str) -> anthropic.Anthropic:
+        return anthropic.Anthropic(
+            base_url=f"{decided.address}/anthropic", api_key=decided.front.keys[client], max_retries=0
+        )
+
+    hello: list[anthropic.types.MessageParam] = [{"role": "user", "content": "hello"}]
+    with asking("sharing.one") as client:
+        answer = client.messages.create(model=OPEN, max_tokens=SHORT, messages=hello)
+        assert answer.usage.output_tokens == SHORT
+        with client.messages.stream(model=OPEN, max_tokens=SHORT, messages=hello) as stream:
+            assert "".join(stream.text_stream)
+    with asking(decided.front.client) as client, pytest.raises(anthropic.PermissionDeniedError):
+        client.messages.create(model=OPEN, max_tokens=SHORT, messages=hello)
 
 
 @pytest.mark.row("001.14", "001.37")

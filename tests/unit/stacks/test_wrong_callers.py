@@ -37,22 +37,13 @@ WRONG: dict[str, Wrong] = {
     "limit that Envoy Gateway cannot hold": Wrong(
         {"plans": {"small": {"parallel_requests": 2}}},
         "plans.small.parallel_requests",
-        "is held by a gatekeeper",
-        {"callers": {"decided_by": "gatekeeper"}},
-    ),
-    "limit of a tenant, on the way to a gatekeeper": Wrong(
-        {
-            "callers": {"decided_by": "gatekeeper", "keep_both": True},
-            "tenants.search.limits": {"max_answer_tokens": 2},
-        },
-        "tenants.search.limits.max_answer_tokens",
-        "is held by a gatekeeper",
-        {"callers": {"decided_by": "gatekeeper"}},
+        "needs a gatekeeper",
+        {"callers": {"decided_by": "gateway", "keep_both": True}},
     ),
     "prompts that nothing keeps apart": Wrong(
         {"tenants.search.prefix_cache": "own"},
         "tenants.search.prefix_cache",
-        "is held by a gatekeeper",
+        "needs a gatekeeper",
         {"callers": {"decided_by": "gatekeeper"}},
     ),
     "database that nothing reads": Wrong(

@@ -105,7 +105,7 @@ def test_limits_of_keys_and_models_are_counted_beside_their_tenants() -> None:
     ("change", "key", "fixed"),
     [
         pytest.param(
-            {"plans": {"small": {"tokens_per_hour": 9, "guaranteed_tokens_per_minute": 12}}},
+            {"plans": {"small": {"tokens_per_hour": 540, "guaranteed_tokens_per_minute": 12}}},
             "plans.small.guaranteed_tokens_per_minute",
             9,
             id="a plan's own",
@@ -122,7 +122,7 @@ def test_limits_of_keys_and_models_are_counted_beside_their_tenants() -> None:
         ),
         pytest.param(
             {
-                "plans": {"small": {"tokens_per_minute": 20, "tokens_per_day": 9}},
+                "plans": {"small": {"tokens_per_minute": 20, "tokens_per_day": 12960}},
                 "tenants.search.plan": "small",
                 "tenants.search.limits": {"guaranteed_tokens_per_minute": 12},
             },
