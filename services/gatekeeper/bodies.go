@@ -56,8 +56,7 @@ var dropped = []string{
 // To find one that comes twice, the parser remembers each name, some 60 bytes.
 const mostNames = 50_000
 
-// What gateway or picker read, too. Go's JSON takes a name in any case, and vLLM in small letters only: "Model" would be
-// the model there and not here.
+// What the picker reads, too. Go's JSON takes a name in any case, and vLLM in small letters only.
 var watched = []string{"model", "stream", "stream_options", "messages", "input", "prompt", "n"}
 
 // request is a body as far as anything is decided by it.

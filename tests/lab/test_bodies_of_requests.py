@@ -67,6 +67,7 @@ def test_what_only_the_platform_decides_is_dropped_from_a_body(door: Rig, path: 
     assert got == json.loads(own)
 
 
+@pytest.mark.row("opening 18")
 def test_a_tenants_prompts_have_its_own_salt(door: Rig) -> None:
     salts = [
         at_engine(door.ask(name, {"model": MODEL, "cache_salt": "guessed"})).get("cache_salt")

@@ -56,7 +56,7 @@ def test_no_answer_is_longer_than_the_platforms_limit(vllm: RunningEngine) -> No
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-@pytest.mark.row("000.25")
+@pytest.mark.row("000.25", "opening 18")
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
 def test_a_prompt_is_found_cached_with_the_same_salt_only(vllm: RunningEngine, path: str) -> None:
     """In each API whose bodies a gatekeeper salts, so no tenant learns by timing what another one has asked."""

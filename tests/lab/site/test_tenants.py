@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from floor.namespaces import GATEWAY
 from lab.deploy import StackOutputs
+from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
@@ -129,6 +131,10 @@ def test_an_up_that_is_killed_takes_no_key_with_it(site: Site, tmp_path: Path) -
             while not change.done():
                 answers.append((await client.post("/chat/completions", json=chat("qwen3-32b", tokens=1))).status_code)
 
+    def secrets() -> set[str]:
+        return set(kubectl(site.lab, "get", "secrets", "-n", GATEWAY, "-o", "name").split())
+
+    there = secrets()
     with edited_stack(site.lab, tmp_path) as stack:
 
         def killed_and_back() -> None:
@@ -143,3 +149,6 @@ def test_an_up_that_is_killed_takes_no_key_with_it(site: Site, tmp_path: Path) -
         assert answers
         assert set(answers) == {200}
         assert status(site, site.front.keys["globex.laptop"]) == 200
+    # No state knows what the killed one had just made.
+    for name in secrets() - there:
+        kubectl(site.lab, "delete", "-n", GATEWAY, name)
