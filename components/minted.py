@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import shlex
 
+import pulumi
+from pulumi_command import local
+
+from components.component import Component
+from components.objects import KEEP
+
 _NEW = """import secrets; print({prefix}secrets.token_urlsafe(32), end="")"""
 # A file that cannot be read ends the command: a new value in its place would shut clients out.
 _AGAIN = (
@@ -21,3 +27,16 @@ def mint(name: str, *, prefix: str = "", rotation: int = 1, recovered: str | Non
         code = _NEW.format(prefix=f'"{prefix}" + ' if prefix else "")
         return f"python3 -c '{code}'"
     return shlex.join(["python3", "-c", _AGAIN, recovered, name, str(rotation), prefix])
+
+
+def minted(parent: Component, suffix: str, create: str, *, rotation: int | None = None) -> pulumi.Output[str]:
+    """What a command of `mint` prints, secret: made once for each rotation, and no other for another wording."""
+    command = local.Command(
+        f"{parent.name}-{suffix}",
+        create=create,
+        update=KEEP,
+        triggers=None if rotation is None else [rotation],
+        logging=local.Logging.NONE,
+        opts=pulumi.ResourceOptions(parent=parent, additional_secret_outputs=["stdout"]),
+    )
+    return pulumi.Output.secret(command.stdout)

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import Any
 
 import pulumi
-from pulumi_command import local
 
 from components.addons.addon import AddonRelease
 from components.addons.charts import Chart
@@ -24,10 +23,9 @@ from components.addons.gateways import (
 )
 from components.addons.installed import helm_release
 from components.component import Component
-from components.minted import MCP_SEED, mint
+from components.minted import MCP_SEED, mint, minted
 from components.namespace import Namespace
 from components.network_policies import Peer, allow_ingress, peer, read_by
-from components.objects import KEEP
 from floor import namespaces
 from floor.headers import CLIENT_HEADER
 
@@ -217,11 +215,4 @@ class GatewayControllers(Component, token="gateway_controllers:GatewayController
 
     def _mcp_seed(self, recovered: str | None) -> pulumi.Output[str]:
         """Random, made once and kept in the encrypted state."""
-        command = local.Command(
-            f"{self.name}-mcp-seed",
-            create=mint(MCP_SEED, recovered=recovered),
-            update=KEEP,
-            logging=local.Logging.NONE,
-            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
-        )
-        return pulumi.Output.secret(command.stdout)
+        return minted(self, "mcp-seed", mint(MCP_SEED, recovered=recovered))

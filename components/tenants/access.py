@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_command import local
 
 from components.component import Component
-from components.minted import mint
+from components.minted import mint, minted
 from components.namespace import NamespaceHandle
-from components.objects import KEEP
 from components.specs.access import KeySpec, TenantSpec, secret_name
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
 from floor.metadata import PROTECTED
@@ -173,12 +171,5 @@ class Access(Component, token="access:Access"):
 
     def _mint(self, tenant: str, key: str, spec: KeySpec, recovered: str | None) -> pulumi.Output[str]:
         """A random key of 256 bits, made once and kept in the encrypted state; a new wording never changes it."""
-        command = local.Command(
-            f"{self.name}-{tenant}-{key}",
-            create=mint(client_id(tenant, key), prefix=_KEY_PREFIX, rotation=spec.rotation, recovered=recovered),
-            update=KEEP,
-            triggers=[spec.rotation],
-            logging=local.Logging.NONE,
-            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
-        )
-        return pulumi.Output.secret(command.stdout)
+        create = mint(client_id(tenant, key), prefix=_KEY_PREFIX, rotation=spec.rotation, recovered=recovered)
+        return minted(self, f"{tenant}-{key}", create, rotation=spec.rotation)

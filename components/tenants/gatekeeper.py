@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_command import local
 
 from components.addons.callers import STATE_PORT
 from components.component import Component
 from components.gateway.connections import Connection
 from components.gateway.envoy_names import CHECKED, DECISIONS
-from components.minted import mint
+from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
-from components.objects import KEEP
 from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.directory import CHANGES_URL, SECRETS_FOLDER, shared_secrets
@@ -161,14 +159,8 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
             *read_by(args.scrapers, STATE_PORT),
         ]
         # Another one costs what the engines have cached, and no more: it need not outlive a lost state.
-        salt = local.Command(
-            f"{name}-salt",
-            create=mint("gatekeeper-salt"),
-            update=KEEP,
-            logging=local.Logging.NONE,
-            opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
-        )
-        kept = self.child("salt", salt_secret(space, pulumi.Output.secret(salt.stdout)), depends_on=needs)
+        salt = minted(self, "salt", mint("gatekeeper-salt"))
+        kept = self.child("salt", salt_secret(space, salt), depends_on=needs)
         made = [
             self.child("service", service(space), depends_on=needs),
             self.child("network-policy", allow_ingress(GATEKEEPER, space, GATEKEEPER_PODS, entry), depends_on=needs),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -165,25 +166,19 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 			}
 		}
 	}
-	for _, other := range of.answers {
-		if name == other {
-			r.answers[name] = value.Clone()
-			return nil
-		}
-	}
-	for _, other := range dropped {
-		if name == other {
-			if name == "service_tier" {
-				// Any other value than a text asks for nothing.
-				_ = json.Unmarshal(value, &r.wish)
-			}
-			return nil
-		}
-	}
-	switch name {
-	case "n":
+	switch {
+	case slices.Contains(of.answers, name):
+		r.answers[name] = value.Clone()
+		return nil
+	case name == "service_tier":
+		// Any other value than a text asks for nothing.
+		_ = json.Unmarshal(value, &r.wish)
+		return nil
+	case slices.Contains(dropped, name):
+		return nil
+	case name == "n":
 		r.n = value.Clone()
-	case "prompt":
+	case name == "prompt":
 		r.prompts = prompts(value)
 	}
 	r.add(name, value)

@@ -96,7 +96,7 @@ func run(s settings) error {
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
 		// As long as requests are under way here, also while this one ends.
-		go bodies.slots.renewing(context.Background())
+		go bodies.slots.renewing()
 	}
 
 	follower, err := newFollower(s, callers)

@@ -116,15 +116,9 @@ func (s *slots) release(set, id string) {
 }
 
 // renewing keeps the requests of this gatekeeper from being forgotten.
-func (s *slots) renewing(ctx context.Context) {
-	tick := time.NewTicker(renewed)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+func (s *slots) renewing() {
+	ctx := context.Background()
+	for range time.Tick(renewed) {
 		for set, ids := range s.all() {
 			if err := renew.Run(ctx, s.store, []string{set}, append([]any{kept.Milliseconds()}, ids...)...).Err(); err != nil && err != redis.Nil {
 				slog.Warn("requests under way are not renewed", "set", set, "error", err)

@@ -4,7 +4,7 @@ After the endpoint picker of the Gateway API Inference Extension 1.5.0 with the 
 (manifests/templates/endpoint-picker.yaml.j2): scorers of prefix (matched / prompt), queue ((longest - own) / (longest -
 shortest)) and cache (1 - share in use), a filter at the thresholds that is open where no replica is below them, and
 saturation as the mean over replicas of the larger of queue / threshold and cache / threshold, 1 for a silent replica.
-On a site with tiers a saturated picker holds requests, and then lets go one each millisecond, by priority.
+With `pool.queues` a saturated picker holds requests, and then lets one go each millisecond, by priority.
 """
 
 from __future__ import annotations
