@@ -18,7 +18,7 @@ from sitectl.shell import whole_files
 from sitectl.shell.command import Command, CommandContext, pass_context
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import catalogue
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, USUAL_GPU
 from stacks.plan.site_plan import plan_values
 from stacks.site.checks.products import nearest_product
 from stacks.site.loader import KEY, UNFINISHED
@@ -55,7 +55,7 @@ _HEAD = "# Site {name}. Keys that are not here have their defaults; all of them:
 @click.option("--tenant", multiple=True, metavar="NAME", help="a team that may call every model; may be repeated")
 @click.option(
     "--gpu",
-    default="h200-sxm",
+    default=USUAL_GPU,
     metavar="KIND",
     show_default=True,
     help=f"kind of GPU in the nodes: {', '.join(sorted(GPUS))}",

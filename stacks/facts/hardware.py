@@ -205,5 +205,8 @@ def _load(name: str) -> Gpu:
     return read_facts(FOLDER / f"{name}.yaml", Gpu)
 
 
+USUAL_GPU = "h200-sxm"
+"""Of a site that names none."""
+
 GPUS: Mapping[str, Gpu] = _Table()
 """Every kind of GPU by its file's name, and slices by `slice_name`. Raises SiteError for a file that is wrong."""

@@ -31,7 +31,7 @@ from floor.problems import WrongValueError
 from floor.spec import Name, Spec
 from floor.stateful import Keeping
 from stacks.facts import catalogue
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, USUAL_GPU
 from stacks.site.demand import OrderedModelSpec, PricesSpec
 from stacks.site.machines import MachinesSpec
 
@@ -43,7 +43,7 @@ class ClusterSpec(Spec):
     """File with address and credentials of an existing cluster; relative to the project."""
     machines: MachinesSpec | None = None
     """Machines from which this program makes a cluster."""
-    gpu: str = "h200-sxm"
+    gpu: str = USUAL_GPU
     """Kind of GPU in the nodes; the figures of every model follow from it."""
     gpu_stack: Literal["operator", "device_plugin", "external"] = "external"
     """What makes Kubernetes offer the GPUs. `operator`: this program installs NVIDIA's GPU operator; `device_plugin`:

@@ -12,7 +12,7 @@ from floor import gpu_nodes
 from floor.problems import Problem, shown
 from floor.spec import MOST_SECONDS
 from stacks.facts import catalogue
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, USUAL_GPU
 from stacks.site.demand import LoadSpec
 from stacks.site.reading.levels import MACHINES, machines_of
 from stacks.site.reading.raw import at, items, mapping, number
@@ -22,7 +22,6 @@ _STREAM_S = int(ModelServerSpec.model_fields["longest_stream_s"].default)
 _REQUEST_S = int(ModelSpec.model_fields["request_timeout_s"].default)
 _STORAGE_CLASS = "longhorn"
 _IDLE_S = int(GatewaySpec.model_fields["stream_idle_timeout_s"].default)
-_GPU = "h200-sxm"
 _COUNTS = (
     ("server", "typical_request_tokens"),
     ("load", "prompt_tokens", "p50"),
@@ -120,7 +119,7 @@ def _tiers_without_effect(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     """Replicas look for nodes with this label, which NVIDIA's GPU feature discovery sets by the GPU's architecture."""
-    gpu = at(values, "cluster", "gpu") or _GPU
+    gpu = at(values, "cluster", "gpu") or USUAL_GPU
     family = at(model, "server", "gpu_family") or _FAMILY
     if not isinstance(gpu, str) or gpu not in GPUS:
         return
@@ -145,7 +144,7 @@ def _family(values: Mapping[str, Any], name: str, model: Mapping[str, Any]) -> I
 
 def _board(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Machines of role hgx get the fabric manager of NVSwitches, and an image for amd64."""
-    gpu = at(values, "cluster", "gpu") or _GPU
+    gpu = at(values, "cluster", "gpu") or USUAL_GPU
     nodes = [machine.name for machine in machines_of(at(values, *MACHINES)) if machine.role == "hgx"]
     if not nodes or not isinstance(gpu, str) or gpu not in GPUS or not GPUS[gpu].family or GPUS[gpu].board == "hgx":
         return

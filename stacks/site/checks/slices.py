@@ -10,20 +10,19 @@ from typing import Any
 
 from floor import gpu_nodes
 from floor.problems import Path, Problem, nearest, shown
-from stacks.facts.hardware import GPUS
+from stacks.facts.hardware import GPUS, USUAL_GPU
 from stacks.facts.mig import WHOLE, cut_kinds, layout_of, profile_of, slices_of
 from stacks.site.model import ClusterSpec
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping
 
-_GPU = str(ClusterSpec.model_fields["gpu"].default)
 _STACK = str(ClusterSpec.model_fields["gpu_stack"].default)
 _KEY = "mig"
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Everything that does not go together, as far as the values can be understood."""
-    gpu = at(values, "cluster", "gpu") or _GPU
+    gpu = at(values, "cluster", "gpu") or USUAL_GPU
     if not isinstance(gpu, str) or gpu not in GPUS:
         return
     machines = at(values, *MACHINES)
