@@ -1,1 +1,1 @@
-"""The platform's own small programs, which run in its pods; each imports nothing but the standard library."""
+"""The platform's own small programs, which run in its pods; a folder each, beside what those with a database share."""

@@ -7,27 +7,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
-import uvicorn
-
+from services.database import Database
 from services.directory import variables
-from services.directory.database import Database
-from services.directory.failure import DirectoryError
 from services.directory.server import application
 from services.directory.settings import Settings
-
-
-class _Server(uvicorn.Server):
-    """Requests that wait for a change would hold up its end."""
-
-    def __init__(self, config: uvicorn.Config, database: Database) -> None:
-        super().__init__(config)
-        self._database = database
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._database.end_waits()
-        super().handle_exit(sig, frame)
+from services.directory.tables import KEPT
+from services.failure import ServiceError
+from services.serving import serve
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,19 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         settings.check()
-    except DirectoryError as refusal:
+    except ServiceError as refusal:
         print(f"error: {refusal.message}", file=sys.stderr, flush=True)
         return 1
-    database = Database(settings.url)
-    config = uvicorn.Config(
-        application(settings, database),
-        host="0.0.0.0",  # noqa: S104 - a pod's own
-        port=given.port,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-    )
-    _Server(config, database).run()
+    database = Database(settings.url, KEPT)
+    serve(application(settings, database), database, given.port)
     return 0
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from services.directory.failure import DirectoryError, shown
 from services.directory.variables import ACTOR_HEADER
+from services.failure import ServiceError, shown
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _YEAR_S = 365 * 24 * 3600
@@ -36,7 +36,7 @@ class KeyOrder(BaseModel):
     models: Annotated[list[str], Field(min_length=1)] | None = None
 
     def check(self, known: Mapping[str, list[str]]) -> None:
-        """Raise DirectoryError for a name that no key may have, and for what `scope_problems` finds."""
+        """Raise ServiceError for a name that no key may have, and for what `scope_problems` finds."""
         wrong = [] if _NAME.fullmatch(self.name) else [_problem("name", "not a name", self.name, _ALLOWED["name"])]
         require([*wrong, *scope_problems(self.tenant, self.models, known)])
 
@@ -58,22 +58,22 @@ def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, li
 
 
 def require(problems: list[str]) -> None:
-    """Raise DirectoryError, which names all of them, where there are any."""
+    """Raise ServiceError, which names all of them, where there are any."""
     if problems:
         fix = "correct what is named, or add the tenant or its models to the site's file and run pulumi up"
-        raise DirectoryError(422, "invalid_request", "; ".join(problems), fix=fix)
+        raise ServiceError(422, "invalid_request", "; ".join(problems), fix=fix)
 
 
 Order = TypeVar("Order", KeyOrder, RotationOrder)
 
 
 def parsed(kind: type[Order], body: bytes) -> Order:
-    """The body of a request. Raises DirectoryError, which names every field that is wrong."""
+    """The body of a request. Raises ServiceError, which names every field that is wrong."""
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
         wrong = "; ".join(_of_pydantic(kind, problem) for problem in error.errors(include_url=False))
-        raise DirectoryError(422, "invalid_request", wrong, fix="correct what is named") from None
+        raise ServiceError(422, "invalid_request", wrong, fix="correct what is named") from None
 
 
 def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
@@ -86,11 +86,11 @@ def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
 
 
 def actor_of(header: str | None) -> str:
-    """Who asks, for the audit. Raises DirectoryError."""
+    """Who asks, for the audit. Raises ServiceError."""
     if header is None or not _ACTOR.fullmatch(header) or shown(header) != repr(header):
         allowed = "1 to 60 printable ASCII characters, and no key"
         what = _problem(ACTOR_HEADER, "does not name who asks", header or "nothing", allowed)
-        raise DirectoryError(422, "invalid_request", what, fix="send the name of a person or program in it")
+        raise ServiceError(422, "invalid_request", what, fix="send the name of a person or program in it")
     return header
 
 

@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
-from starlette.exceptions import HTTPException
 
-from services.directory.database import Database
-from services.directory.failure import DirectoryError, shown
+from services import serving
+from services.database import Database
 from services.directory.keys import ID, new_key
 from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed, require, scope_problems
 from services.directory.settings import Settings
 from services.directory.store import Store
+from services.directory.tables import KEPT
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
+from services.failure import ServiceError, shown
 
 _LONGEST_WAIT_S = 30.0
 _LARGEST_BODY = 64 * 1024
@@ -40,40 +38,7 @@ log = logging.getLogger(__name__)
 
 def application(settings: Settings, database: Database) -> FastAPI:
     """The service, for one database."""
-
-    @contextlib.asynccontextmanager
-    async def running(_: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(database.run())
-        yield
-        connecting.cancel()
-        await asyncio.gather(connecting, return_exceptions=True)
-        await database.close()
-
-    app = FastAPI(lifespan=running, openapi_url=None)
-    app.include_router(_Requests(settings, database).router())
-    app.add_exception_handler(HTTPException, _no_such_request)
-    return app
-
-
-class _Counted(APIRoute):
-    """Counts requests, and gives errors their form."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
-
-        async def counted(request: Request) -> Response:
-            try:
-                response = await answer(request)
-            except DirectoryError as error:
-                headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
-                response = _error(error.status, error.code, error.message, headers)
-            except Exception as error:  # noqa: BLE001 - the edge: a traceback may quote what was sent
-                log.error("a bug: %s", type(error).__name__)
-                response = _error(500, "internal", "the directory has a bug; fix: report it with the directory's log")
-            _REQUESTS.labels(request.method, self.path, response.status_code).inc()
-            return response
-
-        return counted
+    return serving.application(database, _Requests(settings, database).router(), page="docs/how-to/keys-for-tenants.md")
 
 
 class _Requests:
@@ -86,16 +51,17 @@ class _Requests:
 
     def router(self) -> APIRouter:
         """All of them, by their paths."""
-        router = APIRouter(route_class=_Counted)
-        router.get("/v1/changes")(self.changes)
-        router.post("/v1/keys")(self.create)
-        router.get("/v1/keys")(self.keys)
-        router.post("/v1/keys/{key_id}/rotate")(self.rotate)
-        router.delete("/v1/keys/{key_id}")(self.revoke)
-        router.get("/healthz")(self.health)
-        router.get("/readyz")(self.ready)
-        router.get("/metrics")(self.metrics)
-        return router
+        handlers: serving.Handlers = {
+            ("GET", "/v1/changes"): self.changes,
+            ("POST", "/v1/keys"): self.create,
+            ("GET", "/v1/keys"): self.keys,
+            ("POST", "/v1/keys/{key_id}/rotate"): self.rotate,
+            ("DELETE", "/v1/keys/{key_id}"): self.revoke,
+            ("GET", "/healthz"): self.health,
+            ("GET", "/readyz"): self.ready,
+            ("GET", "/metrics"): self.metrics,
+        }
+        return serving.router_of(KEPT.service, _REQUESTS, handlers)
 
     async def changes(self, request: Request, after: str = "", wait: str = "0") -> Response:
         token = request.headers.get(TOKEN_HEADER, "")
@@ -156,7 +122,7 @@ class _Requests:
         return PlainTextResponse("ok\n")
 
     async def metrics(self) -> Response:
-        with contextlib.suppress(DirectoryError):
+        with contextlib.suppress(ServiceError):
             await self._count()
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
@@ -170,7 +136,7 @@ class _Requests:
         self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
     def _operator(self, request: Request) -> str:
-        """Who asks. Raises DirectoryError for anyone but an operator."""
+        """Who asks. Raises ServiceError for anyone but an operator."""
         token = request.headers.get(TOKEN_HEADER, "")
         if self._settings.is_operator(token):
             return actor_of(request.headers.get(ACTOR_HEADER))
@@ -180,7 +146,7 @@ class _Requests:
 def _id(text: str) -> str:
     if ID.fullmatch(text):
         return text
-    raise DirectoryError(
+    raise ServiceError(
         404,
         "unknown_key",
         "this is no id of a key",
@@ -191,13 +157,7 @@ def _id(text: str) -> str:
 
 
 async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LARGEST_BODY:
-            fix = "send the fields that the page lists, and nothing else"
-            raise DirectoryError(413, "too_large", "the body is too large", allowed=f"{_LARGEST_BODY} bytes", fix=fix)
-    return body
+    return await serving.body_of(request, _LARGEST_BODY, "send the fields that the page lists, and nothing else")
 
 
 def _wait_s(text: str) -> float:
@@ -205,20 +165,11 @@ def _wait_s(text: str) -> float:
         if (seconds := float(text)) >= 0:
             return min(seconds, _LONGEST_WAIT_S)
     what, fix = "wait: no number of seconds", "send wait=30, or leave it out"
-    raise DirectoryError(422, "invalid_request", what, got=shown(text), allowed="0 to 30", fix=fix)
+    raise ServiceError(422, "invalid_request", what, got=shown(text), allowed="0 to 30", fix=fix)
 
 
-def _not_allowed(*, is_known: bool) -> DirectoryError:
+def _not_allowed(*, is_known: bool) -> ServiceError:
     fix = f"send the operator's token as {TOKEN_HEADER}; `sitectl key` does"
     if is_known:
-        return DirectoryError(403, "forbidden", "the reader's token only reads changes", fix=fix)
-    return DirectoryError(401, "unauthorized", f"the header {TOKEN_HEADER} has no token of this directory", fix=fix)
-
-
-async def _no_such_request(request: Request, error: Any) -> Response:
-    what = f"{request.method} {shown(request.url.path)}: {error.detail}; fix: read docs/how-to/keys-for-tenants.md"
-    return _error(error.status_code, "no_such_request", what, error.headers)
-
-
-def _error(status: int, code: str, message: str, headers: Any = None) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message}}, status, headers=headers)
+        return ServiceError(403, "forbidden", "the reader's token only reads changes", fix=fix)
+    return ServiceError(401, "unauthorized", f"the header {TOKEN_HEADER} has no token of this directory", fix=fix)

@@ -11,11 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.directory.database import CHANNEL, Database
-from services.directory.failure import DirectoryError
+from services.database import Database
 from services.directory.keys import NewKey
 from services.directory.orders import KeyOrder
-from services.directory.tables import AUDIT, KEYS, LAST_CHANGE
+from services.directory.tables import AUDIT, KEPT, KEYS, LAST_CHANGE
+from services.failure import ServiceError
 
 # Another one for another database, for a copy of it, after each restore, failover and restart of it.
 _EPOCH = sa.text(
@@ -51,7 +51,7 @@ def state_of(row: Any, now: float) -> str:
 
 
 class Store:
-    """The keys of one database. Every method raises DirectoryError while it is away."""
+    """The keys of one database. Every method raises ServiceError while it is away."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -89,7 +89,7 @@ class Store:
             return {"works": 0, "expired": 0, "revoked": 0} | dict(rows.tuples().all())
 
     async def find(self, key_id: str) -> Any:
-        """One key. Raises DirectoryError where there is none."""
+        """One key. Raises ServiceError where there is none."""
         async with self._database.transaction() as connection:
             return await _row(connection, key_id)
 
@@ -108,7 +108,7 @@ class Store:
             version, now = await _next_version(connection)
             old = await _row(connection, key_id)
             if (state := state_of(old, now)) != "works":
-                raise DirectoryError(
+                raise ServiceError(
                     422,
                     "key_ended",
                     f"{key_id} does not work any more, so it has no successor",
@@ -144,7 +144,7 @@ async def _next_version(connection: AsyncConnection) -> tuple[int, int]:
     """The version of this change, and the time. Waits until no other change is under way."""
     values = {"version": LAST_CHANGE.c.version + 1, "at": _CLOCK}
     row = (await connection.execute(sa.update(LAST_CHANGE).values(values).returning(LAST_CHANGE))).one()
-    await connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+    await connection.execute(sa.select(sa.func.pg_notify(KEPT.channel, "")))
     return row.version, math.ceil(row.at)
 
 
@@ -152,7 +152,7 @@ async def _row(connection: AsyncConnection, key_id: str) -> Any:
     row = (await connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id))).one_or_none()
     if row is None:
         fix = "GET /v1/keys lists them"
-        raise DirectoryError(404, "unknown_key", "no key has this id", got=key_id, allowed="the id of a key", fix=fix)
+        raise ServiceError(404, "unknown_key", "no key has this id", got=key_id, allowed="the id of a key", fix=fix)
     return row
 
 

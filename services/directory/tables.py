@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from services.database import Kept
+
+KEPT = Kept(
+    service="directory",
+    migrations=Path(__file__).parent / "migrations" / "versions",
+    version_table="alembic_version",
+    channel="directory_changes",
+    fix="try again; after a write, list the keys first, as it may be there; keys that exist go on working",
+)
 METADATA = sa.MetaData()
 
 KEYS = sa.Table(

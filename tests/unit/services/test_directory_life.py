@@ -16,9 +16,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.directory.database import Database
+from services.database import Database
 from services.directory.keys import digest_of
-from services.directory.tables import METADATA
+from services.directory.tables import KEPT, METADATA
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, Server, created, setting
@@ -240,7 +240,7 @@ def test_metrics_count_keys_requests_and_the_time_of_changes(operator: httpx.Cli
 
 
 async def _differences(url: str) -> list[Any]:
-    database = Database(lambda: url)
+    database = Database(lambda: url, KEPT)
     try:
         await database.migrate()
         async with database.transaction() as connection:

@@ -12,16 +12,16 @@ import pytest
 
 from services.directory import __main__ as command
 from services.directory import variables
-from services.directory.failure import DirectoryError, shown
 from services.directory.keys import digest_of, new_key
 from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed
 from services.directory.settings import Settings
+from services.failure import ServiceError, shown
 
 KNOWN = {"search": ["chat", "embed"], "sales": ["chat"]}
 
 
 def message(body: object) -> str:
-    with pytest.raises(DirectoryError) as refused:
+    with pytest.raises(ServiceError) as refused:
         parsed(KeyOrder, json.dumps(body).encode()).check(KNOWN)
     assert refused.value.status == 422
     assert "; fix: " in refused.value.message
@@ -70,7 +70,7 @@ def test_an_order_that_cannot_be_met_is_refused(body: object, says: str) -> None
 
 @pytest.mark.parametrize("body", [{}, {"overlap_s": -1}, {"overlap_s": 1.5}, {"overlap_s": True}])
 def test_an_overlap_is_whole_seconds(body: object) -> None:
-    with pytest.raises(DirectoryError, match="overlap_s: "):
+    with pytest.raises(ServiceError, match="overlap_s: "):
         parsed(RotationOrder, json.dumps(body).encode())
 
 
@@ -81,7 +81,7 @@ def test_no_message_quotes_a_key() -> None:
         {"name": "x", "tenant": "sales", "models": [key]},
     )
     shown_text = [message(body) for body in bodies]
-    with pytest.raises(DirectoryError) as refused:
+    with pytest.raises(ServiceError) as refused:
         actor_of(f"bob {key[:60]}")
     for text in (*shown_text, refused.value.message, shown(f"0123456789 {key}")):
         assert "sk-(hidden)" in text
@@ -90,7 +90,7 @@ def test_no_message_quotes_a_key() -> None:
 
 @pytest.mark.parametrize("header", [None, "", " bob", "bob\n", "b" * 61, "b\u00f6b"])
 def test_the_audit_gets_a_name(header: str | None) -> None:
-    with pytest.raises(DirectoryError, match="x-directory-actor"):
+    with pytest.raises(ServiceError, match="x-directory-actor"):
         actor_of(header)
     assert actor_of("Bob <bob@example.com>") == "Bob <bob@example.com>"
 
@@ -99,13 +99,13 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("database_url", "pepper", "operator_token", "reader_token", "tenants")}
     settings = Settings(**files)
     for file in files.values():
-        with pytest.raises(DirectoryError, match=file.name):
+        with pytest.raises(ServiceError, match=file.name):
             settings.check()
         file.write_text('{"tenants": {"search": {"models": ["chat"], "tier": null}}, "keys": []}\n')
     settings.check()
     assert settings.models_by_tenant() == {"search": ["chat"]}
     files["pepper"].write_text(" \n")
-    with pytest.raises(DirectoryError, match="an empty file"):
+    with pytest.raises(ServiceError, match="an empty file"):
         settings.pepper_bytes()
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,9 @@ from alembic.config import Config
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from services.directory.failure import database_away
+from services.failure import ServiceError, database_away
 
-CHANNEL = "directory_changes"
-_MIGRATIONS = Path(__file__).parent / "migrations"
+_SCRIPTS = Path(__file__).parent / "migrations"
 # Any number, the same in every process: two that start at once migrate one after the other.
 _LOCK = 4_113_207_981
 _ANSWER_S = 5.0
@@ -33,11 +33,30 @@ _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSE
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a service keeps in its database, beside which others may keep theirs."""
+
+    service: str
+    migrations: Path
+    """Folder of alembic's versions."""
+    version_table: str
+    """Where alembic notes how far they went."""
+    channel: str
+    """Of the changes that every process of the service hears of."""
+    fix: str
+    """For a client whose request found the database away."""
+
+    def away(self, reason: str) -> ServiceError:
+        """The error for a database that does not answer."""
+        return database_away(reason, service=self.service, fix=self.fix)
+
+
 class Database:
     """One database, which may be away at any time; `url` gives its address each time that it is connected to."""
 
-    def __init__(self, url: Callable[[], str]) -> None:
-        self._url = url
+    def __init__(self, url: Callable[[], str], kept: Kept) -> None:
+        self._url, self._kept = url, kept
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self._connect,
@@ -51,7 +70,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def transaction(self, *, snapshot: bool = False) -> AsyncIterator[AsyncConnection]:
-        """Commit what is done inside, or nothing. Raises DirectoryError while the database is away.
+        """Commit what is done inside, or nothing. Raises ServiceError while the database is away.
 
         snapshot: all statements see the same moment.
         """
@@ -63,15 +82,15 @@ class Database:
                     yield connection
         except _FAILURES as error:
             log.warning("the database failed: %s", _reason_of(error))
-            raise database_away(_reason_of(error)) from None
+            raise self._kept.away(_reason_of(error)) from None
 
     def next_change(self) -> asyncio.Future[bool]:
         """Done with True at the next change, with False at the end of this process.
 
-        Raises DirectoryError, at once or when it is awaited, where none is heard.
+        Raises ServiceError, at once or when it is awaited, where none is heard.
         """
         if self._next is None:
-            raise database_away("it is being connected to")
+            raise self._kept.away("it is being connected to")
         return self._next
 
     async def run(self) -> None:
@@ -96,7 +115,7 @@ class Database:
         """Bring the tables to this program's version."""
         async with self._engine.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(_upgrade, self._kept)
 
     def end_waits(self) -> None:
         """Let every request that waits for a change answer now."""
@@ -111,14 +130,14 @@ class Database:
     async def _hearing(self) -> AsyncIterator[asyncpg.Connection]:
         connection = await self._connect()
         try:
-            await connection.add_listener(CHANNEL, lambda *_: self._tell(more=True))
+            await connection.add_listener(self._kept.channel, lambda *_: self._tell(more=True))
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(_was_seen)
             yield connection
         finally:
             waiting, self._next = self._next, None
             if waiting and not waiting.done():
-                waiting.set_exception(database_away("the connection was lost"))
+                waiting.set_exception(self._kept.away("the connection was lost"))
             connection.terminate()
 
     async def _while_it_lasts(self, connection: asyncpg.Connection, address: str) -> None:
@@ -145,7 +164,7 @@ class Database:
             timeout=_ANSWER_S,
             command_timeout=_ANSWER_S,
             server_settings={
-                "application_name": "directory",
+                "application_name": self._kept.service,
                 # A process that is lost in the middle of a write must not hold up the others' for ever.
                 "idle_in_transaction_session_timeout": "10s",
             },
@@ -159,10 +178,12 @@ def _reason_of(error: BaseException) -> str:
     return f"SQLSTATE {state}" if state else type(error).__name__
 
 
-def _upgrade(connection: sa.Connection) -> None:
+def _upgrade(connection: sa.Connection, kept: Kept) -> None:
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
-    config.attributes["connection"] = connection
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", str(kept.migrations))
+    config.attributes.update(connection=connection, version_table=kept.version_table)
     command.upgrade(config, "head")
 
 

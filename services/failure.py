@@ -15,7 +15,7 @@ def shown(value: object) -> str:
     return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
 
 
-class DirectoryError(Exception):
+class ServiceError(Exception):
     """What is wrong, what was got, what is allowed, and the fix."""
 
     def __init__(
@@ -27,12 +27,12 @@ class DirectoryError(Exception):
         self.status, self.code, self.retry_after_s = status, code, retry_after_s
 
 
-def database_away(reason: str) -> DirectoryError:
+def database_away(reason: str, *, service: str, fix: str) -> ServiceError:
     """The answer while the database does not do what it is asked."""
-    return DirectoryError(
+    return ServiceError(
         503,
         "database_unavailable",
-        f"the directory's database does not answer ({reason})",
-        fix="try again; after a write, list the keys first, as it may be there; keys that exist go on working",
+        f"the {service}'s database does not answer ({reason})",
+        fix=fix,
         retry_after_s=2,
     )
