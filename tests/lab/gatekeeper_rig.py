@@ -26,7 +26,7 @@ from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TENANT_
 from lab.paths import Lab
 from tests.lab.lone_envoy import envoy_with, listening
 from tests.lab.waiting import eventually
-from tests.unit.services.directory_rig import free_port
+from tests.unit.services.postgres_rig import free_port
 
 MODEL = "chat"
 _TYPE = "type.googleapis.com/envoy."

@@ -17,7 +17,7 @@ import pytest
 from lab.paths import Lab
 from services.directory.variables import TOKEN_HEADER
 from tests.lab.waiting import eventually
-from tests.unit.services.directory_rig import free_port
+from tests.unit.services.postgres_rig import free_port
 
 pytestmark = pytest.mark.row("000.34")
 

@@ -18,7 +18,7 @@ from lab.cluster.postgres import Postgres
 from lab.install import installer, parts
 from lab.paths import Lab, NetworkPlan
 from lab.site import supervisor
-from tests.unit.services.directory_rig import free_port, program
+from tests.unit.services.postgres_rig import free_port, program
 
 NAMED = "config: {inference-platform:site: {callers: {database_secret: directory-database}}}"
 

@@ -1,131 +1,34 @@
-"""A real PostgreSQL, and the directory as a process beside it."""
+"""The directory as a process beside a real PostgreSQL."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from lab.cluster.postgres import Postgres, as_a_user
-from lab.install import parts, system
 from services.directory.variables import ACTOR_HEADER, FILES, TOKEN_HEADER
+from tests.unit.services.postgres_rig import Server, Service
 
-ROOT = Path(__file__).parents[3]
-PASSWORD = "password-of-the-database"
 OPERATOR, READER, PEPPER = "token-of-the-operator", "token-of-the-reader", "pepper-of-the-site"
 TENANTS = {"search": ["chat", "embed"], "sales": ["chat"]}
-_WHEEL = next(wheel for wheel in parts.WHEELS if wheel.name == "postgres")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class Directory(Service):
+    """The service as a process."""
 
-
-def program(name: str) -> Path:
-    return system.wheel_programs(_WHEEL)[name]
-
-
-@dataclass
-class Server:
-    """PostgreSQL; its data outlives it."""
-
-    postgres: Postgres
-    process: subprocess.Popen[bytes] | None = None
-
-    @classmethod
-    def made(cls, folder: Path) -> Server:
-        server = cls(Postgres(programs=program("postgres").parent, data=folder, host="127.0.0.1", port=free_port()))
-        server.postgres.make(PASSWORD)
-        return server
-
-    @property
-    def url(self) -> str:
-        return self.postgres.url(PASSWORD)
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [*as_a_user(), *self.postgres.command()],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        while self.sql("SELECT 1", check=False).returncode:
-            assert self.process.poll() is None, "PostgreSQL ended"
-
-    def kill(self) -> None:
-        """As a power cut: nothing is written on the way out."""
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            (self.postgres.data / "postmaster.pid").unlink(missing_ok=True)
-            self.process = None
-
-    def sql(self, statement: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [str(program("psql")), "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, self.url]
-        return subprocess.run(command, capture_output=True, text=True, check=check)
-
-    def run_file(self, file: Path) -> None:
-        command = [str(program("psql")), "--no-psqlrc", "--quiet", "--file", str(file), self.url]
-        subprocess.run(command, capture_output=True, check=True)
-
-    def dump(self) -> str:
-        done = subprocess.run([str(program("pg_dump")), self.url], capture_output=True, text=True, check=True)
-        return done.stdout
-
-
-@dataclass
-class Directory:
-    """The service as a process. `log` is what it wrote."""
-
-    folder: Path
-    port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> Path:
-        return self.folder / f"directory-{self.port}.log"
-
-    def start(self) -> None:
-        files = [word for option in FILES for word in (option, str(setting(self.folder, option)))]
-        command = [sys.executable, "-m", "services.directory", "--port", str(self.port), *files]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        if self.process is None:
-            return 0
-        self.process.send_signal(number)
-        status, self.process = self.process.wait(20), None
-        return status
+    def __init__(self, folder: Path) -> None:
+        files = [word for option in FILES for word in (option, str(setting(folder, option)))]
+        super().__init__(folder, "directory", files)
 
     def client(self, token: str = OPERATOR) -> httpx.Client:
         headers = {TOKEN_HEADER: token, ACTOR_HEADER: "a-test"}
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=40)
-
-    def wait_ready(self, status: int = 200, timeout_s: float = 30) -> None:
-        deadline = time.monotonic() + timeout_s
-        with self.client() as client:
-            while True:
-                with suppress(httpx.TransportError):
-                    if client.get("/readyz").status_code == status:
-                        return
-                assert time.monotonic() < deadline, self.log.read_text()[-2000:]
-                # The process that is asked has to start on the same cores.
-                time.sleep(0.02)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=40)
 
     def wait_for_a_reader(self, timeout_s: float = 20) -> None:
         """Until a request waits for a change."""

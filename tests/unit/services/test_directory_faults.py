@@ -18,8 +18,9 @@ import httpx
 import pytest
 
 from tests import documented
-from tests.unit.services import directory_rig
-from tests.unit.services.directory_rig import READER, Directory, Server, created
+from tests.unit.services import directory_rig, postgres_rig
+from tests.unit.services.directory_rig import READER, Directory, created
+from tests.unit.services.postgres_rig import Server
 
 pytestmark = pytest.mark.processes
 
@@ -147,7 +148,7 @@ def test_a_probe_reads_no_table(both: tuple[Server, Directory]) -> None:
     """With many keys and a probe every five seconds at each pod, it would be the most that the database does."""
     server, directory = both
     locked = subprocess.Popen(
-        [str(directory_rig.program("psql")), "--quiet", server.url],
+        [str(postgres_rig.program("psql")), "--quiet", server.url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -247,7 +248,7 @@ def test_a_dropped_database_is_restored_by_the_pages_commands(both: tuple[Server
     server, directory = both
 
     def done(command: str) -> None:
-        path = f"{directory_rig.program('psql').parent}:{os.environ['PATH']}"
+        path = f"{postgres_rig.program('psql').parent}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "DATABASE_URL": server.url}
         subprocess.run(["sh", "-ec", command], cwd=tmp_path, env=environment, check=True)
 

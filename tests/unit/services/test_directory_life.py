@@ -20,8 +20,9 @@ from services.database import Database
 from services.directory.keys import digest_of
 from services.directory.tables import KEPT, METADATA
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
-from tests.unit.services import directory_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, Server, created, setting
+from tests.unit.services import directory_rig, postgres_rig
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, created, setting
+from tests.unit.services.postgres_rig import Server
 
 pytestmark = pytest.mark.processes
 
@@ -224,7 +225,7 @@ def test_the_text_of_a_key_is_in_its_answer_and_nowhere_else(both: tuple[Server,
         secret = text[14:]
         assert [part for part in (secret, secret[:12], secret[-12:]) if part in everything] == []
     assert PEPPER not in everything
-    assert directory_rig.PASSWORD not in everything
+    assert postgres_rig.PASSWORD not in everything
 
 
 def test_metrics_count_keys_requests_and_the_time_of_changes(operator: httpx.Client, reader: httpx.Client) -> None:

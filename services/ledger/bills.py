@@ -1,0 +1,191 @@
+"""The bill of a tenant for a month: what was used by model, tier, key and kind of token, times its price.
+
+Every line is a quantity times a unit price, exactly; only the total is rounded, once, half up, to the two digits that
+most currencies have.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from services.failure import ServiceError
+from services.ledger.months import Month
+from services.ledger.prices import KINDS, UNPRICED, PriceVersion, quantities
+from services.ledger.usage import amount_text
+
+_PICO_OF_CENT = 10**10
+_MICRO_IN_PICO = 10**6
+_COLUMNS = ("model", "tier", "key", "kind", "quantity", "unit_price", "currency", "cost", "price_version")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedInDay:
+    """Sums of a tenant's rows of a day that are alike."""
+
+    day: datetime
+    key: str
+    model: str
+    tier: str
+    price_version: str
+    requests: int
+    failed: int
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    cost_pico: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Tokens of one kind that had one price."""
+
+    model: str
+    tier: str
+    key: str
+    kind: str
+    quantity: int
+    unit_price: int | None
+    """Micro-units of the currency per million tokens, with the tier's factor; None where the model had no price."""
+    currency: str
+    price_version: str
+
+    @property
+    def cost_pico(self) -> int:
+        """Exact."""
+        return self.quantity * (self.unit_price or 0)
+
+    def shown(self) -> dict[str, Any]:
+        """As a bill has it: amounts in the currency, prices per million tokens."""
+        price = None if self.unit_price is None else amount_text(self.unit_price * _MICRO_IN_PICO)
+        amounts = {"unit_price": price, "cost": amount_text(self.cost_pico)}
+        return {name: amounts[name] if name in amounts else getattr(self, name) for name in _COLUMNS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """Of a month, which is over or not."""
+
+    tenant: str
+    month: Month
+    final: bool
+    """Whether the month is over. Rows of its end may still be on their way for a while."""
+    requests: int
+    failed: int
+    lines: Sequence[Line]
+
+    def totals(self) -> dict[str, int]:
+        """The exact sum of the lines in pico-units, by currency."""
+        sums: dict[str, int] = defaultdict(int)
+        for line in self.lines:
+            sums[line.currency] += line.cost_pico
+        return dict(sums)
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole bill."""
+        return {
+            "tenant": self.tenant,
+            "month": str(self.month),
+            "start": self.month.start.isoformat(),
+            "end": (self.month + 1).start.isoformat(),
+            "final": self.final,
+            "requests": self.requests,
+            "failed_requests": self.failed,
+            "lines": [line.shown() for line in self.lines],
+            "totals": [
+                {"currency": currency, "exact": amount_text(pico), "total": rounded(pico)}
+                for currency, pico in self.totals().items()
+            ],
+        }
+
+    def as_csv(self) -> str:
+        """A row for each line, and one for the total of each currency."""
+        totals = [
+            {"kind": "total", "currency": currency, "cost": rounded(pico)} for currency, pico in self.totals().items()
+        ]
+        return csv_of(_COLUMNS, [*(line.shown() for line in self.lines), *totals])
+
+
+def bill_of(
+    tenant: str,
+    month: Month,
+    used: Iterable[UsedInDay],
+    versions: Mapping[str, PriceVersion],
+    *,
+    currency: str,
+    final: bool,
+) -> Bill:
+    """Lines in the order of their columns. Raises ServiceError where they do not come to what the rows cost.
+
+    versions: every version of the usage, by its digest; currency: of lines without a price.
+    """
+    used = list(used)
+    amounts: dict[tuple[str, ...], int] = defaultdict(int)
+    for day in used:
+        for kind, quantity in quantities(day.input_tokens, day.cached_input_tokens, day.output_tokens).items():
+            amounts[day.model, day.tier, day.key, kind, day.price_version] += quantity
+    lines = [
+        _line(place, quantity, versions, currency)
+        for place, quantity in sorted(amounts.items(), key=lambda item: _order(item[0]))
+        if quantity
+    ]
+    costs, sums = sum(day.cost_pico for day in used), sum(line.cost_pico for line in lines)
+    if costs != sums:
+        raise does_not_add_up(tenant, month, costs, sums)
+    requests, failed = sum(day.requests for day in used), sum(day.failed for day in used)
+    return Bill(tenant=tenant, month=month, final=final, requests=requests, failed=failed, lines=lines)
+
+
+def does_not_add_up(tenant: str, month: Month, costs: int, sums: int) -> ServiceError:
+    """The answer in the place of a bill that is not what the rows cost."""
+    return ServiceError(
+        500,
+        "does_not_add_up",
+        f"the bill of {tenant} for {month} comes to {amount_text(sums)}, and its rows cost {amount_text(costs)}",
+        fix="compare usage_by_hour and price_versions with a backup: something else than the ledger has changed them",
+    )
+
+
+def rounded(pico: int) -> str:
+    """To two digits, half up."""
+    cents = (pico + _PICO_OF_CENT // 2) // _PICO_OF_CENT
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as RFC 4180 has them. No cell is a formula: a model's name is a text that a client has sent."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row.get(column)) for column in columns])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _line(place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVersion], currency: str) -> Line:
+    model, tier, key, kind, name = place
+    version = None if name == UNPRICED else versions[name]
+    return Line(
+        model=model,
+        tier=tier,
+        key=key,
+        kind=kind,
+        quantity=quantity,
+        unit_price=version.unit_price(model, tier, kind) if version else None,
+        currency=version.currency if version else currency,
+        price_version=name,
+    )
+
+
+def _order(place: tuple[str, ...]) -> tuple[object, ...]:
+    model, tier, key, kind, version = place
+    return (model, tier, key, KINDS.index(kind), version)

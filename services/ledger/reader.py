@@ -1,0 +1,67 @@
+"""What is read: sums by hour, and the versions of prices that they were made by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import Database
+from services.ledger.bills import UsedInDay
+from services.ledger.months import Month
+from services.ledger.prices import PriceVersion
+from services.ledger.tables import PRICE_VERSIONS, USAGE
+from services.ledger.usage import COSTS, GROUPS, UsageQuery
+
+_SUMS = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
+
+
+class UsageReader:
+    """Reads one database. Every method raises ServiceError while it is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sums(self, query: UsageQuery, currency: str) -> list[dict[str, Any]]:
+        """By bucket and group; costs by currency too, where `currency` is that of what had no price."""
+        hour_s = sa.cast(sa.func.extract("epoch", USAGE.c.hour), sa.BigInteger)
+        bucket = (hour_s - hour_s % query.width_s).label("bucket")
+        own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency).label("currency")
+        names = dict.fromkeys(GROUPS[group] for group in query.groups)
+        groups = [bucket, *(USAGE.c[name] for name in names), *([own] if query.kind == COSTS else [])]
+        between = (USAGE.c.hour >= sa.func.to_timestamp(query.start), USAGE.c.hour < sa.func.to_timestamp(query.end))
+        chosen = (
+            sa.select(*groups, *_sums())
+            .select_from(USAGE.outerjoin(PRICE_VERSIONS, PRICE_VERSIONS.c.version == USAGE.c.price_version))
+            .where(*between, *(USAGE.c[name].in_(values) for name, values in query.filters.items()))
+            # By their place in the list: an expression with parameters is another one each time.
+            .group_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
+            .order_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
+        )
+        async with self._database.transaction() as connection:
+            return [dict(row) for row in (await connection.execute(chosen)).mappings()]
+
+    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion]]:
+        """What a tenant used by day, and every version of prices of it."""
+        names = ("key", "model", "tier", "price_version")
+        day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
+        columns = [USAGE.c[name] for name in names]
+        chosen = (
+            sa.select(day, *columns, *_sums())
+            .where(USAGE.c.tenant == tenant, USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
+            .group_by(sa.literal_column("1"), *columns)
+        )
+        async with self._database.transaction(snapshot=True) as connection:
+            rows = (await connection.execute(chosen)).mappings().all()
+            used = {row["price_version"] for row in rows}
+            kept = sa.select(PRICE_VERSIONS).where(PRICE_VERSIONS.c.version.in_(used))
+            contents = (await connection.execute(kept)).all()
+        fields = UsedInDay.__dataclass_fields__
+        days = [UsedInDay(**{name: value for name, value in row.items() if name in fields}) for row in rows]
+        return days, {row.version: PriceVersion.model_validate(row.content) for row in contents}
+
+
+def _sums() -> list[Any]:
+    """Sums of whole numbers, which PostgreSQL gives as numerics."""
+    wide = {"cost_pico": sa.Numeric(38, 0)}
+    return [sa.cast(sa.func.sum(USAGE.c[name]), wide.get(name, sa.BigInteger)).label(name) for name in _SUMS]

@@ -1,0 +1,68 @@
+"""`python -m services.ledger serve`: answers requests, and first migrates the tables."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from services.database import Database
+from services.failure import ServiceError
+from services.ledger import variables
+from services.ledger.server import application
+from services.ledger.settings import LedgerSettings
+from services.ledger.tables import KEPT
+from services.serving import serve
+
+_FILES = {
+    "--database-url-file": "address of the database, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
+    "--prices-file": "the price book; it is read again when it changes",
+    "--writer-token-file": "token of the shippers, who only add rows",
+    "--operator-token-file": "token of those who read usage, costs and bills",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer requests until a signal ends it; exit status. A failure is written as text, never as a traceback."""
+    parser = argparse.ArgumentParser(
+        prog="python -m services.ledger serve",
+        description="Takes rows in, keeps them in PostgreSQL, and answers about usage, costs and bills.",
+        epilog="Several may share a database. Each migrates it when it starts, and waits while it is away.",
+    )
+    for option in variables.FILES:
+        parser.add_argument(option, type=Path, metavar="FILE", required=True, help=_FILES[option])
+    parser.add_argument("--port", type=int, default=variables.DEFAULT_PORT, help="default: %(default)s")
+    parser.add_argument(
+        "--keep-months",
+        type=_months,
+        default=variables.KEEP_MONTHS,
+        help="how many whole months the rows are kept beside the running one; sums by hour are kept for ever;"
+        " default: %(default)s",
+    )
+    parser.add_argument("--issuer", default="inference-platform", help="who bills, for FOCUS; default: %(default)s")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
+    settings = LedgerSettings(
+        database_url=given.database_url_file,
+        prices=given.prices_file,
+        writer_token=given.writer_token_file,
+        operator_token=given.operator_token_file,
+    )
+    try:
+        settings.check()
+    except ServiceError as refusal:
+        print(f"error: {refusal.message}", file=sys.stderr, flush=True)
+        return 1
+    database = Database(settings.url, KEPT)
+    app = application(settings, database, keep_months=given.keep_months, issuer=given.issuer)
+    serve(app, database, given.port)
+    return 0
+
+
+def _months(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 1200:
+        raise argparse.ArgumentTypeError(f"got {number}; allowed: 1 to 1200")
+    return number

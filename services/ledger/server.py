@@ -1,0 +1,156 @@
+"""The HTTP interface. Errors have one form: {"error": {"code", "message"}}."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+
+from services import serving
+from services.database import Database
+from services.failure import ServiceError
+from services.ledger import focus, usage
+from services.ledger.bills import bill_of
+from services.ledger.lines import read
+from services.ledger.months import Month
+from services.ledger.reader import UsageReader
+from services.ledger.settings import LedgerSettings
+from services.ledger.store import Writer
+from services.ledger.tables import KEPT
+from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, TOKEN_HEADER
+
+_REQUESTS = Counter("inference_usage_requests", "Requests by method, path and status.", ["method", "path", "status"])
+_ROWS = Counter("inference_usage_rows", "Rows that came, by what became of them: added, or known before.", ["result"])
+_UNREADABLE = Counter("inference_usage_unreadable_lines", "Lines that are no row, by reason.", ["reason"])
+_UNPRICED = Counter("inference_usage_unpriced_rows", "Rows with tokens whose model has no price.")
+_STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of prices is not usable.")
+_INTAKE = Histogram(
+    "inference_usage_intake_seconds", "Of a batch of rows, to its commit.", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+)
+_FORMATS = ("json", "csv", "focus")
+_PARTITIONS_EVERY_S, _AGAIN_AFTER_S = 3600.0, 2.0
+_AHEAD_US = 24 * 3600 * 1_000_000
+"""How far the clock of a node may be ahead."""
+
+log = logging.getLogger(__name__)
+
+
+def application(settings: LedgerSettings, database: Database, *, keep_months: int, issuer: str) -> FastAPI:
+    """The service, for one database."""
+    requests = _LedgerRequests(settings, database, keep_months, issuer)
+    return serving.application(database, requests.router(), page="docs/usage.md", tasks=(requests.keep_partitions,))
+
+
+class _LedgerRequests:
+    """One method per request. Tokens are checked before a body is read."""
+
+    def __init__(self, settings: LedgerSettings, database: Database, keep_months: int, issuer: str) -> None:
+        self._settings, self._database, self._issuer = settings, database, issuer
+        self._writer, self._reader = Writer(database, keep_months), UsageReader(database)
+
+    def router(self) -> APIRouter:
+        """All of them, by their paths."""
+        handlers: serving.Handlers = {
+            ("POST", ROWS_PATH): self.rows,
+            ("GET", "/v1/organization/usage/completions"): self.completions,
+            ("GET", "/v1/organization/costs"): self.costs,
+            ("GET", "/v1/bills/{tenant}/{month}"): self.bill,
+            ("GET", "/healthz"): self.health,
+            ("GET", "/readyz"): self.ready,
+            ("GET", "/metrics"): self.metrics,
+        }
+        return serving.router_of(KEPT.service, _REQUESTS, handlers)
+
+    async def keep_partitions(self) -> None:
+        """Now and then, for ever."""
+        while True:
+            try:
+                self._database.next_change()
+                await self._writer.keep_partitions()
+                pause_s = _PARTITIONS_EVERY_S
+            except ServiceError:
+                pause_s = _AGAIN_AFTER_S
+            except Exception as error:  # noqa: BLE001 - it is tried again; a row makes the partition that it needs
+                log.error("partitions are not kept: %s", type(error).__name__)
+                pause_s = _AGAIN_AFTER_S
+            await asyncio.sleep(pause_s)
+
+    async def rows(self, request: Request) -> Response:
+        token = request.headers.get(TOKEN_HEADER, "")
+        if not self._settings.is_writer(token):
+            raise _not_allowed(is_known=self._settings.is_operator(token), whose="a shipper's")
+        fix = f"send fewer lines: at most {MOST_LINES} of together {MOST_BYTES} bytes"
+        body = await serving.body_of(request, MOST_BYTES, fix)
+        if (count := body.rstrip(b"\n").count(b"\n") + 1) > MOST_LINES:
+            raise ServiceError(413, "too_large", "too many lines", got=str(count), allowed=str(MOST_LINES), fix=fix)
+        began = time.monotonic()
+        earliest_us = int(self._writer.earliest().start.timestamp()) * 1_000_000
+        lines = read(body, earliest_us=earliest_us, latest_us=time.time_ns() // 1000 + _AHEAD_US)
+        added = await self._writer.add(lines.rows, self._settings.prices_in_use())
+        _INTAKE.observe(time.monotonic() - began)
+        _ROWS.labels("added").inc(added.added)
+        _ROWS.labels("known").inc(added.known)
+        _UNPRICED.inc(added.unpriced)
+        for reason, number in lines.unreadable.items():
+            _UNREADABLE.labels(reason).inc(number)
+            log.warning("%d unreadable lines: %s", number, reason)
+        return JSONResponse({"added": added.added, "known": added.known, "unreadable": lines.unreadable.total()})
+
+    async def completions(self, request: Request) -> Response:
+        return await self._usage(request, usage.COMPLETIONS)
+
+    async def costs(self, request: Request) -> Response:
+        return await self._usage(request, usage.COSTS)
+
+    async def _usage(self, request: Request, kind: str) -> Response:
+        self._operator(request)
+        query = usage.query_of(kind, request.query_params.multi_items())
+        rows = await self._reader.sums(query, self._settings.prices_in_use().currency)
+        return JSONResponse(usage.page(query, rows))
+
+    async def bill(self, request: Request, tenant: str, month: str) -> Response:
+        self._operator(request)
+        form = request.query_params.get("format", "json")
+        if form not in _FORMATS:
+            raise usage.wrong("format", "not a form of a bill", form, ", ".join(_FORMATS))
+        if (chosen := Month.named(month)) is None:
+            raise usage.wrong("month", "not a month", month, "a year and a month of UTC, as 2026-12")
+        used, versions = await self._reader.month(tenant, chosen)
+        currency = self._settings.prices_in_use().currency
+        if form == "focus":
+            rows = focus.rows_of(tenant, chosen, used, versions, currency=currency, issuer=self._issuer)
+            return Response(focus.as_csv(rows), media_type="text/csv")
+        bill = bill_of(tenant, chosen, used, versions, currency=currency, final=chosen < Month.of(time.time()))
+        if form == "csv":
+            return Response(bill.as_csv(), media_type="text/csv")
+        return JSONResponse(bill.as_json())
+
+    async def health(self) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(self) -> Response:
+        """Asks the database nothing: its connection is tried all the time, for every probe."""
+        self._database.next_change()
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self) -> Response:
+        _STALE_PRICES.set(self._settings.has_unusable_prices)
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    def _operator(self, request: Request) -> None:
+        """Raises ServiceError for anyone but an operator; OpenAI's clients have the token as a bearer's."""
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        token = request.headers.get(TOKEN_HEADER, bearer)
+        if not self._settings.is_operator(token):
+            raise _not_allowed(is_known=self._settings.is_writer(token), whose="the operator's")
+
+
+def _not_allowed(*, is_known: bool, whose: str) -> ServiceError:
+    fix = f"send {whose} token as {TOKEN_HEADER}"
+    if is_known:
+        return ServiceError(403, "forbidden", "the token is not for this request", fix=fix)
+    return ServiceError(401, "unauthorized", f"the header {TOKEN_HEADER} has no token of this ledger", fix=fix)

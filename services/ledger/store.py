@@ -1,0 +1,187 @@
+"""What is written: rows and their sums, in one transaction, once for each request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.database import Database
+from services.ledger.lines import UsageRow
+from services.ledger.months import Month
+from services.ledger.prices import UNPRICED, PriceBook
+from services.ledger.tables import PRICE_VERSIONS, REQUESTS, USAGE
+
+_AHEAD = 2
+"""Months that have a partition before they begin."""
+# Any number, the same in every process: two that make or drop partitions do it one after the other.
+_PARTITIONS_LOCK = 4_113_207_982
+_NO_PARTITION = "23514"
+_PREFIX = f"{REQUESTS.name}_"
+_OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in {"started_us", "id"})
+_GIVEN = ("started_us", "id", *_OF_ROW, "failed", "price_version", "cost_pico")
+_TYPES = {"started_us": "bigint", "cost_pico": "numeric"}
+_SUMMED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
+_COUNTED = ("requests", "failed", *_SUMMED)
+
+
+def _type(name: str) -> str:
+    return (
+        _TYPES.get(name)
+        or {
+            sa.Text: "text",
+            sa.Integer: "integer",
+            sa.BigInteger: "bigint",
+            sa.Double: "double precision",
+            sa.Boolean: "boolean",
+        }[type(REQUESTS.c[name].type)]
+    )
+
+
+def _statement() -> str:
+    """One statement, so that what is summed is what was added. Both writers of two processes take rows in one order,
+    first of requests and then of sums, so that none waits for the other in a circle.
+    """
+    # Costs have more digits than a bigint; as text they need no object each.
+    given = ", ".join(
+        f"${place}::{'text' if name == 'cost_pico' else _type(name)}[]" for place, name in enumerate(_GIVEN, 1)
+    )
+    columns = ", ".join(_GIVEN[1:])
+    values = columns.replace("cost_pico", "cost_pico::numeric")
+    group = ", ".join(column.name for column in USAGE.primary_key.columns)
+    sums = ", ".join(f"sum({name})" for name in _SUMMED)
+    added = ", ".join(f"{name} = {USAGE.name}.{name} + excluded.{name}" for name in _COUNTED)
+    return f"""
+    WITH added AS (
+        INSERT INTO {REQUESTS.name} (started, {columns})
+        SELECT timestamptz 'epoch' + started_us * interval '1 microsecond', {values}
+        FROM unnest({given}) AS given ({", ".join(_GIVEN)})
+        ORDER BY started_us, id
+        ON CONFLICT (started, id) DO NOTHING
+        RETURNING date_trunc('hour', started, 'UTC') AS hour, *
+    ), summed AS (
+        INSERT INTO {USAGE.name} ({group}, {", ".join(_COUNTED)})
+        SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums} FROM added GROUP BY {group} ORDER BY {group}
+        ON CONFLICT ({group}) DO UPDATE SET {added}
+    )
+    SELECT count(*) FROM added
+    """  # noqa: S608 - names of columns
+
+
+_ADD = _statement()
+_ADD_VERSIONS = f"""
+    INSERT INTO {PRICE_VERSIONS.name} (version, content)
+    SELECT version, content::jsonb FROM unnest($1::text[], $2::text[]) AS given (version, content) ORDER BY version
+    ON CONFLICT (version) DO NOTHING
+    """  # noqa: S608 - names of columns
+_PARTITIONS = sa.text(
+    "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'requests'::regclass"
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of a batch."""
+
+    added: int
+    known: int
+    unpriced: int
+    """Rows with tokens whose model has no price."""
+
+
+class Writer:
+    """Adds rows to one database. Every method raises ServiceError while it is away."""
+
+    def __init__(self, database: Database, keep_months: int) -> None:
+        self._database, self._keep_months = database, keep_months
+        self._has_partition: set[Month] = set()
+
+    def earliest(self) -> Month:
+        """The first month whose rows are kept."""
+        return Month.of(time.time()) + -self._keep_months
+
+    async def add(self, rows: Sequence[UsageRow], book: PriceBook) -> Added:
+        """Add the rows that are not there yet; they are committed once this returns."""
+        if not rows:
+            return Added(0, 0, 0)
+        prices = [book.price(row) for row in rows]
+        columns: list[list[object]] = [
+            *([getattr(row, name) for row in rows] for name in (*_GIVEN[:2], *_OF_ROW, "failed")),
+            [price.version for price in prices],
+            [str(price.cost_pico) for price in prices],
+        ]
+        contents = book.contents()
+        used = {price.version: contents[price.version] for price in prices if price.version != UNPRICED}
+        versions = (list(used), [json.dumps(version.content()) for version in used.values()])
+        months = {Month.of(row.started_us // 1_000_000) for row in rows}
+        try:
+            count = await self._insert(months, columns, versions)
+        except _NoPartitionError:
+            # Another process has dropped it, or the database is another one.
+            self._has_partition.clear()
+            count = await self._insert(months, columns, versions)
+        unpriced = sum(
+            price.version == UNPRICED and row.input_tokens + row.output_tokens > 0
+            for row, price in zip(rows, prices, strict=True)
+        )
+        return Added(count, len(rows) - count, unpriced)
+
+    async def keep_partitions(self) -> None:
+        """Make those of this month and the next ones, and drop those with rows that are not kept any longer."""
+        now = Month.of(time.time())
+        async with self._database.transaction() as connection:
+            await self._make(connection, {now + ahead for ahead in range(_AHEAD + 1)})
+            for month in await _partitions(connection):
+                if month < self.earliest():
+                    log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
+                    await connection.exec_driver_sql(f"DROP TABLE {_table(month)}")
+                    self._has_partition.discard(month)
+
+    async def _insert(
+        self, months: Iterable[Month], columns: Sequence[object], versions: tuple[list[str], list[str]]
+    ) -> int:
+        if missing := set(months) - self._has_partition:
+            async with self._database.transaction() as connection:
+                await self._make(connection, missing)
+        async with self._database.transaction() as connection:
+            if versions[0]:
+                await connection.exec_driver_sql(_ADD_VERSIONS, versions)
+            try:
+                answer = await connection.exec_driver_sql(_ADD, tuple(columns))
+            except IntegrityError as error:
+                if getattr(error.orig, "sqlstate", None) == _NO_PARTITION:
+                    raise _NoPartitionError from None
+                raise
+            return int(answer.scalar_one())
+
+    async def _make(self, connection: AsyncConnection, months: Iterable[Month]) -> None:
+        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PARTITIONS_LOCK)))
+        there = await _partitions(connection)
+        for month in sorted(set(months) - there):
+            await connection.exec_driver_sql(
+                f"CREATE TABLE {_table(month)} PARTITION OF {REQUESTS.name} "
+                f"FOR VALUES FROM ('{month.start.isoformat()}') TO ('{(month + 1).start.isoformat()}')"
+            )
+        self._has_partition |= there | set(months)
+
+
+class _NoPartitionError(Exception):
+    """A row's month has no partition."""
+
+
+def _table(month: Month) -> str:
+    return f"{_PREFIX}{str(month).replace('-', '_')}"
+
+
+async def _partitions(connection: AsyncConnection) -> set[Month]:
+    names = (await connection.execute(_PARTITIONS)).scalars()
+    months = (Month.named(name.removeprefix(_PREFIX).replace("_", "-")) for name in names)
+    return {month for month in months if month is not None}

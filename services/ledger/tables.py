@@ -1,0 +1,80 @@
+"""Tables of the ledger; `migrations` makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+
+from services.database import Kept
+
+KEPT = Kept(
+    service="ledger",
+    migrations=Path(__file__).parent / "migrations" / "versions",
+    # An operator may have the directory's tables in the same database.
+    version_table="ledger_alembic_version",
+    channel="ledger_changes",
+    fix="try again; rows may be sent again, as those that are there are not added twice",
+)
+METADATA = sa.MetaData()
+_MOMENT = TIMESTAMP(timezone=True)
+
+REQUESTS = sa.Table(
+    "requests",
+    METADATA,
+    sa.Column("started", _MOMENT, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("tier", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("stream_error", sa.Integer),
+    sa.Column("details", sa.Text, nullable=False),
+    sa.Column("flags", sa.Text, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger),
+    sa.Column("ttft_ms", sa.Double),
+    sa.Column("itl_ms", sa.Double),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cached_input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("attempts", sa.Integer),
+    sa.Column("replica", sa.Text, nullable=False),
+    sa.Column("prompt_id", sa.Text, nullable=False),
+    sa.Column("trace_id", sa.Text, nullable=False),
+    sa.Column("failed", sa.Boolean, nullable=False),
+    sa.Column("price_version", sa.Text, nullable=False),
+    sa.Column("cost_pico", sa.Numeric, nullable=False),
+    postgresql_partition_by="RANGE (started)",
+)
+"""A row for each request. It has a partition for each month, by UTC; the key removes doubles."""
+
+USAGE = sa.Table(
+    "usage_by_hour",
+    METADATA,
+    sa.Column("hour", _MOMENT, primary_key=True),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("tier", sa.Text, primary_key=True),
+    sa.Column("price_version", sa.Text, primary_key=True),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("failed", sa.BigInteger, nullable=False),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cached_input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost_pico", sa.Numeric, nullable=False),
+)
+"""Sums of the rows, written in the transaction that adds them; they outlive the rows."""
+
+PRICE_VERSIONS = sa.Table(
+    "price_versions",
+    METADATA,
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("content", JSONB, nullable=False),
+)
+"""Each version of the price book that a row was priced by."""
