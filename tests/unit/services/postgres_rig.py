@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -12,11 +13,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lab.cluster.postgres import Postgres, as_a_user
 from lab.install import parts, system
+from services.database import Database, Kept
 
 ROOT = Path(__file__).parents[3]
 PASSWORD = "password-of-the-database"
@@ -73,6 +80,12 @@ class Server:
         command = [str(program("psql")), "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, self.url]
         return subprocess.run(command, capture_output=True, text=True, check=check)
 
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """What a query gives, as JSON has it."""
+        answer = self.sql(f"SELECT coalesce(json_agg(row_to_json(q)), '[]') FROM ({query}) AS q").stdout  # noqa: S608
+        rows: list[dict[str, Any]] = json.loads(answer)
+        return rows
+
     def run_file(self, file: Path) -> None:
         command = [str(program("psql")), "--no-psqlrc", "--quiet", "--file", str(file), self.url]
         subprocess.run(command, capture_output=True, check=True)
@@ -91,6 +104,7 @@ class Service:
     arguments: Sequence[str]
     """Behind `python -m services.NAME`."""
     port: int = field(default_factory=free_port)
+    port_option: str = "--port"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,7 +116,7 @@ class Service:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", f"services.{self.name}", *self.arguments, "--port", str(self.port)]
+        command = [sys.executable, "-m", f"services.{self.name}", *self.arguments, self.port_option, str(self.port)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
@@ -123,3 +137,22 @@ class Service:
                 assert time.monotonic() < deadline, self.log.read_text()[-2000:]
                 # The process that is asked has to start on the same cores.
                 time.sleep(0.02)
+
+
+async def differences(url: str, kept: Kept, metadata: sa.MetaData) -> list[Any]:
+    """Between the tables that the migrations make and those that a service describes."""
+    database = Database(lambda: url, kept)
+    try:
+        await database.migrate()
+        async with database.transaction() as connection:
+            return await _compared(connection, kept, metadata)
+    finally:
+        await database.close()
+
+
+async def _compared(connection: AsyncConnection, kept: Kept, metadata: sa.MetaData) -> list[Any]:
+    def compare(own: sa.Connection) -> list[Any]:
+        options = {"version_table": kept.version_table}
+        return list(compare_metadata(MigrationContext.configure(own, opts=options), metadata))
+
+    return await connection.run_sync(compare)

@@ -11,18 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
-import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.database import Database
 from services.directory.keys import digest_of
 from services.directory.tables import KEPT, METADATA
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
 from tests.unit.services import directory_rig, postgres_rig
 from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, created, setting
-from tests.unit.services.postgres_rig import Server
+from tests.unit.services.postgres_rig import Server, differences
 
 pytestmark = pytest.mark.processes
 
@@ -240,25 +235,8 @@ def test_metrics_count_keys_requests_and_the_time_of_changes(operator: httpx.Cli
     assert re.search(r"directory_change_seconds_count [1-9]", text)
 
 
-async def _differences(url: str) -> list[Any]:
-    database = Database(lambda: url, KEPT)
-    try:
-        await database.migrate()
-        async with database.transaction() as connection:
-            return await _compared(connection)
-    finally:
-        await database.close()
-
-
-async def _compared(connection: AsyncConnection) -> list[Any]:
-    def compare(own: sa.Connection) -> list[Any]:
-        return list(compare_metadata(MigrationContext.configure(own), METADATA))
-
-    return await connection.run_sync(compare)
-
-
 def test_migrations_make_the_tables_that_the_program_uses(both: tuple[Server, Directory]) -> None:
-    assert asyncio.run(_differences(both[0].url)) == []
+    assert asyncio.run(differences(both[0].url, KEPT, METADATA)) == []
 
 
 def test_a_tenant_of_a_new_site_file_gets_keys_at_once(both: tuple[Server, Directory], operator: httpx.Client) -> None:
