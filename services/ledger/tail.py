@@ -130,8 +130,6 @@ class Tail:
     def _drop(self) -> None:
         """The file has nothing more; a later one exists."""
         assert self._file is not None  # noqa: S101 - for the type checker
-        # Before the file: its number may soon be another file's.
-        self._checkpoint.unlink(missing_ok=True)
         for path in self._files():
             if path.stat().st_ino == self._inode:
                 path.unlink()

@@ -182,6 +182,18 @@ def test_a_line_without_an_end_waits_and_is_given_at_the_end_without_being_done(
     assert lines(Tail(path)) == [b"second"]
 
 
+def test_a_done_file_is_given_to_its_last_byte_and_deleted(tmp_path: Path) -> None:
+    """An Envoy died before the end of its line, and the next one began another file."""
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b"first\nsec")
+    tail = Tail(path)
+    assert tail.rotate(1)
+    assert lines(tail) == [b"first"]
+    path.write_bytes(b"third\n")
+    assert lines(tail) == [b"sec", b"third"]
+    assert [file.name for file in tmp_path.glob("*.1")] == []
+
+
 def test_a_line_that_fills_a_piece_holds_nothing_up(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b"x" * 2500 + b"\nlater\n")

@@ -1,0 +1,174 @@
+"""The shipper beside a ledger and a real PostgreSQL, of which each is killed, while lines are written and rotated."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.services import ledger_rig
+from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
+from tests.unit.services.postgres_rig import ROOT, Server
+
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.35")]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Server, Ledger]]:
+    with ledger_rig.running(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def envoy(tmp_path: Path) -> Iterator[EmulatedEnvoy]:
+    folder = tmp_path / "usage"
+    folder.mkdir()
+    own = EmulatedEnvoy(folder / "requests.jsonl")
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def shipper(both: tuple[Server, Ledger], envoy: EmulatedEnvoy, tmp_path: Path) -> Iterator[Shipper]:
+    own = Shipper(tmp_path, envoy.path, both[1].url, envoy.admin_url, rotate_bytes=50_000)
+    yield own
+    own.end(signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 40) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ids(server: Server) -> list[str]:
+    return server.sql("SELECT id FROM requests ORDER BY id").stdout.split()
+
+
+def sums(server: Server) -> tuple[str, str]:
+    totals = "sum(input_tokens), sum(output_tokens), sum(cost_pico)"
+    rows = server.sql(f"SELECT count(*), {totals} FROM requests").stdout  # noqa: S608 - names
+    hours = server.sql(f"SELECT sum(requests), {totals} FROM usage_by_hour").stdout  # noqa: S608 - names
+    return rows, hours
+
+
+def test_the_table_has_exactly_what_was_written_whatever_is_killed(
+    both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper
+) -> None:
+    server, ledger = both
+    choose, ended = random.Random(7), threading.Event()  # noqa: S311 - a repeatable choice
+    torn = 0
+
+    def write() -> None:
+        nonlocal torn
+        number = 0
+        while not ended.is_set():
+            envoy.write(*(line(started=f"{1795000000 + number}.5", client=f"t{number % 3}.ci") for _ in range(20)))
+            number += 1
+            if number % 30 == 0:
+                envoy.die(torn=json.dumps(line()).encode()[:300])
+                torn += 1
+            time.sleep(0.02)
+
+    def restart(what: Server | Ledger) -> None:
+        if isinstance(what, Server):
+            what.kill()
+        else:
+            what.end(signal.SIGKILL)
+        time.sleep(choose.uniform(0, 1))
+        what.start()
+
+    shipper.start()
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for turn in range(14):
+            time.sleep(choose.uniform(0.2, 1.2))
+            shipper.end(signal.SIGKILL)
+            if turn % 3 == 1:
+                restart(ledger)
+            if turn % 5 == 2:
+                restart(server)
+            shipper.start()
+    finally:
+        ended.set()
+        writer.join()
+    ledger.wait_ready()
+    until(lambda: shipper.metric("inference_usage_shipper_bytes_behind") == 0)
+    assert shipper.end() == 0
+    assert ids(server) == sorted(envoy.ids)
+    assert len(envoy.ids) > 3000
+    assert torn > 3
+    assert envoy.reopens > 3
+    rows, hours = sums(server)
+    assert rows == hours
+    assert list(envoy.path.parent.glob("requests.jsonl.[0-9]*")) == []
+
+
+def test_a_shipper_that_ends_waits_for_a_database_that_is_away(
+    both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper
+) -> None:
+    """And reports how far it is behind."""
+    server, _ = both
+    shipper.start()
+    envoy.write(line())
+    until(lambda: len(ids(server)) == 1)
+    server.kill()
+    envoy.write(*(line(started=f"{time.time() - 100:.6f}", duration_ms=40_000) for _ in range(300)))
+    until(lambda: shipper.metric('inference_usage_shipper_failures_total{reason="503"}') > 2)
+    assert shipper.metric("inference_usage_shipper_bytes_behind") > 100_000
+    assert 55 < shipper.metric("inference_usage_shipper_oldest_seconds") < 100
+    # It is split while nothing of it is taken.
+    assert list(envoy.path.parent.glob("requests.jsonl.[0-9]*"))
+    assert shipper.process is not None
+    shipper.process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        shipper.process.wait(2)
+    server.start()
+    assert shipper.process.wait(40) == 0
+    assert ids(server) == sorted(envoy.ids)
+    shipper.process = None
+
+
+def test_a_token_that_comes_later_and_an_admin_that_is_away_lose_nothing(
+    both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper, tmp_path: Path
+) -> None:
+    server, ledger = both
+    file = ledger_rig.setting(tmp_path, "--writer-token-file")
+    mounted = tmp_path / "mounted"
+    mounted.write_text("another")
+    away = ["http://127.0.0.1:1" if word == envoy.admin_url else word for word in shipper.arguments]
+    shipper.arguments = [str(mounted) if word == str(file) else word for word in away]
+    shipper.start()
+    envoy.write(*(line() for _ in range(200)))
+    until(lambda: shipper.log.exists() and "(401)" in shipper.log.read_text())
+    mounted.write_text(file.read_text())
+    until(lambda: len(ids(server)) == 200)
+    # The renamed file is the one that Envoy writes to.
+    envoy.write(line())
+    until(lambda: ids(server) == sorted(envoy.ids))
+    assert ledger.log.read_text().count("unreadable") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "texts"),
+    [
+        (["--help"], 0, ["serve", "ship"]),
+        (["serve", "--help"], 0, ["--prices-file", "read again when it changes"]),
+        (["ship", "--help"], 0, ["--token-file", "may be killed at any moment"]),
+        (["sail"], 2, ["no command 'sail'; allowed: serve, ship; fix: "]),
+    ],
+)
+def test_help_teaches(words: list[str], status: int, texts: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "services.ledger", *words], cwd=ROOT, capture_output=True, text=True)
+    shown = " ".join((done.stdout or done.stderr).split())
+    assert (done.returncode, [text for text in texts if text not in shown]) == (status, [])
