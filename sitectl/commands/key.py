@@ -17,6 +17,7 @@ from floor.counts import counted
 from sitectl.live import key_directory, site_cluster
 from sitectl.live.key_directory import KeyDirectory
 from sitectl.offline import checkout
+from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, CommandGroup, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
 
@@ -145,8 +146,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
         )
         for key in keys
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = columns(rows)
     works = sum(key["state"] == "works" for key in keys)
     lines.append(f"{site}: {counted(len(keys), 'key')}, {works} in use")
     context.say("\n".join(lines), {"site": site, "keys": keys})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,52 +16,10 @@ from sitectl.shell.errors import Exit
 from tests import documented
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, READER, Directory
-from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
+from tests.unit.sitectl.site_with_service import AskedSite
+from tests.unit.sitectl.sites_to_work_on import CommandResult, run
 
 pytestmark = pytest.mark.processes
-
-# `kubectl proxy`, with an API server that has the Secret and a Service of the directory, and drops Authorization.
-KUBECTL = """#!{python}
-import base64, http.client, json, pathlib, socketserver, sys
-from http.server import BaseHTTPRequestHandler
-options = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:] if word.startswith("--"))
-settings = json.loads(pathlib.Path({settings!r}).read_text())
-if "proxy" not in sys.argv or not pathlib.Path(options["kubeconfig"]).read_text():
-    sys.exit("error: no such thing here")
-if settings.get("refuses"):
-    sys.exit("error: " + settings["refuses"])
-GATEWAY = "/api/v1/namespaces/inference-gateway"
-PROXY = GATEWAY + "/services/http:directory:8080/proxy"
-class Handler(BaseHTTPRequestHandler):
-    def answer(self):
-        length = int(self.headers.get("content-length") or 0)
-        body = self.rfile.read(length)
-        if self.path == GATEWAY + "/secrets/directory-secrets" and settings["token"]:
-            token = base64.b64encode(settings["token"].encode()).decode()
-            return self.send(200, json.dumps({{"data": {{"operator-token": token}}}}).encode())
-        if self.path.startswith(PROXY) and settings["port"]:
-            to = http.client.HTTPConnection("127.0.0.1", settings["port"])
-            headers = {{name: value for name, value in self.headers.items() if name.lower() != "authorization"}}
-            to.request(self.command, self.path.removeprefix(PROXY), body, headers)
-            answer = to.getresponse()
-            return self.send(answer.status, answer.read())
-        code = 503 if self.path.startswith(PROXY) else 404
-        status = {{"kind": "Status", "message": "no endpoints available for service" if code == 503 else "not found"}}
-        self.send(code, json.dumps(status).encode())
-    do_GET = do_POST = do_DELETE = answer
-    def send(self, status, body):
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def address_string(self):
-        return ""
-    def log_message(self, *_):
-        pass
-with socketserver.ThreadingUnixStreamServer(options["unix-socket"], Handler) as server:
-    print("Starting to serve on", options["unix-socket"], flush=True)
-    server.serve_forever()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +28,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
         yield directory
 
 
-class Site:
-    """A checkout whose stack has a kubeconfig, and whose cluster is as `settings` state."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.project, self._file = folder / "project", folder / "settings.json"
-        self._settings = {"port": port, "token": OPERATOR, "refuses": ""}
-        programs = folder / "bin"
-        programs.mkdir()
-        self.set()
-        kubectl = KUBECTL.format(python=sys.executable, settings=str(self._file))
-        for name, text in (("pulumi", "#!/bin/sh\necho '\"kubeconfig\"'\n"), ("kubectl", kubectl)):
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
-        self.path = f"{programs}:/usr/bin:/bin"
-        make_checkout(self.project, sites=("lab",))
-
-    def set(self, **values: object) -> None:
-        self._file.write_text(json.dumps(self._settings | values))
+class Site(AskedSite):
+    """One with a directory."""
 
     def key(self, *words: str) -> CommandResult:
-        return run(self.project, "key", *words)
+        return self.run("key", *words)
 
     def shown(self, command: list[str], key_id: str = "") -> CommandResult:
         """A command of a page, for this site and key."""
@@ -100,7 +41,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> Site:
-    made = Site(tmp_path, directory.port)
+    made = Site(tmp_path, "directory", directory.port, OPERATOR)
     monkeypatch.setenv("PATH", made.path)
     return made
 

@@ -1,0 +1,87 @@
+"""`usage`: what tenants used of a site, in requests, tokens and money."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from floor.counts import counted
+from services.ledger.months import Month
+from sitectl.live import ledger, site_cluster
+from sitectl.live.ledger import Used
+from sitectl.offline import checkout
+from sitectl.output.columns import columns
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit
+from sitectl.shell.months import MONTH
+
+MORE = f"""\
+\b
+  python -m sitectl usage prod
+  python -m sitectl usage prod --by day,model --tenant search
+  python -m sitectl usage prod --month 2026-11 --by tenant,key --json
+
+Every request that the gateway answered a tenant is in the site's ledger, within seconds after its end; months and days
+are UTC. Cached tokens are part of the prompt's. It needs the stack's kubeconfig and kubectl, and a role that reads the
+Secret ledger-secrets. {ledger.PAGE} has prices, bills and what they do not know.
+"""
+_BY = ("tenant", "key", "model", "tier", "day")
+
+
+def _groups(_: click.Context, __: click.Parameter, words: str) -> list[str]:
+    names = [word.strip() for word in words.split(",")]
+    for name in names:
+        if name not in _BY or names.count(name) > 1:
+            raise click.BadParameter(f"got '{words}'; allowed: some of {','.join(_BY)}, each once")
+    # Days come first, so that each day's rows are together.
+    return sorted(names, key=lambda name: name != "day")
+
+
+@click.command(cls=Command, epilog=MORE)
+@click.argument("site", shell_complete=site_names, help="name of the site, which is its stack")
+@click.option("--month", type=MONTH, default=lambda: Month.of(time.time()), metavar="YYYY-MM", help="default: this one")
+@click.option("--tenant", metavar="TENANT", help="only this one")
+@click.option(
+    "--by",
+    default="tenant,model",
+    callback=_groups,
+    show_default=True,
+    metavar="WHAT[,WHAT]",
+    help=f"what to add up by: {', '.join(_BY)}",
+)
+@pass_context
+def command(context: CommandContext, *, site: str, month: Month, tenant: str | None, by: list[str]) -> int:
+    file = checkout.site_files(context.project, [site])[site]
+    with context.progress.layer(f"ask the ledger of {site}"):
+        cluster = site_cluster.of_site(context.project, site, file)
+        with ledger.of_cluster(cluster) as asked:
+            used = asked.used(month.start, (month + 1).start, by, tenant)
+    rows = [dict(zip(by, row.group, strict=True)) | _figures(row) for row in used]
+    context.say(_text(site, month, by, used), {"site": site, "month": str(month), "usage": rows})
+    return int(Exit.OK)
+
+
+def _figures(row: Used) -> dict[str, Any]:
+    figures = asdict(row)
+    del figures["group"]
+    return figures
+
+
+def _text(site: str, month: Month, by: list[str], used: list[Used]) -> str:
+    heads = ("REQUESTS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
+    rows = [(*row.group, *_shown(row)) for row in used]
+    currency = next((row.currency for row in used if row.currency), "")
+    cost = sum((row.cost for row in used), start=0)
+    requests = sum(row.requests for row in used)
+    total = f"{site}, {month}: {counted(requests, 'request')}, {cost:,.2f} {currency}".rstrip()
+    if not rows:
+        return total
+    return "\n".join([*columns([(*(name.upper() for name in by), *heads), *rows], numbers=len(heads)), total])
+
+
+def _shown(row: Used) -> tuple[str, ...]:
+    tokens = (row.requests, row.failed, row.input_tokens, row.cached_tokens, row.output_tokens)
+    return (*(f"{count:,}" for count in tokens), f"{row.cost:,.2f}")

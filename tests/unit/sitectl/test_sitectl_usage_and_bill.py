@@ -1,0 +1,123 @@
+"""`usage` and `bill`: against a real ledger, by a stand-in for kubectl and the API server behind it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.ledger.months import Month
+from sitectl.shell.errors import Exit
+from tests import documented
+from tests.unit.services import ledger_rig
+from tests.unit.services.ledger_rig import OPERATOR, WRITER, Ledger, line
+from tests.unit.sitectl.site_with_service import AskedSite
+from tests.unit.sitectl.sites_to_work_on import CommandResult
+
+pytestmark = [pytest.mark.processes, pytest.mark.row("004.13", "000.35")]
+
+# A ledger takes no rows of the future, and none that are older than it keeps.
+MONTH = Month.of(time.time()) + -1
+START = int(MONTH.start.timestamp())
+# By what they cost at 0.20, 0.05 and 0.80 per million: 0.220 for 1.6 million tokens, and half of it for the batch.
+ROWS = [
+    line(started=f"{START + 10}.0", input_tokens=1_000_000, cached_input_tokens=400_000, output_tokens=100_000),
+    line(
+        started=f"{START + 86_400}.0",
+        client="search.nightly",
+        objective="batch.chat",
+        input_tokens=1_000_000,
+        cached_input_tokens=400_000,
+        output_tokens=100_000,
+    ),
+    line(started=f"{START + 20}.0", client="sales.ci", status=429, input_tokens=0, output_tokens=0),
+]
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with ledger_rig.running(tmp_path_factory.mktemp("ledger")) as (_, ledger):
+        ledger.send(*ROWS)
+        yield ledger
+
+
+@pytest.fixture
+def site(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> AskedSite:
+    made = AskedSite(tmp_path, "ledger", ledger.port, OPERATOR)
+    monkeypatch.setenv("PATH", made.path)
+    return made
+
+
+def shown(site: AskedSite, command: str) -> CommandResult:
+    """A command of the page, for this site and the month of the rows."""
+    words = documented.argv(command)[3:]
+    return site.run(*({"prod": "lab", "2026-11": str(MONTH)}.get(word, word) for word in words))
+
+
+def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
+    usage = shown(site, "python -m sitectl usage prod --month 2026-11 --by tenant,key --json")
+    assert usage.status == Exit.OK, usage.err
+    rows = {(row["tenant"], row["key"]): row for row in json.loads(usage.out)["usage"]}
+    assert {group: (row["requests"], row["failed"], row["cost"]) for group, row in rows.items()} == {
+        ("sales", "ci"): (0, 1, "0.00"),
+        ("search", "ci"): (1, 0, "0.22"),
+        ("search", "nightly"): (1, 0, "0.11"),
+    }
+    assert rows["search", "ci"]["cached_tokens"] == 400_000
+    by_day = site.run("usage", "lab", "--month", str(MONTH), "--by", "model,day", "--tenant", "search").out.splitlines()
+    assert [line.split()[:3] for line in by_day] == [
+        ["DAY", "MODEL", "REQUESTS"],
+        [f"{MONTH}-01", "chat", "1"],
+        [f"{MONTH}-02", "chat", "1"],
+        ["lab,", f"{MONTH}:", "2"],
+    ]
+    assert by_day[-1] == f"lab, {MONTH}: 2 requests, 0.33 EUR"
+
+
+def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
+    text = site.run("bill", "lab", "search", "--month", str(MONTH))
+    assert text.status == Exit.OK, text.err
+    assert text.out.splitlines()[-1].startswith(f"search at lab, {MONTH}: 0.33 EUR")
+    assert [line.split() for line in text.out.splitlines()[1:4]] == [
+        ["chat", "batch", "nightly", "input", "600,000", "0.10", "0.060000"],
+        ["chat", "batch", "nightly", "cached_input", "400,000", "0.025", "0.010000"],
+        ["chat", "batch", "nightly", "output", "100,000", "0.40", "0.040000"],
+    ]
+    bill = json.loads(site.run("bill", "lab", "search", "--month", str(MONTH), "--format", "json").out)
+    assert bill["totals"] == [{"currency": "EUR", "exact": "0.33", "total": "0.33"}]
+    focus = shown(site, "python -m sitectl bill prod search --month 2026-11 --format focus").out.splitlines()
+    assert {"BilledCost", "ChargePeriodStart", "ServiceName"} <= set(focus[0].split(","))
+    assert len(focus) > 6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("usage", "lab", "--month", "2026-13"), "got '2026-13'; allowed: a year and a month of UTC"),
+        (("usage", "lab", "--by", "tenant,colour"), "allowed: some of tenant,key,model,tier,day, each once"),
+        (("bill", "lab", "search", "--format", "pdf"), "allowed: text, csv, json, focus"),
+    ],
+)
+def test_a_wrong_command_line_asks_nothing(site: AskedSite, words: tuple[str, ...], says: str) -> None:
+    site.set(refuses="asked")
+    wrong = site.run(*words)
+    assert wrong.status == Exit.USAGE
+    assert says in wrong.err
+    assert "asked" not in wrong.err
+
+
+def test_a_site_without_a_ledger_is_reported_with_its_setting(site: AskedSite) -> None:
+    site.set(token="")
+    refused = site.run("usage", "lab")
+    assert refused.status == Exit.REFUSED
+    assert "lab has no ledger of usage: not found\n  fix: set usage.database_secret in the file of lab" in refused.err
+
+
+def test_a_shipper_s_token_reads_no_bill(site: AskedSite) -> None:
+    site.set(token=WRITER)
+    refused = site.run("bill", "lab", "search")
+    assert (refused.status, refused.out) == (Exit.REFUSED, "")
+    assert "the token is not for this request" in refused.err
