@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from services.ledger.months import Month
+from sitectl.commands.months import MONTH
 from sitectl.live import ledger, site_cluster
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names, writing
 from sitectl.shell.errors import Exit
-from sitectl.shell.months import MONTH
 
 MORE = f"""\
 \b

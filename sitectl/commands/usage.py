@@ -10,13 +10,13 @@ import click
 
 from floor.counts import counted
 from services.ledger.months import Month
+from sitectl.commands.months import MONTH
 from sitectl.live import ledger, site_cluster
 from sitectl.live.ledger import Used
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit
-from sitectl.shell.months import MONTH
 
 MORE = f"""\
 \b

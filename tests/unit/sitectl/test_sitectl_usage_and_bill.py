@@ -51,14 +51,13 @@ def site(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ask
     return made
 
 
-def shown(site: AskedSite, command: str) -> CommandResult:
+def shown(site: AskedSite, command: list[str]) -> CommandResult:
     """A command of the page, for this site and the month of the rows."""
-    words = documented.argv(command)[3:]
-    return site.run(*({"prod": "lab", "2026-11": str(MONTH)}.get(word, word) for word in words))
+    return site.run(*({"prod": "lab", "2026-11": str(MONTH)}.get(word, word) for word in command[3:]))
 
 
 def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
-    usage = shown(site, "python -m sitectl usage prod --month 2026-11 --by tenant,key --json")
+    usage = shown(site, documented.argv("python -m sitectl usage prod --month 2026-11 --by tenant,key --json"))
     assert usage.status == Exit.OK, usage.err
     rows = {(row["tenant"], row["key"]): row for row in json.loads(usage.out)["usage"]}
     assert {group: (row["requests"], row["failed"], row["cost"]) for group, row in rows.items()} == {
@@ -67,6 +66,10 @@ def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
         ("search", "nightly"): (1, 0, "0.11"),
     }
     assert rows["search", "ci"]["cached_tokens"] == 400_000
+    of_now = shown(site, documented.argv("python -m sitectl usage prod"))
+    assert of_now.out.splitlines()[-1].startswith(f"lab, {MONTH + 1}: 0 requests")
+    of_tenant = shown(site, documented.argv("python -m sitectl usage prod --by day,model --tenant search"))
+    assert of_tenant.status == Exit.OK
     by_day = site.run("usage", "lab", "--month", str(MONTH), "--by", "model,day", "--tenant", "search").out.splitlines()
     assert [line.split()[:3] for line in by_day] == [
         ["DAY", "MODEL", "REQUESTS"],
@@ -78,7 +81,7 @@ def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
 
 
 def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
-    text = site.run("bill", "lab", "search", "--month", str(MONTH))
+    text = shown(site, documented.argv("python -m sitectl bill prod search"))
     assert text.status == Exit.OK, text.err
     assert text.out.splitlines()[-1].startswith(f"search at lab, {MONTH}: 0.33 EUR")
     assert [line.split() for line in text.out.splitlines()[1:4]] == [
@@ -88,7 +91,9 @@ def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
     ]
     bill = json.loads(site.run("bill", "lab", "search", "--month", str(MONTH), "--format", "json").out)
     assert bill["totals"] == [{"currency": "EUR", "exact": "0.33", "total": "0.33"}]
-    focus = shown(site, "python -m sitectl bill prod search --month 2026-11 --format focus").out.splitlines()
+    focus = shown(
+        site, documented.argv("python -m sitectl bill prod search --month 2026-11 --format focus")
+    ).out.splitlines()
     assert {"BilledCost", "ChargePeriodStart", "ServiceName"} <= set(focus[0].split(","))
     assert len(focus) > 6
 
