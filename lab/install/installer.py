@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +14,8 @@ from bundle.errors import BundleError
 from bundle.fetching import Sources, write_crds
 from bundle.helm import Helm
 from lab.errors import LabError
-from lab.install import charts, system
-from lab.install.building import GoBuilder, go_cache_lock
+from lab.install import charts, go_caches, system
+from lab.install.building import GoBuilder
 from lab.install.bundle import Writer, bundle_key, bundle_store, obtain_bundle, publish
 from lab.install.choices import PulumiChoice, pulumi_choice
 from lab.install.go_mods import required_go
@@ -31,9 +29,8 @@ from lab.install.parts import (
     ModuleFolder,
     WheelPrograms,
 )
-from lab.install.running import last_lines, run_logged
 from lab.install.store import StoreEntry, content_key, locked, say
-from lab.install.toolchain import choose_toolchain, go_environment, require_linux
+from lab.install.toolchain import choose_toolchain, require_linux
 from lab.paths import Lab
 from lab.progress import Progress
 from stacks.facts import versions
@@ -280,10 +277,12 @@ def install(
         worked = True
         with progress.step(title):
             _install_part(part, run)
+        # All parts together would fill 28 GB.
+        go_caches.trim(lab)
     if parts is None:
         _unlink_strangers(lab)
     if not keep_go_cache:
-        drop_go_cache(run)
+        say(f"dropped the Go module and build caches: {megabytes(go_caches.drop(run.builder))} freed")
     elif worked:
         _offer_dropping(lab)
 
@@ -332,38 +331,8 @@ def _unlink_strangers(lab: Lab) -> None:
             _unlink_ours(lab, path)
 
 
-def drop_go_cache(run: Installation) -> None:
-    """Remove the module and build caches and the wheel's toolchain; what was built stays."""
-    lab = run.lab
-    before = go_cache_size(lab)
-    with locked(go_cache_lock(lab), "the Go caches"):
-        if (lab.cache / "go" / "mod").is_dir():
-            run.builder.toolchain.prepare(lab)
-            # Module folders are read-only; go knows how to remove them.
-            command = [str(run.builder.toolchain.program), "clean", "-modcache"]
-            log = lab.cache / "logs" / "go-clean.log"
-            if run_logged(command, log=log, label="go clean", environment=go_environment(lab), cwd=Path("/")) != 0:
-                raise LabError(
-                    f"go could not remove its module cache {lab.cache / 'go'}: {' '.join(last_lines(log, 3))}",
-                    fix="remove the folder manually: chmod -R u+w FOLDER && rm -r FOLDER",
-                )
-        shutil.rmtree(lab.cache / "go", ignore_errors=True)
-        shutil.rmtree(lab.cache / "toolchain", ignore_errors=True)
-    say(f"dropped the Go module and build caches: {megabytes(before)} freed")
-
-
-def go_cache_size(lab: Lab) -> int:
-    """Bytes of the private Go caches; files that a running build removes meanwhile do not count."""
-    total = 0
-    for folder, _, files in os.walk(lab.cache / "go"):
-        for file in files:
-            with suppress(FileNotFoundError):
-                total += (Path(folder) / file).lstat().st_size
-    return total
-
-
 def _offer_dropping(lab: Lab) -> None:
-    if size := go_cache_size(lab):
+    if size := go_caches.size_of(lab):
         say(
             f"the Go module and build caches in {lab.cache / 'go'} hold {megabytes(size)}; they only serve the next "
             "build, and --drop-go-cache removes them"

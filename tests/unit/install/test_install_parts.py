@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from lab import cli
 from lab.errors import LabError
-from lab.install import command, installer, parts, system
+from lab.install import command, go_caches, installer, parts, system
+from lab.install.building import go_cache_lock
 from lab.install.installer import PARTS, Installation, State, chosen_parts, install, link
 from lab.install.running import run_logged
+from lab.install.store import locked
 from lab.paths import Lab
 
 
@@ -93,6 +96,24 @@ def test_the_go_caches_are_offered_for_dropping_and_dropped(
     install(lab, keep_go_cache=False)
     assert "3.0 MB freed" in capsys.readouterr().err
     assert not (lab.cache / "go").exists()
+
+
+def test_between_two_parts_the_newest_of_what_go_compiled_is_kept(lab: Lab) -> None:
+    compiled, modules = lab.cache / "go" / "build" / "0a", lab.cache / "go" / "mod"
+    for age, name in enumerate(("oldest", "older", "newest")):
+        compiled.mkdir(parents=True, exist_ok=True)
+        (compiled / name).write_bytes(b"x" * 100)
+        os.utime(compiled / name, (1000 + age, 1000 + age))
+    for path in (modules / "k8s.io" / "api@v1" / "doc.go", modules / "cache" / "download" / "api.zip"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    (modules / "k8s.io" / "api@v1").chmod(0o555)
+    with locked(go_cache_lock(lab), "a build", shared=True):
+        go_caches.trim(lab, kept=250)
+    assert go_caches.size_of(lab) == 300, "it takes nothing from a build that runs"
+    go_caches.trim(lab, kept=250)
+    assert {path.name for path in compiled.iterdir()} == {"older", "newest"}
+    assert [path.name for path in modules.iterdir()] == ["cache"]
 
 
 def test_links_of_parts_that_are_gone_are_dropped(lab: Lab, recorded: tuple[RecordedPart, RecordedPart]) -> None:
