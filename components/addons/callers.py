@@ -6,6 +6,7 @@ from components.addons.addon import Addon, AddonImage
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
 from services.directory import variables
+from services.portal import variables as of_portal
 
 STATE_PORT = 9002
 """Of a gatekeeper: its health and metrics."""
@@ -19,4 +20,5 @@ def _of_callers(name: str, switch: str, port: int) -> Addon:
 
 
 GATEKEEPER = _of_callers("gatekeeper", "has_gatekeeper", STATE_PORT)
+PORTAL = _of_callers(of_portal.SERVICE, "has_portal", of_portal.DEFAULT_PORT)
 DIRECTORY = _of_callers(variables.SERVICE, "has_directory", variables.DEFAULT_PORT)

@@ -30,6 +30,14 @@ def model_route(model: str, namespace: str) -> str:
     return f"httproute/{namespace}/{model}/rule/0/match/0/*"
 
 
+def unprivileged(port: int) -> int:
+    """Where an Envoy pod listens for this port of a Gateway, by Envoy Gateway (1.9.1, internal/gatewayapi/listener.go).
+
+    10,000 more where it would need privileges.
+    """
+    return port if port >= 1024 else port + 10_000
+
+
 def door_port(port: int) -> int:
     """Where an Envoy pod listens once the front door is in its listener.
 

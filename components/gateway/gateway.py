@@ -187,10 +187,15 @@ ROUTES_ALLOWED = {"inference-platform/routes": "allowed"}
 
 def proxy_labels(namespace: str) -> dict[str, str]:
     """Labels that Envoy Gateway gives to the pods of the Gateway of this namespace."""
+    return owned_by_gateway(GATEWAY, namespace)
+
+
+def owned_by_gateway(name: str, namespace: str) -> dict[str, str]:
+    """The same of any Gateway."""
     return {
         "app.kubernetes.io/component": "proxy",
         "app.kubernetes.io/managed-by": "envoy-gateway",
-        f"{_EG}/owning-gateway-name": GATEWAY,
+        f"{_EG}/owning-gateway-name": name,
         f"{_EG}/owning-gateway-namespace": namespace,
     }
 

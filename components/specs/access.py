@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from components.specs.limits import LimitsSpec, MostSpec
+from components.specs.portal import PeopleSpec
 from floor.spec import MOST_VALUES, Name, Spec
 
 # Of the digest in a Secret's name.
@@ -42,6 +43,8 @@ class TenantSpec(Spec):
     """How much it may use, one of `plans`; unlimited without one."""
     limits: LimitsSpec | None = None
     """Limits of its own, each in the place of its plan's."""
+    people: PeopleSpec | None = None
+    """Who may use its pages of the portal; operators only if not given."""
     model_limits: dict[Name, MostSpec] = Field(default_factory=dict, max_length=MOST_VALUES)
     """Most that it uses of one of its models, of what it may in all."""
     prefix_cache: Literal["own", "shared"] | None = None

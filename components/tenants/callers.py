@@ -82,7 +82,8 @@ def mounted(namespace: str, what: str, data: Mapping[str, Any], *, secret: bool 
     }
 
 
-def _digest(text: str) -> str:
+def version_of(text: str) -> str:
+    """A short digest, by which pods are replaced for another text."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
@@ -126,7 +127,7 @@ class Callers(Component, token="callers:Callers"):
         self.handle = CallersHandle(
             tenants=tenants["metadata"]["name"],
             keys=keys["metadata"]["name"],
-            versions={"tenants": _digest(args.tenants), "keys": _digest(args.keys)},
+            versions={"tenants": version_of(args.tenants), "keys": version_of(args.keys)},
             ready=[
                 self.child("tenants", tenants, depends_on=needs),
                 self.child("keys", keys, depends_on=needs),

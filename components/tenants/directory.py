@@ -20,7 +20,7 @@ from components.tenants.pods import ServicePods, two_pods
 from floor.stateful import PEPPER, Keeping
 from services.directory import variables
 
-CHANGES_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
+DIRECTORY_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
 _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
 SECRETS_FOLDER, _DATABASE, _TENANTS = "/etc/secrets", "/etc/database", "/etc/tenants"
 

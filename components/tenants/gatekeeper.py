@@ -17,7 +17,7 @@ from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
 from components.placing import budget
 from components.tenants.callers import CallersHandle
-from components.tenants.directory import CHANGES_URL, SECRETS_FOLDER, shared_secrets
+from components.tenants.directory import DIRECTORY_URL, SECRETS_FOLDER, shared_secrets
 from components.tenants.pods import ServicePods, two_pods
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from services.directory import variables
@@ -62,7 +62,7 @@ def deployment(
     }
     if directory:
         arguments += [
-            f"--directory={CHANGES_URL.format(namespace=namespace)}",
+            f"--directory={DIRECTORY_URL.format(namespace=namespace)}",
             f"--peers={GATEKEEPER}.{namespace}.svc:{STATE_PORT}",
             f"--kept-file={_KEPT}/directory.json",
             f"--pepper-file={SECRETS_FOLDER}/{variables.PEPPER_KEY}",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pulumi
+
 from components.placing import spread
 from components.pod_security import CONTAINER_SECURITY, pod_security
 
@@ -19,7 +21,7 @@ class ServicePods:
 
     name: str
     image: str
-    arguments: Sequence[str]
+    arguments: Sequence[pulumi.Input[str]]
     ports: Mapping[str, int]
     asked: str
     """The port for health."""

@@ -12,6 +12,7 @@ from lab.paths import CHECKOUT, EARLIER
 
 PYTHON_REPOSITORY = "docker.io/library/python"
 DIRECTORY_REPOSITORY = "ghcr.io/inference-platform/directory"
+PORTAL_REPOSITORY = "ghcr.io/inference-platform/portal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,13 @@ TABLE: Mapping[str, Program] = {
         tool="",
         path="/usr/local/bin/python3",
         entrypoint=("python3", "-m", "services.directory"),
+        user=65532,
+        packages=("floor", "services"),
+    ),
+    PORTAL_REPOSITORY: Program(
+        tool="",
+        path="/usr/local/bin/python3",
+        entrypoint=("python3", "-m", "services.portal"),
         user=65532,
         packages=("floor", "services"),
     ),

@@ -54,6 +54,7 @@ class Images(Spec):
     kube_state_metrics: Image
     limit_counters: Image
     limit_service: Image
+    portal: Image
     prometheus: Image
     prometheus_operator: Image
     rdma_device_plugin: Image

@@ -23,11 +23,14 @@ from components.models.model_server import programs_of
 from components.models.pod_programs import PodPrograms
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace, NamespaceHandle
+from components.network_policies import ANY_NAMESPACE
 from components.objects import field_manager
 from components.tenants.limits import rate_limit
+from components.tenants.portal import Portal, PortalArgs, portal_proxies
 from floor import namespaces
 from stacks.plan.charts import optional_parts
 from stacks.plan.models import MODELS_NAMESPACE
+from stacks.plan.portal import portal_catalogue
 from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import addon_parts, charts_of, check_values, filled
@@ -219,6 +222,29 @@ def _gateway_protection(step: PartStep) -> PartDone:
     return PartDone()
 
 
+def _portal(step: PartStep) -> PartDone:
+    plan = step.on.plan
+    if plan.site.portal is None:
+        return PartDone()
+    front = step.handle("gateway-namespace", NamespaceHandle)
+    of_chart = plan.site.gateway.controllers == "chart"
+    args = PortalArgs(
+        spec=plan.site.portal,
+        catalogue=portal_catalogue(plan),
+        image=plan.versions.images.portal,
+        namespace=front,
+        endpoint=step.handle("gateway", GatewayHandle).endpoint,
+        ledger=None,
+        proxy_namespace=ENVOY_NAMESPACE if of_chart else None,
+        proxies=portal_proxies(front.name, ENVOY_NAMESPACE if of_chart else ANY_NAMESPACE),
+        proxy_image=plan.proxy_image,
+        scrapers=step.on.scrapers,
+        needs=step.ready(*_GATEWAYS, "gateway", "tenants", "certificate-secrets"),
+    )
+    Portal("portal", args, step.on.opts)
+    return PartDone()
+
+
 def _pod_programs(step: PartStep) -> PartDone:
     used = [own for serving in step.on.plan.named.values() for own in programs_of(serving.engine, serving.weights)]
     space = step.handle("models-namespace", NamespaceHandle)
@@ -274,6 +300,7 @@ PARTS = (
     SitePart("required-decision", _required_decision, ("tenants", "front-door")),
     SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),
     SitePart("gateway-protection", _gateway_protection, ("gateway", "tenants", "front-door", "required-decision")),
+    SitePart("portal", _portal, (*_GATEWAYS, "gateway", "tenants", "gateway-namespace", "certificate-secrets")),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
     SitePart(
         "models", _models, (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway")

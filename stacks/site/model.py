@@ -22,6 +22,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
+from components.specs.portal import PortalSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import SecretsSpec
 from components.specs.tiers import TierSpec
@@ -196,6 +197,8 @@ class SiteConfig(Spec):
     """What counts tenants' requests and tokens, where any tenant has a limit."""
     callers: CallersSpec = Field(default_factory=CallersSpec)
     """Who decides about a caller, and where keys are kept that people make while the platform runs."""
+    portal: PortalSpec | None = None
+    """Pages on which people order models and see what they use; none if not given."""
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 
@@ -255,6 +258,11 @@ class SiteConfig(Spec):
     def has_gatekeeper(self) -> bool:
         """Whether the gatekeeper runs."""
         return self.callers.decided_by == "gatekeeper" or self.callers.keep_both
+
+    @property
+    def has_portal(self) -> bool:
+        """Whether the portal runs."""
+        return self.portal is not None
 
     @property
     def has_directory(self) -> bool:

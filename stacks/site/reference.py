@@ -68,6 +68,8 @@ _RULES = (
     "with a value that its program reads.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
+    "- `portal` needs `callers.decided_by: gatekeeper` and `callers.database_secret`; `tenants.<name>.people` needs "
+    "`portal`.",
     "- `models` and `tenants` are required, as `{}` if there are none; so a file that was cut short is refused.",
     "- `engine: simulator` needs `purpose: trial`.",
     "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, but not served on.",

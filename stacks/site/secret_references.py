@@ -12,6 +12,7 @@ from typing import Any
 
 from floor import namespaces
 from floor.problems import Path
+from services.portal.variables import CLIENT_SECRET_KEY
 from services.weights import variables
 from stacks.site.reading.raw import at, matching
 
@@ -72,6 +73,14 @@ _USES = (
         namespace=namespaces.GATEWAY,
         keys=("secret",),
         read=_by_cert_manager,
+    ),
+    _Use(pattern="portal.client_secret", namespace=namespaces.GATEWAY, keys=(CLIENT_SECRET_KEY,), read=lambda _: True),
+    _Use(
+        pattern="portal.certificate_secret",
+        namespace=namespaces.GATEWAY,
+        keys=_PAIR,
+        type=_TLS,
+        read=lambda _: True,
     ),
     _Use(pattern="callers.database_secret", namespace=namespaces.GATEWAY, keys=("url",), read=lambda _: True),
     _Use(

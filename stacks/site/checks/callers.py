@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.specs.limits import BOUNDS
-from floor.problems import Path, Problem
+from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import at, mapping, matching
 
 
@@ -24,6 +24,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if at(values, "callers", "decided_by") != "gatekeeper" and not at(values, "callers", "keep_both"):
         yield from _held_by_gatekeepers(values)
     yield from _twice(values)
+    yield from _of_portal(values)
     if at(values, "callers", "database_secret") is not None:
         return
     for name, tenant in mapping(values.get("tenants")).items():
@@ -33,6 +34,34 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="has no key, and without callers.database_secret none can be made later",
                 fix="add one, such as keys: {laptop: {}}, or name a database for the directory of keys",
             )
+
+
+def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """The portal makes keys in the directory, which a gatekeeper reads; and nothing else reads who may use it."""
+    if at(values, "portal") is None:
+        for path, people in matching(values, "tenants.<name>.people"):
+            if people is not None:
+                yield Problem(
+                    path=path,
+                    what="is read by the portal, and the site has none",
+                    fix="add the section portal, or take people out",
+                )
+        return
+    issuer = at(values, "portal", "issuer")
+    if isinstance(issuer, str) and issuer.startswith("http:") and values.get("purpose") != "trial":
+        yield Problem(
+            path=("portal", "issuer"),
+            what="sends what logs people in over a connection that others can read",
+            got=shown(issuer),
+            fix="use the issuer's https address; a private CA of it is `ca`",
+        )
+    if at(values, "callers", "decided_by") != "gatekeeper" or at(values, "callers", "database_secret") is None:
+        yield Problem(
+            path=("portal",),
+            what="makes keys in the directory, which takes a gatekeeper and a database",
+            fix="set callers.decided_by: gatekeeper and callers.database_secret first (sitectl docs gatekeeper), or "
+            "take portal out",
+        )
 
 
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:

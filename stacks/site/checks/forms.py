@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -109,15 +110,18 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 0 < int(text) < 65536
 
 
-def _is_directory(text: str) -> bool:
-    """Whether the text is the https address of something at a host."""
-    if not re.fullmatch(r"https://[^/\s@?#]+(/[^\s@?#]*)?", text):
+def _is_web(text: str, *, scheme: str = "https?") -> bool:
+    """Whether the text is the address of something at a host."""
+    if not re.fullmatch(rf"{scheme}://[^/\s@?#]+(/[^\s@?#]*)?", text):
         return False
     try:
         parts = urlsplit(text)
         return parts.port != 0 and is_host(parts.hostname or "")
     except ValueError:
         return False
+
+
+_is_https = partial(_is_web, scheme="https")
 
 
 def _is_fingerprint(text: str) -> bool:
@@ -156,9 +160,17 @@ _FORMS: Mapping[str, _Form] = {
         "a host name, *.DOMAIN, or an address",
         "llm.site.example",
     ),
+    "portal.hostname": _Form(is_dns_name, "a host name", "portal.site.example"),
+    "portal.address": _HOST._replace(called="an address", example="10.5.0.7"),
+    "portal.certificate_secret": _NAME._replace(example="portal-tls"),
+    "portal.client_secret": _NAME._replace(example="portal-login", hidden=True),
+    "portal.issuer": _Form(_is_web, "the address of an issuer", "https://login.site.example/realms/platform"),
+    "portal.endpoint": _Form(_is_web, "the address of the API, with /v1", "https://llm.site.example/v1"),
     "certificates.ca_secret": _NAME._replace(example="site-ca"),
     "certificates.acme.server": _Form(
-        _is_directory, "the https address of an ACME directory", "https://acme.site.example/directory"
+        _is_https,
+        "the https address of an ACME directory",
+        "https://acme.site.example/directory",
     ),
     "certificates.acme.email": _Form(
         re.compile(r"[^\s@,;<>]+@[^\s@,;<>]+\.[^\s@,;<>]+").fullmatch, "an e-mail address", "platform@site.example"
@@ -177,12 +189,8 @@ _FORMS: Mapping[str, _Form] = {
     "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig", hidden=True),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
     "secrets.store.existing": _NAME._replace(example="site-vault"),
-    "secrets.store.vault.server": _Form(
-        _is_directory, "the https address of a server", "https://vault.site.example:8200"
-    ),
-    "secrets.store.kubernetes.server": _Form(
-        _is_directory, "the https address of an API server", "https://10.5.0.9:6443"
-    ),
+    "secrets.store.vault.server": _Form(_is_https, "the https address of a server", "https://vault.site.example:8200"),
+    "secrets.store.kubernetes.server": _Form(_is_https, "the https address of an API server", "https://10.5.0.9:6443"),
     "secrets.store.kubernetes.namespace": _NAME._replace(example="platform-keys"),
     "secrets.store.kubernetes.token_secret": _NAME._replace(example="other-cluster", hidden=True),
     "addresses.bgp.peers.<name>.address": _Form(_is_address, "an address", "10.5.0.1"),

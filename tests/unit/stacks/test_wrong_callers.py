@@ -9,6 +9,13 @@ from tests.unit.stacks.wrong_sites import Wrong, refused_and_fixed
 pytestmark = pytest.mark.row("000.34")
 
 DIGEST = "5e" * 32
+DECIDED = {"decided_by": "gatekeeper", "database_secret": "directory-database"}
+PORTAL = {
+    "hostname": "portal.site.example",
+    "port": 80,
+    "issuer": "https://login.site.example",
+    "client_secret": "login",
+}
 WRONG: dict[str, Wrong] = {
     "digest that Envoy Gateway cannot compare": Wrong(
         {"tenants.search.keys": {"nightly": {"sha256": DIGEST}}},
@@ -51,6 +58,21 @@ WRONG: dict[str, Wrong] = {
         "callers",
         "decided_by gateway reads no directory",
         {"callers.decided_by": "gatekeeper"},
+    ),
+    "portal without a directory": Wrong(
+        {"portal": PORTAL}, "portal", "makes keys in the directory", {"callers": DECIDED}
+    ),
+    "people that nothing reads": Wrong(
+        {"tenants.search.people": {"users": ["chemists"]}},
+        "tenants.search.people",
+        "is read by the portal",
+        {"callers": DECIDED, "portal": PORTAL},
+    ),
+    "log in that others read": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"issuer": "http://login.site.example"}},
+        "portal.issuer",
+        "over a connection that others can read",
+        {"portal.issuer": "https://login.site.example"},
     ),
 }
 

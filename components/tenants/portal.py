@@ -1,0 +1,265 @@
+"""The pages on which people order models: two pods, and a Gateway of their own, apart from that of the models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.gateway.envoy_names import unprivileged
+from components.gateway.gateway import CLASS, owned_by_gateway
+from components.minted import mint, minted
+from components.namespace import NamespaceHandle
+from components.network_policies import Peer, allow_ingress, peer, read_by
+from components.placing import budget, spread
+from components.specs.portal import PortalSpec
+from components.tenants.callers import version_of
+from components.tenants.directory import DIRECTORY_URL, shared_secrets
+from components.tenants.pods import ServicePods, two_pods
+from services.directory import variables as of_directory
+from services.portal import variables
+
+PORTAL = variables.SERVICE
+PORTAL_PODS = {"app.kubernetes.io/name": PORTAL}
+_EG, _GW = "gateway.envoyproxy.io/v1alpha1", "gateway.networking.k8s.io/v1"
+_CATALOGUE, _LOGIN, _SESSION, _DIRECTORY, _LEDGER, _TRUST = (
+    f"/etc/{name}" for name in ("catalogue", "login", "session", "directory", "ledger", "trust")
+)
+_SESSION_SECRET, _SESSION_KEY = "portal-session", "key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerAccess:
+    """How the portal asks the ledger of usage."""
+
+    url: str
+    secret: str
+    key: str
+    """Of the Secret: the operator's token."""
+
+
+def catalogue_map(namespace: str, catalogue: str, ca: str | None) -> dict[str, Any]:
+    """What the pages show of the site, and whom they trust."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": PORTAL, "namespace": namespace},
+        "data": {"catalogue.json": catalogue, **({"ca.crt": ca} if ca else {})},
+    }
+
+
+def deployment(
+    namespace: str,
+    spec: PortalSpec,
+    *,
+    image: str,
+    endpoint: pulumi.Input[str],
+    ledger: LedgerAccess | None,
+    version: str,
+) -> dict[str, Any]:
+    """endpoint: OpenAI's base URL. version: of what the pods read when they start."""
+    files = {
+        _CATALOGUE: {
+            "name": "catalogue",
+            "configMap": {"name": PORTAL, "items": [{"key": "catalogue.json", "path": "catalogue.json"}]},
+        },
+        _LOGIN: {"name": "login", "secret": {"secretName": spec.client_secret, "defaultMode": 0o440}},
+        _SESSION: {"name": "session", "secret": {"secretName": _SESSION_SECRET, "defaultMode": 0o440}},
+        _DIRECTORY: shared_secrets(of_directory.OPERATOR_KEY) | {"name": "directory"},
+    }
+    arguments: list[pulumi.Input[str]] = [
+        f"--port={variables.DEFAULT_PORT}",
+        f"--public-url={spec.url}",
+        f"--issuer={spec.issuer}",
+        f"--client-id={spec.client_id}",
+        f"--client-secret-file={_LOGIN}/{variables.CLIENT_SECRET_KEY}",
+        f"--session-secret-file={_SESSION}/{_SESSION_KEY}",
+        f"--catalogue-file={_CATALOGUE}/catalogue.json",
+        pulumi.Output.concat("--endpoint=", endpoint),
+        pulumi.Output.concat("--gateway=", endpoint),
+        f"--directory={DIRECTORY_URL.format(namespace=namespace)}",
+        f"--directory-token-file={_DIRECTORY}/{of_directory.OPERATOR_KEY}",
+    ]
+    if ledger:
+        arguments += [f"--ledger={ledger.url}", f"--ledger-token-file={_LEDGER}/{ledger.key}"]
+        items = [{"key": ledger.key, "path": ledger.key}]
+        files |= {
+            _LEDGER: {"name": "ledger", "secret": {"secretName": ledger.secret, "items": items, "defaultMode": 0o440}}
+        }
+    if spec.ca:
+        arguments.append(f"--ca-file={_TRUST}/ca.crt")
+        trusted = {"name": PORTAL, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        files |= {_TRUST: {"name": "trust", "configMap": trusted}}
+    pods = ServicePods(
+        name=PORTAL,
+        image=image,
+        arguments=arguments,
+        ports={"http": variables.DEFAULT_PORT},
+        asked="http",
+        ready={"periodSeconds": 5, "timeoutSeconds": 5},
+        memory="128Mi",
+        volumes=files,
+        # It is ready while its issuer is, and nothing else waits for it.
+        annotations={"pulumi.com/skipAwait": "true"},
+        versions={"catalogue": version},
+    )
+    return two_pods(namespace, pods)
+
+
+def service(namespace: str) -> dict[str, Any]:
+    """Where its Gateway finds it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": PORTAL, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
+        "spec": {
+            "selector": PORTAL_PODS,
+            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def envoy_proxy(namespace: str, spec: PortalSpec, image: str | None) -> dict[str, Any]:
+    """Shape of its Envoy pods. image: of Envoy; None for Envoy Gateway's own."""
+    balancer = {"type": "LoadBalancer", **({"loadBalancerIP": spec.address} if spec.address else {})}
+    return {
+        "apiVersion": _EG,
+        "kind": "EnvoyProxy",
+        "metadata": {"name": PORTAL, "namespace": namespace},
+        "spec": {
+            "provider": {
+                "type": "Kubernetes",
+                "kubernetes": {
+                    "envoyDeployment": {
+                        "replicas": 2,
+                        "pod": spread(owned_by_gateway(PORTAL, namespace)),
+                        **({"container": {"image": image}} if image else {}),
+                    },
+                    "envoyService": balancer,
+                    "envoyPDB": {"maxUnavailable": 1},
+                },
+            }
+        },
+    }
+
+
+def gateway(namespace: str, spec: PortalSpec) -> dict[str, Any]:
+    """The listener for browsers, for routes of this namespace only."""
+    listener: dict[str, Any] = {
+        "name": PORTAL,
+        "hostname": spec.hostname,
+        "port": spec.port,
+        "protocol": "HTTP",
+        "allowedRoutes": {"namespaces": {"from": "Same"}},
+    }
+    if spec.certificate_secret:
+        listener |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": spec.certificate_secret}]}}
+    return {
+        "apiVersion": _GW,
+        "kind": "Gateway",
+        "metadata": {
+            "name": PORTAL,
+            "namespace": namespace,
+            "annotations": {"pulumi.com/waitFor": "condition=Programmed"},
+        },
+        "spec": {
+            "gatewayClassName": CLASS,
+            "infrastructure": {"parametersRef": {"group": _EG.partition("/")[0], "kind": "EnvoyProxy", "name": PORTAL}},
+            "listeners": [listener],
+        },
+    }
+
+
+def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
+    """All of its paths; the playground's answers are streams of minutes."""
+    return {
+        "apiVersion": _GW,
+        "kind": "HTTPRoute",
+        "metadata": {"name": PORTAL, "namespace": namespace},
+        "spec": {
+            "parentRefs": [{"name": PORTAL}],
+            "hostnames": [spec.hostname],
+            "rules": [
+                {
+                    "backendRefs": [{"name": PORTAL, "port": variables.DEFAULT_PORT}],
+                    "timeouts": {"request": "600s"},
+                }
+            ],
+        },
+    }
+
+
+def session_secret(namespace: str, key: pulumi.Input[str]) -> dict[str, Any]:
+    """What cookies of people who are logged in are signed with."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": _SESSION_SECRET, "namespace": namespace},
+        "type": "Opaque",
+        "stringData": {_SESSION_KEY: key},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortalArgs:
+    """What it shows, and whom it asks."""
+
+    spec: PortalSpec
+    catalogue: str
+    """What the pages show of the site, JSON."""
+    image: str
+    namespace: NamespaceHandle
+    endpoint: pulumi.Input[str]
+    """The gateway's, for where the site names none."""
+    ledger: LedgerAccess | None
+    proxy_namespace: str | None
+    """Where Envoy Gateway puts the Envoy pods; None where that is the cluster's, and not known."""
+    proxies: Peer
+    """Its Envoy pods, as network policies name them."""
+    proxy_image: str | None
+    scrapers: Sequence[Peer]
+    needs: Sequence[pulumi.Resource]
+
+
+class Portal(Component, token="portal:Portal"):
+    """Pods, what they know, and the way of browsers to them."""
+
+    def __init__(self, name: str, args: PortalArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec, space = args.spec, args.namespace.name
+        needs = [args.namespace.ready, *args.needs]
+        # Another one costs people another login, and no more: it need not outlive a lost state.
+        key = minted(self, "session", mint("portal-session"))
+        known = [
+            self.child("session", session_secret(space, key), depends_on=needs),
+            self.child("catalogue", catalogue_map(space, args.catalogue, spec.ca), depends_on=needs),
+        ]
+        pods = deployment(
+            space,
+            spec,
+            image=args.image,
+            endpoint=spec.endpoint or args.endpoint,
+            ledger=args.ledger,
+            version=version_of(f"{args.catalogue}{spec.ca}"),
+        )
+        entry = [([args.proxies], [variables.DEFAULT_PORT]), *read_by(args.scrapers, variables.DEFAULT_PORT)]
+        self.child("service", service(space), depends_on=needs)
+        self.child("network-policy", allow_ingress(PORTAL, space, PORTAL_PODS, entry), depends_on=needs)
+        self.child("budget", budget(PORTAL, space, PORTAL_PODS), depends_on=needs)
+        self.child("pods", pods, depends_on=[*needs, *known])
+        settings = [self.child("proxy", envoy_proxy(space, spec, args.proxy_image), depends_on=needs)]
+        if args.proxy_namespace is not None:
+            labels = owned_by_gateway(PORTAL, space)
+            everybody = allow_ingress(PORTAL, args.proxy_namespace, labels, [((), [unprivileged(spec.port)])])
+            settings.append(self.child("proxy-network-policy", everybody, depends_on=needs))
+        listener = self.child("listener", gateway(space, spec), depends_on=settings)
+        self.child("route", route(space, spec), depends_on=[*needs, listener])
+        self.finish(url=spec.url)
+
+
+def portal_proxies(namespace: str, proxy_namespace: str) -> Peer:
+    """Its Envoy pods. proxy_namespace: where they are, or any."""
+    return peer(owned_by_gateway(PORTAL, namespace), proxy_namespace)
