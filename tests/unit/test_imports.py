@@ -140,6 +140,7 @@ PARTS = {
     "load_balancer_addresses": {"bgp"},
     "front_door": {"connections", "gateway_errors", "pickers", "request_log"},
     "pickers": {"connections"},
+    "portal": {"callers", "directory", "pods"},
     "gatekeeper": {"callers", "directory", "pods"},
     "directory": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
