@@ -347,6 +347,8 @@ WHEELS = (
 
 DEBIAN_PROGRAMS = (
     DebianProgram(name="bwrap", package="bubblewrap"),
+    # The portal's pages are looked at in it.
+    DebianProgram(name="chromium", package="chromium"),
     DebianProgram(name="ip", package="iproute2"),
     DebianProgram(name="iptables", package="iptables"),
     DebianProgram(name="iptables-save", package="iptables"),

@@ -1,0 +1,105 @@
+"""The same acts for programs, as JSON, with a token of the issuer: /openapi.json has their description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict
+
+from services.portal import usage
+from services.portal.desk import Desk, now_utc
+from services.portal.failure import PortalError
+from services.portal.login import Issuer
+from services.portal.people import Person
+
+_TOKEN = HTTPBearer(auto_error=False, description="A JWT that the issuer signed for the portal")
+
+
+class ApiKeyOrder(BaseModel):
+    """A key for one model of a tenant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: str
+    model: str
+    name: str
+    expires_in_days: int
+
+
+class ApiRotation(BaseModel):
+    """How long the replaced key goes on working."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: str
+    overlap_hours: int
+
+
+def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute]) -> APIRouter:
+    """The requests below /api/v1."""
+
+    async def log_in(request: Request, token: Annotated[HTTPAuthorizationCredentials | None, Depends(_TOKEN)]) -> None:
+        if token is None:
+            fix = "Send a token of the issuer as Authorization: Bearer."
+            raise PortalError(401, "no_token", f"{request.url.path} needs a token.", fix)
+        request.state.person = await issuer.bearer(token.credentials)
+
+    router = APIRouter(prefix="/api/v1", route_class=counted, dependencies=[Depends(log_in)])
+
+    @router.get("/models")
+    async def models() -> dict[str, Any]:
+        """Models that are served, and those that can be ordered, with proof, price and terms."""
+        return desk.catalogue.model_dump(mode="json", include={"site", "models", "orderable"})
+
+    @router.get("/tenants")
+    async def tenants(request: Request) -> dict[str, Any]:
+        """Yours, with your role, models and limits."""
+        entries = desk.catalogue.tenants
+        return {
+            "tenants": {
+                name: {"role": role.name.lower(), "models": entries[name].models, "limits": entries[name].limits}
+                for name, role in desk.tenants(_person(request)).items()
+            }
+        }
+
+    @router.get("/keys")
+    async def keys(request: Request, tenant: str) -> dict[str, Any]:
+        """Your keys of a tenant; all of them for its admins."""
+        return {"keys": await desk.keys(_person(request), tenant)}
+
+    @router.post("/keys", status_code=201)
+    async def order(request: Request, order: ApiKeyOrder) -> dict[str, Any]:
+        """A new key. Its text is in this answer and nowhere else."""
+        made = await desk.order(_person(request), order.tenant, order.model, order.name, order.expires_in_days)
+        return made | {"endpoint": endpoint}
+
+    @router.post("/keys/{key_id}/rotate", status_code=201)
+    async def rotate(request: Request, key_id: str, order: ApiRotation) -> dict[str, Any]:
+        """Its successor. Its text is in this answer and nowhere else."""
+        return await desk.rotate(_person(request), order.tenant, key_id, order.overlap_hours) | {"endpoint": endpoint}
+
+    @router.delete("/keys/{key_id}")
+    async def revoke(request: Request, key_id: str, tenant: str) -> dict[str, Any]:
+        """The key, which does not work any more."""
+        return await desk.revoke(_person(request), tenant, key_id)
+
+    @router.get("/usage")
+    async def used(request: Request, tenant: str, month: str = "") -> usage.MonthOfUse:
+        """A month by day, model and key; costs for admins."""
+        return await desk.usage(_person(request), tenant, usage.month_of(month, now_utc()))
+
+    @router.get("/bills/{tenant}/{month}")
+    async def bill(request: Request, tenant: str, month: str, format: str = "json") -> Response:  # noqa: A002 - its name
+        """A bill, for admins."""
+        content, media = await desk.bill(_person(request), tenant, usage.month_of(month, now_utc()), format)
+        return Response(content, media_type=media)
+
+    return router
+
+
+def _person(request: Request) -> Person:
+    person: Person = request.state.person
+    return person

@@ -1,0 +1,130 @@
+"""What the site offers to whom: one JSON file that the platform's program writes, read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from services.portal.failure import PortalError
+
+log = logging.getLogger(__name__)
+
+
+class _Entry(BaseModel):
+    # A newer program may write more than this portal reads.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ShownProof(_Entry):
+    """What one site's proof of a model promises, at its highest concurrency."""
+
+    fits: bool
+    ttft_p95_s: float
+    itl_p95_ms: float | None = None
+    parallel: int
+    tokens_per_minute: int
+    fidelity: Literal["measured", "published", "estimated", "assumed"] | str
+
+    @property
+    def tokens_per_second(self) -> int | None:
+        """Of one answer, at the 95th percentile."""
+        return round(1000 / self.itl_p95_ms) if self.itl_p95_ms else None
+
+
+class ShownPrice(_Entry):
+    """Per million tokens."""
+
+    currency: str
+    input: float
+    cached_input: float
+    output: float
+
+
+class OfferedModel(_Entry):
+    """A model that the site serves."""
+
+    title: str
+    task: str
+    context_tokens: int
+    revision: str
+    end_of_support: date | None = None
+    notice_days: int | None = None
+    replicas: int | None = None
+    gpus: int
+    proof: ShownProof | None = None
+    price: ShownPrice | None = None
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether it answers a prompt with text."""
+        return self.task in ("chat", "generate")
+
+
+class OrderableModel(OfferedModel):
+    """A model that the site can serve after a change of its file."""
+
+    eta: str
+    patch: str
+
+
+class TenantEntry(_Entry):
+    """A team: its models, and the groups of the issuer whose people are in it."""
+
+    models: list[str] = []
+    admins: list[str] = []
+    users: list[str] = []
+    limits: dict[str, int] = {}
+
+
+class Catalogue(_Entry):
+    """The whole file."""
+
+    site: str
+    models: dict[str, OfferedModel] = {}
+    orderable: dict[str, OrderableModel] = {}
+    tenants: dict[str, TenantEntry] = {}
+    operators: list[str] = []
+
+    @property
+    def groups(self) -> set[str]:
+        """All that it names."""
+        tenants = self.tenants.values()
+        return {*self.operators, *(group for tenant in tenants for group in (*tenant.admins, *tenant.users))}
+
+
+class CatalogueFile:
+    """The file; a version that cannot be read leaves the one before it in force."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_of: object = None
+        self._catalogue: Catalogue | None = None
+        self._problem = ""
+
+    def read(self) -> Catalogue:
+        """The newest version that could be read. Raises PortalError where there was none."""
+        try:
+            status = self._path.stat()
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if version != self._read_of:
+                self._read_of = version
+                self._catalogue = Catalogue.model_validate_json(self._path.read_bytes())
+        except OSError as error:
+            self._note(error.strerror or type(error).__name__)
+        except ValidationError as error:
+            places = [".".join(map(str, detail["loc"])) or "the whole" for detail in error.errors(include_url=False)]
+            self._note(f"wrong at {', '.join(places[:5])}")
+        if self._catalogue is None:
+            fix = "Mount the file as the platform's program writes it: run pulumi up."
+            raise PortalError(
+                503, "not_configured", f"The catalogue {self._path} cannot be read: {self._problem}.", fix
+            )
+        return self._catalogue
+
+    def _note(self, problem: str) -> None:
+        self._problem = problem
+        log.warning("catalogue %s: %s", self._path, problem)

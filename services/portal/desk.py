@@ -1,0 +1,115 @@
+"""What a person can do, the same from a page and from a program: each act checks their role first."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from services.portal.catalogue import Catalogue, CatalogueFile
+from services.portal.failure import missing, refused
+from services.portal.people import Person, Role, role_in, roles
+from services.portal.upstream import KeyService, ModelGateway, UsageLedger
+from services.portal.usage import MonthOfUse, bounds, summed
+
+LIVES_D = (7, 30, 90, 365)
+"""How long a key may work."""
+OVERLAPS_H = (0, 1, 24, 168)
+"""How long a replaced key goes on working."""
+
+FORMS = ("csv", "json", "focus")
+PLAYGROUND = "playground"
+_DAY_S, _HOUR_S = 86400, 3600
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The acts, over the services that carry them out."""
+
+    catalogue_file: CatalogueFile
+    directory: KeyService
+    ledger: UsageLedger | None
+    gateway: ModelGateway
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.catalogue_file.read()
+
+    def role(self, person: Person, tenant: str, least: Role = Role.USER) -> Role:
+        """Raises PortalError for a tenant of others."""
+        return role_in(tenant, person, self.catalogue, least)
+
+    async def order(self, person: Person, tenant: str, model: str, label: str, days: int) -> dict[str, Any]:
+        """A new key for one model, with its text as `key`. Raises PortalError."""
+        self.role(person, tenant)
+        catalogue = self.catalogue
+        if model not in catalogue.models or model not in catalogue.tenants[tenant].models:
+            raise missing(f"{tenant} has no such model.")
+        if days not in LIVES_D:
+            raise refused("A key works for 7, 30, 90 or 365 days.", "Choose one of them.")
+        if label == PLAYGROUND:
+            raise refused(f"The name {PLAYGROUND} is for the portal's own keys.", "Choose another name.")
+        name = person.key_name(label)
+        return await self.directory.create(person.actor, tenant, name, [model], days * _DAY_S)
+
+    async def keys(self, person: Person, tenant: str) -> list[dict[str, Any]]:
+        """Theirs, and for an admin all of the tenant; those that work first. Raises PortalError."""
+        sees_all = self.role(person, tenant) >= Role.ADMIN
+        keys = await self.directory.keys(person.actor, tenant)
+        seen = [key | {"is_own": person.owns(key["name"])} for key in keys if sees_all or person.owns(key["name"])]
+        return sorted(seen, key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
+
+    async def key(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
+        """One that they see. Raises PortalError."""
+        for key in await self.keys(person, tenant):
+            if key["id"] == key_id:
+                return key
+        raise missing("There is no such key.")
+
+    async def rotate(self, person: Person, tenant: str, key_id: str, overlap_h: int) -> dict[str, Any]:
+        """Its successor, with its text as `key`. Raises PortalError."""
+        if overlap_h not in OVERLAPS_H:
+            raise refused("A replaced key works on for 0, 1, 24 or 168 hours.", "Choose one of them.")
+        key = await self.key(person, tenant, key_id)
+        return await self.directory.rotate(person.actor, key["id"], overlap_h * _HOUR_S)
+
+    async def revoke(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
+        """The key, which does not work any more. Raises PortalError."""
+        key = await self.key(person, tenant, key_id)
+        return await self.directory.revoke(person.actor, key["id"])
+
+    async def usage(self, person: Person, tenant: str, month: str) -> MonthOfUse:
+        """With costs and the keys of all for an admin. Raises PortalError."""
+        is_admin = self.role(person, tenant) >= Role.ADMIN
+        ledger = self._ledger()
+        start, end = bounds(month)
+        kinds = ("usage/completions", "costs") if is_admin else ("usage/completions",)
+        used, *costs = await asyncio.gather(*(ledger.buckets(kind, tenant, start, end) for kind in kinds))
+
+        def key_of(client: str) -> str:
+            name = client.removeprefix(f"{tenant}.")
+            return name if is_admin or person.owns(name) else "keys of others"
+
+        return summed(month, used, costs[0] if costs else (), key_of)
+
+    async def bill(self, person: Person, tenant: str, month: str, form: str) -> tuple[bytes, str]:
+        """Content and media type, for an admin. Raises PortalError."""
+        self.role(person, tenant, Role.ADMIN)
+        if form not in FORMS:
+            raise refused("A bill is csv, json or focus.", "Choose one of them.")
+        return await self._ledger().bill(tenant, month, form)
+
+    def tenants(self, person: Person) -> dict[str, Role]:
+        """Theirs."""
+        return dict(roles(person, self.catalogue))
+
+    def _ledger(self) -> UsageLedger:
+        if self.ledger is None:
+            raise missing("This site keeps no ledger of usage.")
+        return self.ledger
+
+
+def now_utc() -> datetime:
+    """By which months are chosen."""
+    return datetime.now(UTC)

@@ -1,0 +1,34 @@
+"""Why a request is refused: a status, a code for programs, and sentences for people that never quote a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class PortalError(Exception):
+    """What is wrong, and what the person can do."""
+
+    status: int
+    code: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.fix}"
+
+
+def away(part: str, rest: str) -> PortalError:
+    """A part of the platform does not answer. rest: what works without it."""
+    return PortalError(503, "part_away", f"{part} does not answer now.", rest)
+
+
+def missing(what: str) -> PortalError:
+    """What is not there, or is not for this person: the answer is the same."""
+    fix = "Choose from the lists of this page. If you expected it, ask who runs the platform about your groups."
+    return PortalError(404, "not_there", what, fix)
+
+
+def refused(what: str, fix: str) -> PortalError:
+    """What a person sent cannot be done."""
+    return PortalError(422, "invalid_request", what, fix)

@@ -1,0 +1,85 @@
+"""Questions to a model from a page, with a key that the portal makes for the session and never shows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from services.portal.desk import PLAYGROUND, Desk
+from services.portal.failure import PortalError, missing, refused
+from services.portal.people import Person
+
+LONGEST_PROMPT = 20_000
+_LIFE_S = 3600
+# A key that is about to end is not taken for another question.
+_SPARE_S = 300
+# Gateways hear of a new key within this time; an older one that they do not know was revoked.
+_HEARD_OF_S = 10
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass
+class _PlaygroundKey:
+    id: str
+    text: str
+    made: float = field(default_factory=time.time)
+
+
+class Playground:
+    """Its keys are in memory alone: another process makes its own, and a restart loses nothing."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._keys: dict[tuple[str, str], _PlaygroundKey] = {}
+        self._making = asyncio.Lock()
+
+    def chat_models(self, tenant: str) -> list[str]:
+        """Those that can be asked."""
+        catalogue = self._desk.catalogue
+        served = {name for name, model in catalogue.models.items() if model.can_chat}
+        return sorted(served.intersection(catalogue.tenants[tenant].models))
+
+    def check(self, person: Person, tenant: str, model: str, prompt: str) -> None:
+        """Raise PortalError for what is not asked."""
+        self._desk.role(person, tenant)
+        if model not in self.chat_models(tenant):
+            raise missing(f"{tenant} has no such model for a chat.")
+        if not prompt.strip() or len(prompt) > LONGEST_PROMPT:
+            raise refused(f"A prompt has 1 to {LONGEST_PROMPT:,} characters.", "Write one, or shorten it.")
+
+    async def answer(self, person: Person, session: str, tenant: str, model: str, prompt: str) -> AsyncIterator[str]:
+        """Pieces of its text. Raises PortalError, also in the middle of it."""
+        self.check(person, tenant, model, prompt)
+        for pause_s in (*_PAUSES_S, None):
+            key = await self._key(person, session, tenant)
+            try:
+                async with contextlib.aclosing(self._desk.gateway.stream(key.text, model, prompt)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                return
+            except PortalError as error:
+                if error.code != "key_not_known" or pause_s is None:
+                    raise
+            if time.time() - key.made > _HEARD_OF_S:
+                self._keys.pop((session, tenant), None)
+            await asyncio.sleep(pause_s)
+
+    async def forget(self, person: Person, session: str) -> None:
+        """End the keys of a session. One that cannot be revoked now ends within the hour."""
+        for place in [place for place in self._keys if place[0] == session]:
+            key = self._keys.pop(place)
+            with contextlib.suppress(PortalError):
+                await self._desk.directory.revoke(person.actor, key.id)
+
+    async def _key(self, person: Person, session: str, tenant: str) -> _PlaygroundKey:
+        async with self._making:
+            oldest = time.time() - _LIFE_S + _SPARE_S
+            self._keys = {place: key for place, key in self._keys.items() if key.made > oldest}
+            if (key := self._keys.get((session, tenant))) is None:
+                name = person.key_name(PLAYGROUND)
+                made = await self._desk.directory.create(person.actor, tenant, name, None, _LIFE_S)
+                key = self._keys[session, tenant] = _PlaygroundKey(made["id"], made["key"])
+            return key

@@ -1,0 +1,209 @@
+"""The services that the portal asks: the directory of keys, the ledger of usage, the gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from prometheus_client import Counter
+
+from services.directory import variables as directory_names
+from services.portal.failure import PortalError, away, missing, refused
+from services.portal.settings import secret
+
+_LEDGER_TOKEN_HEADER = "x-ledger-token"  # noqa: S105 - a name
+_ANSWER_S = httpx2.Timeout(5, read=15)
+_STREAM_S = httpx2.Timeout(5, read=120)
+_FAILURES = Counter("portal_upstream_failures", "Requests of the portal that a part did not answer.", ["part"])
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Service:
+    """One of them, and what works without it."""
+
+    client: httpx2.AsyncClient
+    url: str
+    part: str
+    without_it: str
+
+    async def ask(self, method: str, path: str, headers: Mapping[str, str], **more: Any) -> httpx2.Response:
+        """Its answer, of any status below 500. Raises PortalError where there is none."""
+        try:
+            response = await self.client.request(method, self.url + path, headers=headers, timeout=_ANSWER_S, **more)
+        except httpx2.HTTPError as error:
+            raise self.failed(type(error).__name__) from None
+        if response.status_code >= 500 or response.status_code in (401, 403):
+            raise self.failed(f"status {response.status_code}")
+        return response
+
+    def failed(self, reason: str) -> PortalError:
+        _FAILURES.labels(self.part).inc()
+        log.warning("the %s failed: %s", self.part, reason)
+        return away(f"The {self.part}", self.without_it)
+
+
+class KeyService:
+    """The keys. Each act carries the person who asks for it."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, token_file: Path) -> None:
+        rest = (
+            "Keys that exist go on working, and the catalogue is there. If you just made or changed a key, "
+            "look at the list of keys before you do it again."
+        )
+        self._service = _Service(client, url, "directory of keys", rest)
+        self._token_file = token_file
+
+    async def keys(self, actor: str, tenant: str) -> list[dict[str, Any]]:
+        """All of a tenant, with their state and without their text."""
+        keys: list[dict[str, Any]] = (await self._ask(actor, "GET", "/v1/keys", params={"tenant": tenant}))["keys"]
+        return keys
+
+    async def create(
+        self, actor: str, tenant: str, name: str, models: list[str] | None, expires_in_s: int
+    ) -> dict[str, Any]:
+        """The new key, with its text as `key`."""
+        order = {"tenant": tenant, "name": name, "models": models, "expires_in_s": expires_in_s}
+        return await self._ask(actor, "POST", "/v1/keys", json=order)
+
+    async def rotate(self, actor: str, key_id: str, overlap_s: int) -> dict[str, Any]:
+        """Its successor, with its text as `key`."""
+        return await self._ask(actor, "POST", f"/v1/keys/{key_id}/rotate", json={"overlap_s": overlap_s})
+
+    async def revoke(self, actor: str, key_id: str) -> dict[str, Any]:
+        """The key, which does not work any more."""
+        return await self._ask(actor, "DELETE", f"/v1/keys/{key_id}")
+
+    async def _ask(self, actor: str, method: str, path: str, **more: Any) -> dict[str, Any]:
+        headers = {
+            directory_names.TOKEN_HEADER: secret(self._token_file),
+            directory_names.ACTOR_HEADER: actor,
+        }
+        response = await self._service.ask(method, path, headers, **more)
+        answer: dict[str, Any] = _json(response, self._service)
+        if response.status_code == 404:
+            raise missing("There is no such key.")
+        if response.is_error:
+            message = str(answer.get("error", {}).get("message", "no reason given"))
+            raise refused(f"The directory refuses: {message}.", "Correct what it names.")
+        return answer
+
+
+class UsageLedger:
+    """What was used, and what it costs."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, token_file: Path) -> None:
+        self._service = _Service(
+            client, url, "ledger of usage", "Nothing is lost: usage is counted and shown later. All other pages work."
+        )
+        self._token_file = token_file
+
+    async def buckets(self, kind: str, tenant: str, start: int, end: int) -> list[dict[str, Any]]:
+        """Days of a tenant by model and key, in OpenAI's form. kind: usage/completions or costs."""
+        params: dict[str, Any] = {
+            "start_time": start,
+            "end_time": end,
+            "bucket_width": "1d",
+            "project_ids": [tenant],
+            "group_by": ["model", "api_key_id"],
+            "limit": 31,
+        }
+        buckets: list[dict[str, Any]] = []
+        while True:
+            response = await self._ask(f"/v1/organization/{kind}", params)
+            page = _json(response, self._service)
+            buckets += page["data"]
+            if not page.get("has_more") or not page.get("next_page"):
+                return buckets
+            params["page"] = page["next_page"]
+
+    async def bill(self, tenant: str, month: str, form: str) -> tuple[bytes, str]:
+        """Content and media type."""
+        response = await self._ask(f"/v1/bills/{tenant}/{month}", {"format": form})
+        return response.content, response.headers.get("content-type", "application/octet-stream")
+
+    async def _ask(self, path: str, params: Mapping[str, Any]) -> httpx2.Response:
+        headers = {_LEDGER_TOKEN_HEADER: secret(self._token_file)}
+        response = await self._service.ask("GET", path, headers, params=params)
+        if response.status_code == 404:
+            raise missing("The ledger has nothing of this tenant and month.")
+        if response.is_error:
+            raise self._service.failed(f"status {response.status_code}")
+        return response
+
+
+class ModelGateway:
+    """The models, asked with a key as any client does."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, endpoint: str) -> None:
+        self._service = _Service(client, url, "gateway", "Your keys and the catalogue are there.")
+        # It is reached at an address of the cluster, and answers for the name that people use.
+        self._host = urlsplit(endpoint)
+
+    async def stream(self, key: str, model: str, prompt: str) -> AsyncGenerator[str]:
+        """Pieces of the answer's text. Raises PortalError, also in the middle of it."""
+        asked = {"model": model, "messages": [{"role": "user", "content": prompt}], "stream": True}
+        headers = {"authorization": f"Bearer {key}", "host": self._host.netloc}
+        request = self._service.client.build_request(
+            "POST",
+            f"{self._service.url}/v1/chat/completions",
+            json=asked,
+            headers=headers,
+            timeout=_STREAM_S,
+            extensions={"sni_hostname": self._host.hostname or ""},
+        )
+        try:
+            response = await self._service.client.send(request, stream=True)
+            async with contextlib.aclosing(response):
+                if response.is_error:
+                    raise _refusal_of(response.status_code, await response.aread())
+                async for line in response.aiter_lines():
+                    if text := _piece(line):
+                        yield text
+        except httpx2.HTTPError as error:
+            raise self._service.failed(type(error).__name__) from None
+
+
+def _piece(line: str) -> str:
+    """The text of one event. Raises PortalError where it is an error."""
+    data = line.removeprefix("data:").strip()
+    if not line.startswith("data:") or data == "[DONE]":
+        return ""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        event = json.loads(data)
+        if "error" in event:
+            raise _refusal(str(event["error"].get("message", "")), 502)
+        return str(event["choices"][0]["delta"].get("content") or "") if event["choices"] else ""
+    return ""
+
+
+def _refusal_of(status: int, body: bytes) -> PortalError:
+    try:
+        message = str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        message = ""
+    return _refusal(message, status)
+
+
+def _refusal(message: str, status: int) -> PortalError:
+    fix = "Wait a moment and try again; the guide for clients explains each answer of the endpoint."
+    code = "key_not_known" if status == 401 else "model_refused"
+    return PortalError(502 if status != 429 else 429, code, f"The model did not answer: {message or status}.", fix)
+
+
+def _json(response: httpx2.Response, service: _Service) -> dict[str, Any]:
+    try:
+        answer = response.json()
+        if isinstance(answer, dict):
+            return answer
+    except ValueError:
+        pass
+    raise service.failed("no JSON")

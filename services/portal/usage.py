@@ -1,0 +1,130 @@
+"""A month of a tenant: sums by day, model and key out of the ledger's buckets, and their picture."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from services.portal.failure import refused
+
+_MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+_SHOWN_MONTHS = 13
+
+
+@dataclass
+class Sums:
+    """Of requests that have something in common."""
+
+    name: str
+    requests: int = 0
+    input: int = 0
+    cached_input: int = 0
+    output: int = 0
+    cost: Decimal = Decimal(0)
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+
+@dataclass
+class MonthOfUse:
+    """All of one tenant and month. Costs are there where they were asked for."""
+
+    month: str
+    total: Sums = field(default_factory=lambda: Sums("total"))
+    days: list[Sums] = field(default_factory=list)
+    models: list[Sums] = field(default_factory=list)
+    keys: list[Sums] = field(default_factory=list)
+    currency: str = ""
+
+
+def month_of(text: str, now: datetime) -> str:
+    """The month that is asked for, or the one of `now`. Raises PortalError."""
+    if not text:
+        return f"{now:%Y-%m}"
+    if not _MONTH.fullmatch(text):
+        raise refused("A month is written as YYYY-MM.", "Choose one from the list.")
+    return text
+
+
+def last_months(now: datetime) -> list[str]:
+    """The newest first."""
+    numbers = (now.year * 12 + now.month - 1 - back for back in range(_SHOWN_MONTHS))
+    return [f"{number // 12}-{number % 12 + 1:02}" for number in numbers]
+
+
+def bounds(month: str) -> tuple[int, int]:
+    """Its first second, and the first of the next."""
+    year, number = map(int, month.split("-"))
+    first = datetime(year, number, 1, tzinfo=UTC)
+    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    return int(first.timestamp()), int(after.timestamp())
+
+
+def summed(
+    month: str,
+    used: Iterable[dict[str, Any]],
+    costs: Iterable[dict[str, Any]],
+    key_of: Callable[[str], str],
+) -> MonthOfUse:
+    """The sums. key_of: how a key is called in the table."""
+    year, number = map(int, month.split("-"))
+    days = {day: Sums(f"{month}-{day:02}") for day in range(1, calendar.monthrange(year, number)[1] + 1)}
+    models: dict[str, Sums] = {}
+    keys: dict[str, Sums] = {}
+    whole = MonthOfUse(month)
+    for start, result in _results([*used, *costs]):
+        model, key = str(result.get("model") or "unknown"), key_of(str(result.get("api_key_id") or "unknown"))
+        day = days[datetime.fromtimestamp(start, UTC).day]
+        for sums in (whole.total, day, models.setdefault(model, Sums(model)), keys.setdefault(key, Sums(key))):
+            sums.requests += int(result.get("num_model_requests") or 0)
+            sums.input += int(result.get("input_tokens") or 0)
+            sums.cached_input += int(result.get("input_cached_tokens") or 0)
+            sums.output += int(result.get("output_tokens") or 0)
+            if amount := result.get("amount"):
+                sums.cost += Decimal(str(amount["value"]))
+                whole.currency = str(amount["currency"]).upper()
+    whole.days = list(days.values())
+    whole.models, whole.keys = (sorted(some.values(), key=lambda sums: -sums.tokens) for some in (models, keys))
+    return whole
+
+
+def _results(buckets: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for bucket in buckets:
+        for result in bucket.get("results", ()):
+            yield bucket["start_time"], result
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A day of the plot, in units of its view box; the output lies on the input."""
+
+    day: Sums
+    x: float
+    input_y: float
+    input_height: float
+    output_y: float
+    output_height: float
+
+
+PLOT_WIDTH, PLOT_HEIGHT = 620, 160
+BAR_WIDTH = 14
+
+
+def bars(use: MonthOfUse) -> list[Bar]:
+    """One for each day."""
+    highest = max((day.tokens for day in use.days), default=0) or 1
+    step = PLOT_WIDTH / len(use.days)
+
+    def bar(place: int, day: Sums) -> Bar:
+        below, above = (round(PLOT_HEIGHT * tokens / highest, 1) for tokens in (day.input, day.output))
+        x = round(place * step + (step - BAR_WIDTH) / 2, 1)
+        return Bar(day, x, round(PLOT_HEIGHT - below, 1), below, round(PLOT_HEIGHT - below - above, 1), above)
+
+    return [bar(place, day) for place, day in enumerate(use.days)]

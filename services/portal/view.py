@@ -1,0 +1,65 @@
+"""Pages out of templates: escaped, with addresses of static files that change with their content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+
+
+def day(value: date | int | None) -> str:
+    """A date, or the date of Unix time, in words."""
+    if value is None:
+        return "never"
+    moment = datetime.fromtimestamp(value, UTC) if isinstance(value, int) else value
+    return f"{moment.day} {moment:%b %Y}"
+
+
+def number(value: int) -> str:
+    """With commas."""
+    return f"{value:,}"
+
+
+def short(value: int) -> str:
+    """Of few digits, for tables and tiles: 1.2 M."""
+    for factor, unit in ((10**9, " bn"), (10**6, " M"), (10**3, " k")):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return str(value)
+
+
+def money(value: Decimal | float) -> str:
+    """With two digits, and up to six where there is less than a hundredth."""
+    amount = Decimal(str(value))
+    return f"{amount:,.2f}" if amount == 0 or amount >= Decimal("0.01") else f"{amount:.6f}".rstrip("0").rstrip(".")
+
+
+def _static(name: str) -> str:
+    return f"/static/{name}?v={hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {"day": day, "number": number, "short": short, "money": money}
+_TEMPLATES.globals |= {name: _static(f"portal.{ending}") for name, ending in (("css", "css"), ("script", "js"))}
+
+
+def page(request: Request, name: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    """The page of this name, for what `context` adds to what all pages know."""
+    shared = {"path": request.url.path, "me": None, "csrf": request.session.get("csrf", ""), "tenants": {}}
+    return HTMLResponse(_TEMPLATES.get_template(f"{name}.html.j2").render(shared | dict(context)), status)

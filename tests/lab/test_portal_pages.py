@@ -1,0 +1,156 @@
+"""The portal in Chromium: order a key, see it once, ask a model, revoke; every page for eyes, keyboard and readers.
+
+UPDATE_PICTURES=1 writes the pictures of docs/how-to/portal.md again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.unit.services import portal_rig
+from tests.unit.services.directory_rig import ROOT
+from tests.unit.services.portal_rig import Portal
+
+pytestmark = pytest.mark.row("000.01")
+
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+PAGES = (
+    "/",
+    "/models/qwen3-32b",
+    "/models/qwen3-embedding-8b",
+    "/models/glm-5-1",
+    "/keys",
+    "/usage",
+    "/playground",
+    "/nothing",
+    "/goodbye",
+)
+LOOKS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 360), "narrow-dark": ("dark", 360)}
+PICTURES = {"/": "models", "/models/qwen3-32b": "model", "/usage": "usage"}
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    with portal_rig.running(tmp_path_factory.mktemp("portal")) as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    assert program, "python -m lab install installs it"
+    with sync_playwright() as playwright:
+        arguments = [*QUIET, "--disable-sync", "--no-first-run"]
+        yield playwright.chromium.launch(executable_path=program, args=arguments)
+
+
+def opened(chromium: Browser, portal: Portal, person: str, **more: Any) -> Page:
+    """A page of a person who is logged in. It fails for what the page's own policy refuses."""
+    page = chromium.new_context(**more).new_page()
+    page.goto(f"{portal.url}/login")
+    page.get_by_placeholder("sub").fill(person)
+    page.get_by_role("button", name="Authorize", exact=True).click()
+    page.wait_for_url(f"{portal.url}/")
+    page.on("console", lambda message: pytest.fail(message.text) if "Security" in message.text else None)
+    return page
+
+
+def check_looks(page: Page, name: str) -> None:
+    """No finding of axe, and nothing wider than the window."""
+    findings = Axe().run(page).response["violations"]
+    assert [(name, rule["id"], [node["html"] for node in rule["nodes"]]) for rule in findings] == []
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1], name
+
+
+@pytest.mark.row("000.37")
+@pytest.mark.row("000.38")
+def test_a_person_orders_a_key_sees_it_once_and_revokes_it(portal: Portal, chromium: Browser) -> None:
+    page = opened(chromium, portal, "bob", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_label("Team").select_option("search")
+    expect(page.get_by_text("ready", exact=True)).to_have_count(2)
+    page.get_by_role("link", name="Qwen3 32B").click()
+    page.get_by_label("Name of the key").fill("laptop")
+    page.get_by_role("button", name="Order").click()
+    key = page.locator("#key").inner_text()
+    assert key.startswith("sk-")
+    page.get_by_role("button", name="Copy Key").click()
+    assert page.evaluate("navigator.clipboard.readText()") == key
+    check_looks(page, "made")
+    # Loading it again orders nothing and shows nothing.
+    page.reload()
+    assert page.url == f"{portal.url}/keys"
+    assert key not in page.content()
+    row = page.get_by_role("row", name="bob-laptop")
+    expect(row.get_by_text("works")).to_be_visible()
+    row.get_by_role("link", name="Revoke").click()
+    check_looks(page, "revoke")
+    page.get_by_role("button", name="Revoke").click()
+    page.get_by_text("1 ended").click()
+    expect(page.get_by_role("row", name="bob-laptop").get_by_text("revoked")).to_be_visible()
+
+
+def test_an_answer_comes_in_pieces_and_is_text(portal: Portal, chromium: Browser) -> None:
+    page = opened(chromium, portal, "ann")
+    page.goto(f"{portal.url}/playground")
+    page.get_by_label("Prompt").fill("Who lives in Berlin?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("log")).to_have_text("Berlin <b>has</b> 3.9 million people.")
+    portal.services.broken = True
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("log")).to_contain_text("the replica ended")
+    portal.services.broken = False
+    assert page.url == f"{portal.url}/playground"
+
+
+def test_without_a_script_the_same_forms_work(portal: Portal, chromium: Browser) -> None:
+    page = opened(chromium, portal, "bob", java_script_enabled=False)
+    page.get_by_label("Team").select_option("search")
+    page.get_by_role("button", name="Switch").click()
+    page.goto(f"{portal.url}/playground")
+    page.get_by_label("Prompt").fill("Who lives in Berlin?")
+    page.get_by_role("button", name="Ask").click()
+    assert page.get_by_role("log").inner_text() == "Berlin <b>has</b> 3.9 million people."
+
+
+def test_the_keyboard_reaches_everything_with_a_visible_focus(portal: Portal, chromium: Browser) -> None:
+    page = opened(chromium, portal, "ann")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Qwen3 32B")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_label("Name of the key").focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.type("desk")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Your key is ready")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_is_accessible(portal: Portal, chromium: Browser, look: str, tmp_path: Path) -> None:
+    scheme, width = LOOKS[look]
+    page = opened(chromium, portal, "ann", color_scheme=scheme, viewport={"width": width, "height": 800})
+    page.goto(f"{portal.url}/models/qwen3-32b")
+    page.get_by_label("Name of the key").fill(look)
+    page.get_by_role("button", name="Order").click()
+    check_looks(page, "made")
+    for path in PAGES:
+        page.goto(portal.url + path)
+        check_looks(page, path)
+        if path in PICTURES and look == "light" and "UPDATE_PICTURES" in os.environ:
+            page.set_viewport_size({"width": 1000, "height": 760})
+            page.screenshot(path=ROOT / "docs" / "pictures" / f"portal-{PICTURES[path]}.png")
+            page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{portal.url}/keys")
+    page.get_by_role("row", name=f"ann-{look}").first.get_by_role("link", name="Rotate").click()
+    check_looks(page, "rotate")
