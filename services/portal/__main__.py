@@ -10,31 +10,18 @@ from pathlib import Path
 
 import uvicorn
 
+from services.portal import variables
 from services.portal.failure import PortalError
 from services.portal.server import application
 from services.portal.settings import PortalSettings
-
-_URLS = {
-    "--public-url": "address of the portal, as people open it",
-    "--issuer": "OpenID provider",
-    "--endpoint": "address of the models, as people put it into their clients",
-    "--gateway": "address at which the portal reaches the gateway",
-    "--directory": "directory of keys",
-}
-_FILES = {
-    "--client-secret-file": "secret of the portal's client at the issuer",
-    "--session-secret-file": "secret that signs sessions; another one ends them",
-    "--catalogue-file": "what the site offers, JSON",
-    "--directory-token-file": "the directory's token of an operator",
-}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer requests until a signal ends it; exit status. A failure is written as text, never as a traceback."""
     parser = argparse.ArgumentParser(prog="portal", description=__doc__)
-    for option, text in _URLS.items():
+    for option, text in variables.URLS.items():
         parser.add_argument(option, type=_url, metavar="URL", required=True, help=text)
-    for option, text in _FILES.items():
+    for option, text in variables.FILES.items():
         parser.add_argument(option, type=Path, metavar="FILE", required=True, help=text)
     parser.add_argument("--client-id", metavar="ID", required=True, help="the portal's client at the issuer")
     parser.add_argument(
@@ -42,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--ledger-token-file", type=Path, metavar="FILE", help="the ledger's token of an operator")
     parser.add_argument("--ca-file", type=Path, metavar="FILE", help="further authorities to trust, PEM")
-    parser.add_argument("--port", type=int, default=8080, help="default: %(default)s")
+    parser.add_argument("--port", type=int, default=variables.DEFAULT_PORT, help="default: %(default)s")
     given = vars(parser.parse_args(arguments))
     port = given.pop("port")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
@@ -55,7 +42,16 @@ def main(arguments: Sequence[str]) -> int:
     except PortalError as refusal:
         print(f"error: {refusal}", file=sys.stderr, flush=True)
         return 1
-    uvicorn.run(app, host="0.0.0.0", port=port, access_log=False, log_config=None, server_header=False)  # noqa: S104
+    uvicorn.run(
+        app,
+        host="0.0.0.0",  # noqa: S104 - a pod's own
+        port=port,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        # An answer of the playground may last longer than a pod has to end.
+        timeout_graceful_shutdown=20,
+    )
     return 0
 
 

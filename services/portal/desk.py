@@ -18,6 +18,8 @@ LIVES_D = (7, 30, 90, 365)
 OVERLAPS_H = (0, 1, 24, 168)
 """How long a replaced key goes on working."""
 
+MOST_KEYS = 20
+"""Of a person in a tenant, at a time."""
 FORMS = ("csv", "json", "focus")
 PLAYGROUND = "playground"
 _DAY_S, _HOUR_S = 86400, 3600
@@ -51,6 +53,7 @@ class Desk:
         if label == PLAYGROUND:
             raise refused(f"The name {PLAYGROUND} is for the portal's own keys.", "Choose another name.")
         name = person.key_name(label)
+        await self._require_room(person, tenant)
         return await self.directory.create(person.actor, tenant, name, [model], days * _DAY_S)
 
     async def keys(self, person: Person, tenant: str) -> list[dict[str, Any]]:
@@ -72,6 +75,7 @@ class Desk:
         if overlap_h not in OVERLAPS_H:
             raise refused("A replaced key works on for 0, 1, 24 or 168 hours.", "Choose one of them.")
         key = await self.key(person, tenant, key_id)
+        await self._require_room(person, tenant)
         return await self.directory.rotate(person.actor, key["id"], overlap_h * _HOUR_S)
 
     async def revoke(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
@@ -103,6 +107,11 @@ class Desk:
     def tenants(self, person: Person) -> dict[str, Role]:
         """Theirs."""
         return dict(roles(person, self.catalogue))
+
+    async def _require_room(self, person: Person, tenant: str) -> None:
+        keys = await self.directory.keys(person.actor, tenant)
+        if sum(key["state"] == "works" and person.owns(key["name"]) for key in keys) >= MOST_KEYS:
+            raise refused(f"You have {MOST_KEYS} keys that work in {tenant}.", "Revoke one that you do not use.")
 
     def _ledger(self) -> UsageLedger:
         if self.ledger is None:

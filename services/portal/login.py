@@ -71,13 +71,13 @@ class Issuer:
         again = "Log in again, in one window and within an hour."
         await self._metadata()
         try:
-            claims = (await self._client.authorize_access_token(request)).get("userinfo") or {}
+            person = _person_of((await self._client.authorize_access_token(request)).get("userinfo") or {})
         except httpx2.HTTPError as error:
             raise self._failed(error) from None
         except (OAuthError, JoseError, ValueError, KeyError, TypeError) as error:
-            log.warning("a log in failed: %s", getattr(error, "error", None) or type(error).__name__)
+            # Its text may be the browser's.
+            log.warning("a log in failed: %s", type(error).__name__)
             raise PortalError(400, "log_in_failed", "The log in did not succeed.", again) from None
-        person = _person_of(claims)
         request.session.clear()
         request.session.update(
             sub=person.subject,

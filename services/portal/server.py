@@ -94,8 +94,7 @@ class _CountedPage(APIRoute):
             try:
                 response = await answer(request)
             except LogInNeeded:
-                then = f"?{urlencode({'next': _path_of(request)})}" if request.method == "GET" else ""
-                response = RedirectResponse(f"/login{then}", 303)
+                response = _to_log_in(request)
             except PortalError as error:
                 response = _failure(request, error)
             except RequestValidationError as error:
@@ -136,13 +135,15 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_static = scope["path"].startswith("/static/")
+        # While the portal is replaced, a page of one version may ask the other for its files.
+        address = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
+        cached = "public, max-age=31536000, immutable" if address in view.STATIC_ADDRESSES.values() else "no-store"
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(self._headers)
-                headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_static else "no-store"
+                headers["Cache-Control"] = cached
             await send(message)
 
         length = dict(scope["headers"]).get(b"content-length", b"0")
@@ -178,5 +179,11 @@ def _failure(request: Request, error: PortalError) -> Response:
     return view.page(request, "failure", {"error": error, "is_in": bool(request.session.get("sub"))}, error.status)
 
 
-def _path_of(request: Request) -> str:
-    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+def _to_log_in(request: Request) -> Response:
+    if request.url.path == "/playground/stream":
+        # A script cannot follow to the issuer.
+        return _failure(request, PortalError(401, "log_in", "Your session has ended.", "Load the page again."))
+    if request.method != "GET":
+        return RedirectResponse("/login", 303)
+    path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return RedirectResponse(f"/login?{urlencode({'next': path})}", 303)

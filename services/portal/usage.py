@@ -88,7 +88,7 @@ def summed(
             sums.cached_input += int(result.get("input_cached_tokens") or 0)
             sums.output += int(result.get("output_tokens") or 0)
             if amount := result.get("amount"):
-                sums.cost += Decimal(str(amount["value"]))
+                sums.cost += Decimal(str(amount.get("exact", amount["value"])))
                 whole.currency = str(amount["currency"]).upper()
     whole.days = list(days.values())
     whole.models, whole.keys = (sorted(some.values(), key=lambda sums: -sums.tokens) for some in (models, keys))

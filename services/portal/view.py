@@ -56,7 +56,9 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters |= {"day": day, "number": number, "short": short, "money": money}
-_TEMPLATES.globals |= {name: _static(f"portal.{ending}") for name, ending in (("css", "css"), ("script", "js"))}
+STATIC_ADDRESSES = {name: _static(f"portal.{name}") for name in ("css", "js", "svg")}
+"""Those of this version, whose content never changes."""
+_TEMPLATES.globals["static"] = STATIC_ADDRESSES
 
 
 def page(request: Request, name: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:

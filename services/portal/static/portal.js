@@ -44,7 +44,6 @@ if (asking) {
     try {
       const body = new URLSearchParams(new FormData(asking));
       const response = await fetch(asking.dataset.stream, { method: "POST", body, signal: ending.signal });
-      if (response.redirected) return location.reload();
       if (!response.ok) throw new Error((await response.json()).error.message);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";

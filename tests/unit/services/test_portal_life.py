@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from services.directory.keys import digest_of
+from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
 from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER
 from tests.unit.services.portal_rig import CHAT, CLIENT_SECRET, EMBED, LEDGER_TOKEN, SESSION_SECRET, Browser, Portal
@@ -107,6 +108,17 @@ def test_a_key_is_rotated_with_an_overlap_and_revoked_after_a_question(portal: P
     assert browser.get(f"{place}/revoke?tenant=search").status_code == 404
 
 
+def test_a_person_has_a_bounded_number_of_keys(portal: Portal) -> None:
+    opal = portal.logged_in("opal")
+    for number in range(MOST_KEYS):
+        last = ordered(opal, f"k{number}")
+    fields = {"model": CHAT, "name": "more", "days": "7"}
+    assert opal.send_form("/orders", **fields).status_code == 422
+    assert opal.send_form(f"/keys/{id_of(last)}/rotate", hours="0").status_code == 422
+    opal.send_form(f"/keys/{id_of(last)}/revoke")
+    assert opal.send_form("/orders", **fields).status_code == 201
+
+
 def test_the_directorys_audit_names_the_person(portal: Portal) -> None:
     key = ordered(portal.logged_in("ann"))
     assert re.search(
@@ -179,7 +191,8 @@ def test_every_form_needs_the_sessions_token(portal: Portal) -> None:
             assert bob.post(path, data=fields | token).status_code == 403, path
         with portal.client() as stranger:
             stranger.follow_redirects = False
-            assert stranger.post(path, data=fields).headers["location"] == "/login", path
+            answer = stranger.post(path, data=fields)
+            assert answer.status_code == 401 or answer.headers["location"] == "/login", path
     assert bob.get("/keys?tenant=search").text.count("<tr>") == before
 
 

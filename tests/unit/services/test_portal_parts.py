@@ -71,7 +71,10 @@ def test_a_month_is_summed_by_day_model_and_key() -> None:
         bucket(1, input_tokens=300, input_cached_tokens=100, output_tokens=50, num_model_requests=2),
         bucket(29, input_tokens=100, output_tokens=100, num_model_requests=1, api_key_id="laptop"),
     ]
-    costs = [bucket(1, amount={"value": 0.1, "currency": "eur"}), bucket(2, amount={"value": "0.2", "currency": "eur"})]
+    costs = [
+        bucket(1, amount={"value": 0.10000001, "exact": "0.1", "currency": "eur"}),
+        bucket(2, amount={"value": "0.2", "currency": "eur"}),
+    ]
     month = summed("2028-02", used, costs, lambda key: key)
     assert (month.total.requests, month.total.input, month.total.cached_input, month.total.output) == (3, 400, 100, 150)
     assert (str(month.total.cost), month.currency) == ("0.3", "EUR")
