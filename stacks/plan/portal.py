@@ -10,6 +10,7 @@ from stacks.plan.guarantees import carried
 from stacks.plan.hub_revisions import served_revision
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
+from stacks.proof.proof import Proof
 
 _NO_PEOPLE = PeopleSpec()
 
@@ -28,19 +29,6 @@ def portal_catalogue(plan: SitePlan) -> str:
 
 def _model(revision: RevisionPlan) -> dict[str, Any]:
     proof = revision.proof
-    figures = proof.figures()
-    # Of the declared load; a model without one has none of these.
-    values = {
-        name: round(figures[figure].value / scale, 3)
-        for name, figure, scale in (
-            ("ttft_p95_s", "ttft_p95", 1000),
-            ("itl_p95_ms", "itl_p95", 1),
-            ("parallel", "parallel_requests", 1),
-        )
-        if figure in figures
-    }
-    if "parallel" in values:
-        values["parallel"] = int(values["parallel"] * proof.case.replicas)
     return {
         "title": proof.order.model.repository,
         "task": proof.order.model.task,
@@ -48,7 +36,23 @@ def _model(revision: RevisionPlan) -> dict[str, Any]:
         "revision": served_revision(revision.spec),
         "replicas": proof.case.replicas,
         "gpus": proof.case.gpus,
-        "proof": {**values, "tokens_per_minute": carried(proof), "fits": True, "fidelity": "estimated"},
+        "proof": _shown(proof),
+    }
+
+
+def _shown(proof: Proof) -> dict[str, Any] | None:
+    """What a model holds under its declared load; without one nothing is promised."""
+    figures = proof.serving
+    if not figures:
+        return None
+    itl = figures.get("itl_p95")
+    return {
+        "fits": True,
+        "ttft_p95_s": round(figures["ttft_p95"].value / 1000, 2),
+        "itl_p95_ms": itl and round(itl.value, 1),
+        "parallel": int(proof.memory["parallel_requests"].value * proof.case.replicas),
+        "tokens_per_minute": carried(proof),
+        "fidelity": "estimated",
     }
 
 

@@ -16,8 +16,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.unit.services import portal_rig
-from tests.unit.services.directory_rig import ROOT
 from tests.unit.services.portal_rig import Portal
+from tests.unit.services.postgres_rig import ROOT
 
 pytestmark = pytest.mark.row("000.01")
 

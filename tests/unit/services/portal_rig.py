@@ -22,7 +22,8 @@ import httpx
 import oidc_provider_mock
 
 from tests.unit.services import directory_rig
-from tests.unit.services.directory_rig import OPERATOR, ROOT, Directory, free_port, setting
+from tests.unit.services.directory_rig import OPERATOR, Directory, setting
+from tests.unit.services.postgres_rig import ROOT, free_port
 
 CLIENT_SECRET, SESSION_SECRET, LEDGER_TOKEN = "secret-of-the-client", "secret-of-the-sessions", "token-of-the-ledger"
 CHAT, EMBED = "qwen3-32b", "qwen3-embedding-8b"
