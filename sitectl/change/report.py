@@ -19,8 +19,9 @@ from sitectl.change.guarantees import Moved
 from sitectl.change.headroom import Headroom, of_records
 from sitectl.change.machine_changes import MachineChange
 from sitectl.change.saved_previews import SAVE_ONE
-from sitectl.change.verdicts import front
+from sitectl.change.verdicts import front, handover
 from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.handover import Handover
 from sitectl.change.verdicts.model import Severity, Verdict
 from sitectl.shell.errors import SitectlError
 from stacks.facts.hardware import GPUS
@@ -133,6 +134,7 @@ def report(
 
     callers: the models of each tenant, before or after. keys: the tenant of each command that mints a key, by its name.
     """
+    over = handover.handover(changes)
     rows = [
         replace(
             row,
@@ -140,7 +142,7 @@ def report(
             expected_start_s=_expected_s(row, starts or {}),
         )
         for change in changes
-        for row in _judged(change)
+        for row in _judged(change, over)
     ]
     rows += guarantees.verdicts(guaranteed, callers)
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
@@ -178,9 +180,9 @@ def _longest_s(rows: Sequence[Verdict]) -> int | None:
     return known if known is not None and known >= others else None
 
 
-def _judged(change: Change) -> list[Verdict]:
+def _judged(change: Change, over: Handover) -> list[Verdict]:
     with _in_form(change):
-        return classify(change)
+        return classify(change, over)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from sitectl.change.verdicts import (
     callers,
     front,
     ground,
+    handover,
     machines,
     measuring,
     node_weights,
@@ -16,8 +17,10 @@ from sitectl.change.verdicts import (
     weights_jobs,
     workloads,
 )
+from sitectl.change.verdicts.handover import Handover
 from sitectl.change.verdicts.model import Verdict
 
+_NO_HANDOVER = Handover()
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "Deployment": lambda change: callers.pods(change) if callers.is_pods(change) else workloads.deployment(change),
     "PersistentVolumeClaim": lambda change: (
@@ -68,7 +71,11 @@ _BY_TYPE: Mapping[str, Callable[[Change], list[Verdict]]] = {
 }
 
 
-def classify(change: Change) -> list[Verdict]:
-    """What a change means, the worst first. Pure; a change without a rule of its own is judged by its operation."""
+def classify(change: Change, over: Handover = _NO_HANDOVER) -> list[Verdict]:
+    """What a change means, the worst first. Pure; a change without a rule of its own is judged by its operation.
+
+    over: who decides about callers, by all changes of the site.
+    """
     judge = _BY_TYPE.get(change.type) or _BY_KIND.get(change.kind) or ground.anything
-    return sorted(judge(change), key=lambda verdict: verdict.severity)
+    judged = handover.verdicts(change, over)
+    return sorted(judge(change) if judged is None else judged, key=lambda verdict: verdict.severity)

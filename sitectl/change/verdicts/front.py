@@ -264,7 +264,8 @@ def _aliases(policy: Mapping[str, Any]) -> dict[str, str]:
         value = (patch.get("operation") or {}).get("value")
         if isinstance(value, Mapping) and isinstance(script := value.get(MODEL_NAMES_FILTER), Mapping):
             models = (script.get("filter_context") or {}).get("models") or {}
-            aliases |= {str(alias): str(model) for alias, model in models.items()}
+            # Of a gatekeeper's site, a model's own name is among them.
+            aliases |= {str(alias): str(model) for alias, model in models.items() if alias != model}
     return aliases
 
 

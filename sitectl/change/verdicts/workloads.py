@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.addons.gateways import COUNTERS
 from components.specs.inference_pool import PICKER
 from floor import gpu_nodes
 from floor.counts import counted
@@ -219,6 +220,10 @@ def claim(change: Change) -> list[Verdict]:
         earlier, later = (str((body.get("metadata") or {}).get("name", "")) for body in (change.before, change.after))
         # The verdict's row has the later name.
         volume = f"the volume {earlier}," if cause and earlier != later else "the volume"
+        if earlier.startswith(COUNTERS):
+            what = f"deletes {volume} of {claim_size(change.before)} with the counts of tenants' limits{cause}"
+            reason = "a minute, an hour and a day under way begin again for each tenant with a limit"
+            return [verdict(change, Severity.REPLACED, what, reason)]
         return [
             verdict(
                 change,
