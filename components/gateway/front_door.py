@@ -149,7 +149,7 @@ def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
 
 def _asking_who(gatekeeper: Connection) -> dict[str, Any]:
     """Settings of the filter that asks the gatekeeper: without an answer, no request passes."""
-    read = ("authorization", "x-api-key", "content-length")
+    read = ("authorization", "x-api-key")
     return {
         "transport_api_version": "V3",
         "grpc_service": {**asked(gatekeeper), "timeout": f"{_DECISION_S}s"},
@@ -165,9 +165,12 @@ def _handing_bodies(gatekeeper: Connection) -> dict[str, Any]:
     metadata. The filter itself lets it pass, as what it lets pass goes on, too, when a gatekeeper dies: it stays
     connected for as long as a counted request is under way, for which it asks for trailers. Headers go on at once, up
     to the AI gateway, which waits for the body.
+
+    The tenant is named before the body, as bodies of each wait for one another (services/gatekeeper/turns.go).
     """
+    tenant = {"key": "tenant", "value": f"%DYNAMIC_METADATA({DECISIONS}:body:tenant)%"}
     return {
-        "grpc_service": asked(gatekeeper),
+        "grpc_service": {**asked(gatekeeper), "initial_metadata": [tenant]},
         "failure_mode_allow": True,
         "processing_mode": {
             "request_header_mode": "SKIP",

@@ -32,6 +32,8 @@ func (r *refusal) Error() string { return r.text }
 type api struct {
 	// answers are the fields by which a client bounds an answer; the first one is set where it has set none.
 	answers []string
+	// usage: whether a stream of it counts its tokens only for a client that asks.
+	usage bool
 	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt (v1.0.0,
 	// internal/translator/anthropic_openai.go).
 	unsalted bool
@@ -39,8 +41,8 @@ type api struct {
 
 // Of other paths that take JSON, nothing is known but what must not be in it.
 var apis = map[string]api{
-	"/v1/chat/completions":   {answers: []string{"max_completion_tokens", "max_tokens"}},
-	"/v1/completions":        {answers: []string{"max_tokens"}},
+	"/v1/chat/completions":   {answers: []string{"max_completion_tokens", "max_tokens"}, usage: true},
+	"/v1/completions":        {answers: []string{"max_tokens"}, usage: true},
 	"/v1/responses":          {answers: []string{"max_output_tokens"}},
 	"/anthropic/v1/messages": {answers: []string{"max_tokens"}, unsalted: true},
 }
@@ -67,6 +69,8 @@ type request struct {
 	n       jsontext.Value
 	prompts int64
 	wish    string // service_tier
+	stream  bool
+	options jsontext.Value // stream_options
 }
 
 // rewritten is the body as the engine gets it, and the tier that it asked for. An error is a *refusal.
@@ -93,6 +97,9 @@ func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
 		if value, given := got.answers[name]; given {
 			got.add(name, value)
 		}
+	}
+	if got.options != nil || (of.usage && got.stream) {
+		got.add("stream_options", got.streamOptions(of.usage))
 	}
 	if t.salt != "" {
 		salt, _ := jsontext.AppendQuote(nil, t.salt)
@@ -176,6 +183,12 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 		return nil
 	case slices.Contains(dropped, name):
 		return nil
+	case name == "stream":
+		// The AI gateway takes no other value for it.
+		r.stream = value.Kind() == 't'
+	case name == "stream_options":
+		r.options = value.Clone()
+		return nil
 	case name == "n":
 		r.n = value.Clone()
 	case name == "prompt":
@@ -183,6 +196,23 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 	}
 	r.add(name, value)
 	return nil
+}
+
+// streamOptions has the client's own, and asks for the count of tokens in a stream. Without it a stream costs nothing: the
+// AI gateway asks for one in chats alone (v1.0.0, internal/endpointspec/endpointspec.go). What is no object is refused by
+// those behind.
+func (r *request) streamOptions(usage bool) jsontext.Value {
+	given := map[string]jsontext.Value{}
+	if !usage || !r.stream || (r.options != nil && json.Unmarshal(r.options, &given) != nil) {
+		return r.options
+	}
+	if given == nil { // null
+		given = map[string]jsontext.Value{}
+	}
+	given["include_usage"] = jsontext.Value("true")
+	// Nothing in it can fail to be written.
+	made, _ := json.Marshal(given)
+	return made
 }
 
 func (r *request) add(name string, value jsontext.Value) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -61,9 +60,6 @@ func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.Ch
 	metadata := maps.Clone(found.metadata)
 	if found.key.ID != "" {
 		metadata["key"] = structpb.NewStringValue(found.key.ID)
-	}
-	if length, err := strconv.ParseInt(headers["content-length"], 10, 64); err == nil {
-		metadata["prompt"] = structpb.NewNumberValue(float64(length / bytesOfAToken))
 	}
 	path, _, _ := strings.Cut(asked.GetPath(), "?")
 	metadata["path"] = structpb.NewStringValue(path)

@@ -16,12 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 )
-
-// Bodies that are read at once; others wait at the connection.
-const mostRead = 16
 
 // Seconds. Of what a refusal waits for, something ends nearly at any time.
 const retryAfter = "1"
@@ -39,7 +37,7 @@ type hook struct {
 	process.UnimplementedExternalProcessorServer
 	salt  []byte
 	slots *slots // nil: no tenant has a limit of parallel requests
-	read  chan struct{}
+	turns *turns
 	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
 	decisions, checked string
 }
@@ -88,16 +86,16 @@ func (h *hook) first(stream process.ExternalProcessor_ProcessServer) (release fu
 	return release, stream.Send(answer)
 }
 
-// reading is done by some calls at once only: a body is in memory several times while it is read.
+// reading is done by some calls at once only: a body is in memory several times while it is read. Before that it waits at
+// the connection.
 func (h *hook) reading(
 	ctx context.Context, stream process.ExternalProcessor_ProcessServer,
 ) (answer *process.ProcessingResponse, about map[string]*structpb.Value, err error) {
-	select {
-	case h.read <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+	end, err := h.turns.begin(ctx, tenantOf(ctx))
+	if err != nil {
+		return nil, nil, err
 	}
-	defer func() { <-h.read }()
+	defer end()
 	asked, err := stream.Recv()
 	if err != nil {
 		return nil, nil, err
@@ -109,6 +107,12 @@ func (h *hook) reading(
 	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
 	about = decided["body"].GetStructValue().GetFields()
 	return h.answer(body.RequestBody.GetBody(), decided["path"].GetStringValue(), about), about, nil
+}
+
+// tenantOf is what Envoy names before the body (components/gateway/front_door.py).
+func tenantOf(ctx context.Context) string {
+	named := metadata.ValueFromIncomingContext(ctx, "tenant")
+	return strings.Join(named, ",")
 }
 
 // answer is what Envoy is answered about a body.
@@ -132,7 +136,11 @@ func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value
 	if errors.As(err, &refused) {
 		return refusing(refused)
 	}
-	mark := map[string]*structpb.Value{"checked": structpb.NewBoolValue(true)}
+	mark := map[string]*structpb.Value{
+		"checked": structpb.NewBoolValue(true),
+		// A header with the length need not be there.
+		"prompt": structpb.NewNumberValue(float64(len(body) / bytesOfAToken)),
+	}
 	if tier := tierFor(wish, about); tier != "" {
 		mark["tier"] = structpb.NewStringValue(tier)
 	}

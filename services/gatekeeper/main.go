@@ -92,7 +92,7 @@ func run(s settings) error {
 	if err != nil {
 		return err
 	}
-	bodies := &hook{salt: salt, decisions: s.decided, checked: s.checked, read: make(chan struct{}, mostRead)}
+	bodies := &hook{salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns()}
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
 		// As long as requests are under way here, also while this one ends.

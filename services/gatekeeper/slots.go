@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 const (
 	kept    = 30 * time.Second
 	renewed = 10 * time.Second
+	settled = time.Second
 	// As the limit service's, in components/tenants/limits.py.
 	counterPatience = 250 * time.Millisecond
 )
@@ -33,7 +33,25 @@ type slots struct {
 	refuse bool // while the store does not answer
 
 	mutex sync.Mutex
-	held  map[string]map[string]struct{} // set -> its requests of this gatekeeper
+	held  ids // requests under way
+	owed  ids // those that have ended, and that the store may count: it may do later what it has not answered
+}
+
+// ids are of requests of this gatekeeper, by the set that they are in.
+type ids map[string]map[string]struct{}
+
+func (i ids) add(set, id string) {
+	if i[set] == nil {
+		i[set] = map[string]struct{}{}
+	}
+	i[set][id] = struct{}{}
+}
+
+func (i ids) remove(set, id string) {
+	delete(i[set], id)
+	if len(i[set]) == 0 {
+		delete(i, set)
+	}
 }
 
 func newSlots(address string, refuse bool) *slots {
@@ -43,7 +61,8 @@ func newSlots(address string, refuse bool) *slots {
 			MaxRetries: -1, ContextTimeoutEnabled: true,
 		}),
 		refuse: refuse,
-		held:   map[string]map[string]struct{}{},
+		held:   ids{},
+		owed:   ids{},
 	}
 }
 
@@ -74,78 +93,85 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 // (counted is false then).
 func (s *slots) acquire(ctx context.Context, tenant string, most int64) (release func(), counted, ok bool) {
 	set, id := "parallel:"+tenant, rand.Text()
+	release = func() { s.release(set, id) }
 	got, err := take.Run(ctx, s.store, []string{set}, most, kept.Milliseconds(), id).Int()
-	if err != nil {
-		if ctx.Err() == nil {
-			uncounted.Inc()
-		}
-		// The store may have counted it all the same; and once it is back, a request that was admitted counts.
-		if !s.refuse {
-			s.hold(set, id)
-		}
-		return func() { s.release(set, id) }, false, !s.refuse
-	}
-	if got == 0 {
+	if err == nil && got == 0 {
 		return func() {}, true, false
 	}
-	s.hold(set, id)
-	return func() { s.release(set, id) }, true, true
-}
-
-func (s *slots) hold(set, id string) {
+	if err != nil && ctx.Err() == nil {
+		uncounted.Inc()
+	}
+	// The store may have counted it all the same; and once it is back, a request that was admitted counts.
+	if err != nil && s.refuse {
+		return release, false, false
+	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.held[set] == nil {
-		s.held[set] = map[string]struct{}{}
-	}
-	s.held[set][id] = struct{}{}
+	s.held.add(set, id)
+	return release, err == nil, true
 }
 
 func (s *slots) release(set, id string) {
 	s.mutex.Lock()
-	delete(s.held[set], id)
-	if len(s.held[set]) == 0 {
-		delete(s.held, set)
-	}
+	s.held.remove(set, id)
 	s.mutex.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := s.store.ZRem(ctx, set, id).Err(); err != nil {
-		slog.Warn("an ended request counts until it is forgotten", "after", kept, "error", err)
+		slog.Warn("an ended request counts until the store answers", "error", err)
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.owed.add(set, id)
 	}
 }
 
-// renewing keeps the requests of this gatekeeper from being forgotten.
+// renewing keeps the requests of this gatekeeper from being forgotten, and has those forgotten that have ended.
 func (s *slots) renewing() {
-	ctx := context.Background()
-	for range time.Tick(renewed) {
-		for set, ids := range s.all() {
-			if err := renew.Run(ctx, s.store, []string{set}, append([]any{kept.Milliseconds()}, ids...)...).Err(); err != nil && err != redis.Nil {
-				slog.Warn("requests under way are not renewed", "set", set, "error", err)
-				continue
-			}
-			// Those that ended meanwhile have come back.
-			if ended := s.ended(set, ids); len(ended) > 0 {
-				s.store.ZRem(ctx, set, ended...)
+	for tick := 1; ; tick++ {
+		time.Sleep(settled)
+		if tick%int(renewed/settled) == 0 {
+			s.renewAll()
+		}
+		s.settle()
+	}
+}
+
+func (s *slots) renewAll() {
+	for set, ids := range s.all(s.held) {
+		err := renew.Run(context.Background(), s.store, []string{set}, append([]any{kept.Milliseconds()}, ids...)...).Err()
+		if err != nil && err != redis.Nil {
+			slog.Warn("requests under way are not renewed", "set", set, "error", err)
+		}
+		s.mutex.Lock()
+		for _, id := range ids {
+			// It ended meanwhile, and has come back.
+			if _, held := s.held[set][id.(string)]; !held {
+				s.owed.add(set, id.(string))
 			}
 		}
+		s.mutex.Unlock()
 	}
 }
 
-func (s *slots) ended(set string, ids []any) []any {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return slices.DeleteFunc(slices.Clone(ids), func(id any) bool {
-		_, held := s.held[set][id.(string)]
-		return held
-	})
+// settle takes out what has ended, until the store answers that it has.
+func (s *slots) settle() {
+	for set, ids := range s.all(s.owed) {
+		if err := s.store.ZRem(context.Background(), set, ids...).Err(); err != nil {
+			return
+		}
+		s.mutex.Lock()
+		for _, id := range ids {
+			s.owed.remove(set, id.(string))
+		}
+		s.mutex.Unlock()
+	}
 }
 
-func (s *slots) all() map[string][]any {
+func (s *slots) all(of ids) map[string][]any {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	all := make(map[string][]any, len(s.held))
-	for set, ids := range s.held {
+	all := make(map[string][]any, len(of))
+	for set, ids := range of {
 		for id := range ids {
 			all[set] = append(all[set], id)
 		}

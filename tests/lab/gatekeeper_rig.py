@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import queue
+import signal
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 
 from components.gateway.connections import Connection, cluster
@@ -29,6 +33,8 @@ from tests.lab.waiting import eventually
 from tests.unit.services.postgres_rig import free_port
 
 MODEL = "chat"
+# With what the streams' count takes for the tokens of a prompt.
+_PROMPT_HEADER = "prompt"
 _TYPE = "type.googleapis.com/envoy."
 
 
@@ -46,8 +52,8 @@ class _Echo(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = b"".join(iter(self._chunk, b""))
-        tier = self.headers.get(OBJECTIVE_HEADER, "")
-        answer = json.dumps({"body": json.loads(body), "tier": tier, "path": self.path}).encode()
+        tier, prompt = self.headers.get(OBJECTIVE_HEADER, ""), self.headers.get(_PROMPT_HEADER, "")
+        answer = json.dumps({"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -117,9 +123,45 @@ class Rig:
         eventually(lambda: self._ping() == b"+PONG\r\n")
 
     def _ping(self) -> bytes:
+        return self._of_store("PING")
+
+    def _of_store(self, command: str) -> bytes:
         with socket.create_connection(("127.0.0.1", self.counters), timeout=5) as connection:
-            connection.sendall(b"PING\r\n")
+            connection.sendall(f"{command}\r\n".encode())
             return connection.recv(64)
+
+    def under_way(self, tenant: str) -> int:
+        """Requests of a tenant that the store counts."""
+        return int(self._of_store(f"ZCARD parallel:{tenant}")[1:])
+
+    @contextmanager
+    def hung(self, name: str) -> Iterator[None]:
+        """It answers no one, and does later what it was asked."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.processes[name].send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def reading(self, tenant: str, bodies: int) -> Iterator[None]:
+        """The gatekeeper waits for so many bodies of a tenant, each of which an Envoy has announced."""
+        certificate = ssl.get_server_certificate(("127.0.0.1", self.port)).encode()
+        options = [("grpc.ssl_target_name_override", "gatekeeper")]
+        credentials = grpc.ssl_channel_credentials(certificate)
+        with grpc.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
+            process: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+                "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+            )
+            # Nothing comes before the end.
+            messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+            calls = [process(iter(messages.get, b""), metadata=(("tenant", tenant),)) for _ in range(bodies)]
+            try:
+                yield
+            finally:
+                for call in calls:
+                    call.cancel()
+                    messages.put(b"")
 
     def _start(self, name: str, command: list[str]) -> None:
         log = (self.folder / f"{name}.log").open("ab")
@@ -189,6 +231,9 @@ def _configuration(made: Rig) -> dict[str, Any]:
     route = {
         "match": {"prefix": "/"},
         "route": {"cluster": "engine", "timeout": "0s"},
+        "request_headers_to_add": [
+            {"header": {"key": _PROMPT_HEADER, "value": f"%DYNAMIC_METADATA({DECISIONS}:prompt)%"}}
+        ],
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
     *filters, names_of_models = first_filters(connection)

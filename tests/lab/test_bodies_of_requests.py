@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,12 @@ pytestmark = pytest.mark.row("000.34")
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/anthropic/v1/messages"
 ANSWER, PROMPT, PARALLEL = 100, 1000, 2
+# Far more than a gatekeeper reads at once.
+_MANY = 100
+# As services/gatekeeper/slots.go has them.
+_RENEWED_S, _FORGOTTEN_S = 11, 30
+# Longer than a gatekeeper tries to take out a request that has ended.
+_GIVEN_UP_S = 2
 
 
 def tenant(**given: Any) -> TenantSpec:
@@ -139,6 +148,37 @@ def test_a_length_that_cannot_be_bounded_is_refused(door: Rig, given: dict[str, 
     assert error(door.ask("short", {"model": MODEL, **given})) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("options", [None, {"include_usage": False, "continuous_usage_stats": False}, "missing"])
+def test_each_stream_ends_with_its_count_of_tokens(door: Rig, path: str, options: Any) -> None:
+    """It is charged by that, whatever its client asks for."""
+    door.engine.go_on.set()
+    body = {"model": MODEL, "stream": True, **({} if options == "missing" else {"stream_options": options})}
+    wanted = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    assert at_engine(door.ask("sharing", body, path)) == {**body, "stream_options": wanted}
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        (CHAT, {}),
+        (COMPLETIONS, {"stream": False, "stream_options": None}),
+        (COMPLETIONS, {"stream": True, "stream_options": [1]}),
+        (RESPONSES, {"stream": True, "stream_options": {"include_obfuscation": False}}),
+    ],
+)
+def test_other_bodies_ask_for_no_count(door: Rig, path: str, given: dict[str, Any]) -> None:
+    door.engine.go_on.set()
+    assert at_engine(door.ask("sharing", {"model": MODEL, **given}, path)) == {"model": MODEL, **given}
+
+
+def test_a_prompt_is_estimated_by_the_whole_body(door: Rig) -> None:
+    """Also of a request that comes in chunks, which has no header with its length."""
+    body = json.dumps({"model": MODEL, "input": "x" * 4000}).encode()
+    answer = door.client.post(CHAT, content=iter([body[:9], body[9:]]), headers=door.headers("acme"))
+    assert answer.json()["prompt"] == str(len(body) // 4)
+
+
 @pytest.mark.row("001.07")
 def test_a_prompt_above_its_tenants_limit_is_refused(door: Rig) -> None:
     assert error(door.ask("short", {"input": "x" * 4 * PROMPT})) == (400, "context_length_exceeded")
@@ -206,3 +246,70 @@ def test_without_the_store_limited_requests_are_admitted_or_refused(
         assert made.ask("acme", {"model": MODEL}).status_code == 200
         made.start_counters()
         eventually(lambda: made.ask("narrow", {"model": MODEL}).status_code == 200)
+
+
+@pytest.mark.row("001.14")
+def test_a_hung_store_keeps_no_other_tenant_from_being_read(lab_of_tools: Lab, tmp_path: Path) -> None:
+    """A request of a tenant without such a limit does not wait for those of one that has it."""
+
+    async def asking(made: Rig, client: httpx.AsyncClient, tenant: str) -> int:
+        answer = await client.post(CHAT, json={"model": MODEL}, headers=made.headers(tenant))
+        return answer.status_code
+
+    async def asked(made: Rig) -> tuple[int, int]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=made.client.base_url, timeout=60, limits=limits) as client:
+            waiting = [asyncio.create_task(asking(made, client, "narrow")) for _ in range(_MANY)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            status = await asking(made, client, "acme")
+            before_it = sum(task.done() for task in waiting)
+            await asyncio.gather(*waiting)
+            return status, before_it
+
+    with rig(lab_of_tools, tmp_path, TENANTS, refuse_uncounted=True) as made, made.hung("counters"):
+        status, before_it = asyncio.run(asked(made))
+    assert status == 200
+    assert before_it < _MANY / 2
+
+
+@pytest.mark.row("001.14")
+@pytest.mark.parametrize("refuse", [True, False])
+def test_what_a_hung_store_counts_later_is_no_request_under_way(
+    lab_of_tools: Lab, tmp_path: Path, *, refuse: bool
+) -> None:
+    with rig(lab_of_tools, tmp_path, TENANTS, refuse_uncounted=refuse) as made:
+        # The next one has the connection to the store that this one has no more.
+        assert made.ask("narrow", {"model": MODEL}).status_code == 200
+        eventually(lambda: made.under_way("narrow") == 0)
+        with made.hung("counters"):
+            answer = made.ask("narrow", {"model": MODEL})
+            assert error(answer) == (503, "limits_unavailable") if refuse else answer.status_code == 200
+            time.sleep(_GIVEN_UP_S)
+        _forgets_soon(made)
+
+
+@pytest.mark.row("001.14")
+def test_a_renewal_that_is_late_revives_no_request_that_has_ended(lab_of_tools: Lab, tmp_path: Path) -> None:
+    with rig(lab_of_tools, tmp_path, TENANTS) as made, ExitStack() as hanging:
+        held = {"model": MODEL, "stream": True}
+        with made.client.stream("POST", CHAT, json=held, headers=made.headers("narrow")):
+            assert made.under_way("narrow") == 1
+            hanging.enter_context(made.hung("counters"))
+            time.sleep(_RENEWED_S)
+        time.sleep(_GIVEN_UP_S)
+        hanging.close()
+        _forgets_soon(made)
+
+
+def _forgets_soon(made: Rig) -> None:
+    """Long before what no gatekeeper renews is forgotten."""
+    # The store does at once what it was asked.
+    time.sleep(1)
+    eventually(lambda: made.under_way("narrow") == 0, _FORGOTTEN_S / 2)
+
+
+def test_no_tenant_keeps_the_bodies_of_others_from_being_read(door: Rig) -> None:
+    with door.reading("globex", _MANY):
+        assert door.ask("acme", {"model": MODEL}).status_code == 200
+        assert error(door.ask("globex", {"model": MODEL})) == (503, "gateway_unavailable")
+    assert door.ask("globex", {"model": MODEL}).status_code == 200

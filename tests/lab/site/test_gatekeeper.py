@@ -28,6 +28,7 @@ from lab.paths import CHECKOUT
 from stacks.facts import metrics
 from tests import exposition
 from tests.lab.site import guide
+from tests.lab.site import test_limits as limited
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
@@ -66,6 +67,7 @@ def _by_gatekeeper(site: Document) -> None:
 def _limited(site: Document) -> None:
     site["plans"] = {"brisk": {"requests_per_minute": PER_MINUTE}}
     site["tenants"]["brisk"] = {"models": [OPEN], "keys": {"one": {}}, "plan": "brisk"}
+    site["tenants"]["counted"] = {"models": [OPEN], "keys": {"one": {}}, "limits": {"tokens_per_day": 1_000_000}}
     site["tenants"]["narrow"] = {
         "models": [OPEN, CLOSED],
         "keys": {"one": {"limits": {"requests_per_minute": 1}}, "two": {}},
@@ -193,6 +195,16 @@ def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decid
             assert (second.status_code, error_of(second)["code"]) == (429, "rate_limit_exceeded")
             assert ask(decided, "globex.laptop").status_code == 200
         until(lambda: ask(decided, "bounded.one").status_code == 200, what="a request after the first one's end")
+
+
+def test_a_stream_is_charged_whose_client_asks_for_no_count(decided: Site) -> None:
+    """Of completions, where the AI gateway asks for none either."""
+    key = decided.front.keys["counted.one"]
+    meter = limited.Meter(decided, key)
+    answer = limited.ask(decided, key, "/completions", **limited.COMPLETION, stream=True)
+    used = limited.total(answer.text)
+    assert used >= limited.COMPLETION["max_tokens"]
+    until(lambda: meter.charged() == used, what=f"a charge of {used} tokens")
 
 
 def test_limits_of_a_key_and_of_a_model_hold(decided: Site) -> None:

@@ -82,8 +82,8 @@ def without_archive(resources: tuple[Resource, ...]) -> list[Resource]:
 
 @pytest.mark.parametrize("before", ["both", "gateway"])
 def test_a_tenant_that_goes_on_the_way_loses_its_keys(before: str, base: Path) -> None:
-    found = rows(between(declared(before, base), without_archive(declared("gatekeeper", base))))
-    lost = [row for row in found if row.severity <= Severity.REPLACED and row.tenants == ("archive",)]
+    judged = rows(between(declared(before, base), without_archive(declared("gatekeeper", base))))
+    lost = [row for row in judged if row.severity <= Severity.REPLACED and row.tenants == ("archive",)]
     assert Severity.IRREVERSIBLE in {row.severity for row in lost}
     assert any("loses qwen3-32b" in row.what for row in lost)
 
