@@ -23,8 +23,8 @@ class KeySpec(Spec):
     rotation: int = Field(default=1, ge=1)
     """Increase it to replace the key; the old one stops working as soon as `up` is done."""
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
-    """SHA-256 of a key that you made, hexadecimal: the program makes none, and no one but you has it. Needs
-    `callers.decided_by: gatekeeper`. `sitectl key new` prints a key and this."""
+    """SHA-256 of a key that you made, 64 hexadecimal digits in lower case: the program makes none, and no one but you
+    has it. Needs `callers.decided_by: gatekeeper`. `sitectl key new` prints a key and this."""
     limits: MostSpec | None = None
     """Most that this key uses, of what its tenant may."""
 

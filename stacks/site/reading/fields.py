@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,8 +74,9 @@ class SiteKey:
             return f"{least} of your choice with {'a section' if below.model else below.allowed()} each"
         if kind is tuple:
             return f"a list of {SiteKey(annotation=_bare(get_args(self.annotation)[0]), pattern=self.pattern).plural()}"
-        if self.field and any(getattr(rule, "pattern", None) for rule in self.field.metadata):
-            return f"text, {self.meaning[:1].lower()}{self.meaning[1:].rstrip('.')}"
+        if any(getattr(rule, "pattern", None) for rule in _rules(self.field)):
+            form = re.split(r"[.:]( |$)", self.meaning)[0]
+            return f"text, {form if form[1:2].isupper() else form[:1].lower() + form[1:]}"
         return f"{self.kind()}{_range(self.field)}"
 
     def kind(self) -> str:
@@ -86,7 +88,7 @@ class SiteKey:
 
     def is_share(self) -> bool:
         """Whether it is a number up to 1, which people like to write in percent."""
-        return any(isinstance(rule, Le) and rule.le == 1 for rule in (self.field.metadata if self.field else []))
+        return any(isinstance(rule, Le) and rule.le == 1 for rule in _rules(self.field))
 
     def plural(self) -> str:
         """What a list of it holds."""
@@ -137,13 +139,21 @@ def number_text(number: float) -> str:
     return f"{number:g}" if isinstance(number, float) else str(number)
 
 
+def _rules(field: FieldInfo | None) -> list[Any]:
+    """What bounds a value, also where it may be left out: the rules are of the type beside None then."""
+    if field is None:
+        return []
+    notes = [note for option in get_args(field.annotation) for note in getattr(option, "__metadata__", ())]
+    return [*field.metadata, *(rule for note in notes if isinstance(note, FieldInfo) for rule in note.metadata)]
+
+
 def _least(field: FieldInfo | None) -> int:
-    return next((rule.min_length for rule in field.metadata if isinstance(rule, MinLen)), 0) if field else 0
+    return next((rule.min_length for rule in _rules(field) if isinstance(rule, MinLen)), 0)
 
 
 def _range(field: FieldInfo | None) -> str:
     low = high = ""
-    for rule in field.metadata if field else []:
+    for rule in _rules(field):
         match rule:
             case Ge(ge=least):
                 low = f"from {number_text(float(least)) if isinstance(least, float) else least}"

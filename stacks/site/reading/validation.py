@@ -51,6 +51,8 @@ _FIXES: Mapping[str, str] = {
     "tiers.<name>": "write `{key}: {{priority: NUMBER}}`; below 0 is refused when a model has no room",
     "tenants.<name>.keys": "write a name for each key's purpose, as in `chat: {{}}`; `up` makes the key",
     "tenants.<name>.keys.<name>": "write `{key}: {{}}`; `up` makes the key and keeps it encrypted",
+    "tenants.<name>.keys.<name>.sha256": "`sitectl key new` prints a key with its digest; of a key that you have, "
+    "`printf %s KEY | sha256sum` prints it",
     **{
         f"models.<name>.overrides.{setting}": "write `{key}: {{value: {got}, reason: WHY}}`"
         for setting in OverridesSpec.model_fields

@@ -35,7 +35,7 @@ WRONG: dict[str, Wrong] = {
     "digest that is none": Wrong(
         {"callers": {"decided_by": "gatekeeper"}, "tenants.search.keys": {"nightly": {"sha256": "5E"}}},
         "tenants.search.keys.nightly.sha256",
-        "",
+        "SHA-256 of a key that you made, 64 hexadecimal digits in lower case\n    fix: `sitectl key new` prints",
         {"tenants.search.keys.nightly.sha256": DIGEST},
     ),
     "tenant without a key, now and later": Wrong(

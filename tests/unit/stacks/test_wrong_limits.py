@@ -29,6 +29,12 @@ WRONG: dict[str, Wrong] = {
     "plan without a limit": Wrong(
         {"plans": {"small": {}}}, "plans.small", "sets no limit", {"plans.small": {"tokens_per_day": 5}}
     ),
+    "limit that lets nothing pass": Wrong(
+        {"tenants.search.limits": {"tokens_per_day": 0}},
+        "tenants.search.limits.tokens_per_day",
+        f"out of range; got 0; allowed: a whole number from 1 to {MOST_COUNTED}",
+        {"tenants.search.limits.tokens_per_day": 1},
+    ),
     "limit of a model that the tenant may not call": Wrong(
         {"tenants.archive.model_limits": {"glm-5-1": {"tokens_per_day": 5}}},
         "tenants.archive.model_limits.glm-5-1",
