@@ -23,7 +23,7 @@ from sitectl.shell.errors import Exit, SitectlError
 
 MORE = f"""\
 \b
-  python -m sitectl key create prod search ci --expires 90d --models chat,embed
+  python -m sitectl key create prod search ci --expires 90d --models qwen3-32b
   python -m sitectl key list prod --tenant search
   python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h
   python -m sitectl key revoke prod q7xk2mzp4d

@@ -16,7 +16,7 @@ from services.directory.variables import ACTOR_HEADER, FILES, TOKEN_HEADER
 from tests.unit.services.postgres_rig import Server, Service
 
 OPERATOR, READER, PEPPER = "token-of-the-operator", "token-of-the-reader", "pepper-of-the-site"
-TENANTS = {"search": ["chat", "embed"], "sales": ["chat"]}
+TENANTS = {"search": ["glm-5-1", "qwen3-32b"], "sales": ["qwen3-32b"]}
 
 
 class Directory(Service):

@@ -60,14 +60,14 @@ def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, rea
             cursor = answered["cursor"]
             return done, {key["id"]: key for key in answered["keys"]}
 
-        first, seen = seen_of(lambda: created(operator, models=["chat"], expires_in_s=5000))
+        first, seen = seen_of(lambda: created(operator, models=["qwen3-32b"], expires_in_s=5000))
         assert seen == {
             first["id"]: {
                 "id": first["id"],
                 "digest": digest_of(first["key"], PEPPER.encode()),
                 "tenant": "search",
                 "name": "ci",
-                "models": ["chat"],
+                "models": ["qwen3-32b"],
                 "expires": first["created"] + 5000,
                 "revoked": False,
             }
@@ -78,7 +78,7 @@ def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, rea
         assert {name: second[name] for name in ("tenant", "name", "models")} == {
             "tenant": "search",
             "name": "ci",
-            "models": ["chat"],
+            "models": ["qwen3-32b"],
         }
         assert second["key"] != first["key"]
         assert second["expires"] == second["created"] + 5000

@@ -18,6 +18,7 @@ from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, READER, Directory
 from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import CommandResult, run
+from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.processes
 
@@ -47,12 +48,14 @@ def site(tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_key_is_made_listed_rotated_and_revoked(site: Site, directory: Directory) -> None:
-    made = site.shown(documented.argv("python -m sitectl key create prod search ci --models chat,embed --expires 90d"))
+    """By the commands of the page, whose models are those of the reference site."""
+    assert prod()["tenants"]["search"]["models"] == directory_rig.TENANTS["search"]
+    made = site.shown(documented.argv("python -m sitectl key create prod search ci --models qwen3-32b --expires 90d"))
     assert made.status == Exit.OK, made.err
     (text,) = made.out.splitlines()
     key_id = text[3:13]
     assert text.startswith("sk-") and len(text) == 66
-    assert f"key {key_id} of search.ci: opens chat, embed; expires: 20" in made.err
+    assert f"key {key_id} of search.ci: opens qwen3-32b; expires: 20" in made.err
     assert text[14:] not in made.err
     rotated = site.shown(documented.argv("python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h"), key_id)
     (second,) = rotated.out.splitlines()
