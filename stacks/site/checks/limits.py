@@ -47,6 +47,36 @@ def _more_than_allowed(values: Mapping[str, Any]) -> Iterator[Problem]:
             **_placed(at(spec, "limits"), "tenants", str(tenant), "limits"),
         }
         yield from (problem for problem in _above(given) if problem.path[0] == "tenants")
+        yield from _above_models(str(tenant), spec, given)
+
+
+def _above_models(tenant: str, spec: Any, given: Mapping[str, tuple[Path, float]]) -> Iterator[Problem]:
+    """A guarantee above what the limits of all models of a tenant let it use together; none where one has no limit."""
+    limits = mapping(at(spec, "model_limits"))
+    names = {name for name in items(at(spec, "models")) if isinstance(name, str)}
+    rates = [_rate(_placed(limits.get(name), "tenants", tenant, "model_limits", name)) for name in names]
+    bounded = [rate for rate in rates if rate is not None]
+    if GUARANTEE not in given or not names or len(bounded) < len(names):
+        return
+    (here, guaranteed), lower = given[GUARANTEE], int(sum(bounded))
+    if guaranteed <= sum(bounded):
+        return
+    own = f"tenants.{tenant}.limits.{GUARANTEE}"
+    yield Problem(
+        path=here if here[0] == "tenants" else ("tenants", tenant, "model_limits"),
+        what=f"the tenant is guaranteed {guaranteed} tokens in a minute by {'.'.join(here)}, and the limits of all its "
+        "models together let it use less",
+        got=f"{lower} in a minute over {', '.join(sorted(names))}",
+        allowed=f"limits that add up to {guaranteed} in a minute, or a model without one",
+        fix=f"raise them by {guaranteed - lower} tokens_per_minute together, or "
+        + (f"write {lower} or less into {own}" if lower else f"take the guarantee out of {'.'.join(here)}"),
+    )
+
+
+def _rate(given: Mapping[str, tuple[Path, float]]) -> float | None:
+    """Tokens in a minute by the narrowest limit; None without one."""
+    counted = [limit for limit in LIMITS if limit.counts_tokens and limit.key in given]
+    return min((given[limit.key][1] / _MINUTES[limit.unit] for limit in counted), default=None)
 
 
 def _narrower(values: Mapping[str, Any], tenant: str, spec: Any) -> Iterator[Problem]:

@@ -141,3 +141,25 @@ def test_limits_of_keys_and_models_are_counted_beside_their_tenants() -> None:
 @pytest.mark.row("opening 16")
 def test_no_tenant_is_guaranteed_more_than_it_may_use(change: dict[str, Any], key: str, fixed: int) -> None:
     refused_and_fixed(Wrong(change, key, f"write {fixed} or", {key: fixed}))
+
+
+@pytest.mark.row("opening 16")
+@pytest.mark.parametrize(
+    ("of_plan", "key", "fix"),
+    [
+        (False, "limits.guaranteed_tokens_per_minute", {"limits.guaranteed_tokens_per_minute": 9}),
+        (True, "model_limits", {"limits": {"guaranteed_tokens_per_minute": 9}}),
+        (True, "model_limits", {"model_limits.qwen3-32b.tokens_per_minute": 7}),
+        (True, "model_limits", {"model_limits": {"glm-5-1": {"tokens_per_hour": 300}}}),
+    ],
+)
+def test_limits_of_models_leave_room_for_a_guarantee(*, of_plan: bool, key: str, fix: dict[str, Any]) -> None:
+    """Those of all models of a tenant together; one without a limit leaves any."""
+    guarantee = {"guaranteed_tokens_per_minute": 12}
+    limits = {"glm-5-1": {"tokens_per_hour": 300}, "qwen3-32b": {"tokens_per_minute": 4, "tokens_per_day": 10**6}}
+    change: dict[str, Any] = {"tenants.search.limits": guarantee}
+    if of_plan:
+        change = {"plans": {"small": guarantee}, "tenants.search.plan": "small"}
+    words = "raise them by 3 tokens_per_minute together, or write 9 or less into tenants.search.limits."
+    fixed = {f"tenants.search.{path}": value for path, value in fix.items()}
+    refused_and_fixed(Wrong({**change, "tenants.search.model_limits": limits}, f"tenants.search.{key}", words, fixed))
