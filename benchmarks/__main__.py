@@ -16,6 +16,7 @@ from benchmarks import (
     front_end,
     gateway_latency,
     gpu,
+    ledger_intake,
     many_sites,
     proof,
     published,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "cold_start": cold_start,
     "state_options": state_options,
     "tiers": tiers,
+    "ledger_intake": ledger_intake,
 }
 
 
