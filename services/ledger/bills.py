@@ -73,6 +73,8 @@ class Bill:
 
     tenant: str
     month: Month
+    currency: str
+    """Of what has no price."""
     final: bool
     """Whether the month is over. Rows of its end may still be on their way for a while."""
     requests: int
@@ -81,7 +83,7 @@ class Bill:
 
     def totals(self) -> dict[str, int]:
         """The exact sum of the lines in pico-units, by currency."""
-        sums: dict[str, int] = defaultdict(int)
+        sums: dict[str, int] = defaultdict(int, {} if self.lines else {self.currency: 0})
         for line in self.lines:
             sums[line.currency] += line.cost_pico
         return dict(sums)
@@ -138,7 +140,9 @@ def bill_of(
     if costs != sums:
         raise does_not_add_up(tenant, month, costs, sums)
     requests, failed = sum(day.requests for day in used), sum(day.failed for day in used)
-    return Bill(tenant=tenant, month=month, final=final, requests=requests, failed=failed, lines=lines)
+    return Bill(
+        tenant=tenant, month=month, currency=currency, final=final, requests=requests, failed=failed, lines=lines
+    )
 
 
 def does_not_add_up(tenant: str, month: Month, costs: int, sums: int) -> ServiceError:

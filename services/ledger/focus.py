@@ -10,53 +10,24 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.ledger.bills import UsedInDay, bill_of, csv_of
+from services.ledger.bills import Line, UsedInDay, bill_of, csv_of
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
 from services.ledger.usage import amount_text
 
 _MILLION = 1_000_000
 _KINDS = {"input": "Input tokens", "cached_input": "Cached input tokens", "output": "Output tokens"}
-COLUMNS = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
+# The site's own price list has one price, currency and cost for each row, which FOCUS has several columns for.
+_COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "PricingCurrencyEffectiveCost")
+_PRICES = (
     "ContractedUnitPrice",
-    "EffectiveCost",
-    "InvoiceId",
-    "InvoiceIssuerName",
-    "ListCost",
     "ListUnitPrice",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceSubcategory",
-    "SkuId",
-    "SkuMeter",
-    "SkuPriceDetails",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "x_ApiKeyId",
-    "x_PriceVersion",
-    "x_Tier",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyListUnitPrice",
 )
+_CURRENCIES = ("BillingCurrency", "PricingCurrency")
+_ISSUERS = ("BillingAccountId", "BillingAccountName", "InvoiceIssuerName", "ProviderName", "PublisherName")
+_TENANTS = ("SubAccountId", "SubAccountName")
 
 
 def rows_of(
@@ -72,49 +43,49 @@ def rows_of(
     by_day: dict[datetime, list[UsedInDay]] = defaultdict(list)
     for usage in used:
         by_day[usage.day].append(usage)
-    rows = []
-    for day in sorted(by_day):
-        bill = bill_of(tenant, month, by_day[day], versions, currency=currency, final=True)
-        for line in bill.lines:
-            cost, price = amount_text(line.cost_pico), amount_text((line.unit_price or 0) * _MILLION)
-            rows.append(
-                {
-                    **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
-                    **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), price),
-                    **dict.fromkeys(
-                        ("BillingAccountId", "BillingAccountName", "InvoiceIssuerName", "ProviderName"), issuer
-                    ),
-                    "PublisherName": issuer,
-                    "BillingCurrency": line.currency,
-                    "BillingPeriodStart": _moment(month.start),
-                    "BillingPeriodEnd": _moment((month + 1).start),
-                    "ChargeCategory": "Usage",
-                    "ChargeClass": None,
-                    "ChargeDescription": f"{_KINDS[line.kind]} of {line.model or 'no model'}",
-                    "ChargeFrequency": "Usage-Based",
-                    "ChargePeriodStart": _moment(day),
-                    "ChargePeriodEnd": _moment(day + timedelta(days=1)),
-                    "ConsumedQuantity": str(line.quantity),
-                    "ConsumedUnit": "Tokens",
-                    "InvoiceId": None,
-                    "PricingCategory": "Standard",
-                    "PricingQuantity": amount_text(line.quantity * _MILLION),
-                    "PricingUnit": f"{_MILLION} Tokens",
-                    "ServiceCategory": "AI and Machine Learning",
-                    "ServiceName": "LLM inference",
-                    "ServiceSubcategory": "Generative AI",
-                    "SkuId": line.model or "no model",
-                    "SkuMeter": _KINDS[line.kind],
-                    "SkuPriceDetails": None,
-                    "SkuPriceId": "/".join((line.price_version, line.model, line.tier, line.kind)),
-                    "SubAccountId": tenant,
-                    "SubAccountName": tenant,
-                    "x_ApiKeyId": line.key,
-                    "x_PriceVersion": line.price_version,
-                    "x_Tier": line.tier,
-                }
-            )
-    return rows
+    return [
+        _row(line, day, month, tenant, issuer)
+        for day in sorted(by_day)
+        for line in bill_of(tenant, month, by_day[day], versions, currency=currency, final=True).lines
+    ]
+
+
+def _row(line: Line, day: datetime, month: Month, tenant: str, issuer: str) -> dict[str, Any]:
+    price = amount_text((line.unit_price or 0) * _MILLION)
+    return {
+        **dict.fromkeys(_COSTS, amount_text(line.cost_pico)),
+        **dict.fromkeys(_PRICES, price),
+        **dict.fromkeys(_CURRENCIES, line.currency),
+        **dict.fromkeys(_ISSUERS, issuer),
+        **dict.fromkeys(_TENANTS, tenant),
+        "BillingPeriodStart": _moment(month.start),
+        "BillingPeriodEnd": _moment((month + 1).start),
+        "ChargeCategory": "Usage",
+        "ChargeClass": None,
+        "ChargeDescription": f"{_KINDS[line.kind]} of {line.model or 'no model'}",
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": _moment(day),
+        "ChargePeriodEnd": _moment(day + timedelta(days=1)),
+        # A number with a point is a decimal for every reader of the file.
+        "ConsumedQuantity": f"{line.quantity}.0",
+        "ConsumedUnit": "Tokens",
+        # The rules of the quantity read it.
+        "CommitmentDiscountStatus": None,
+        "InvoiceId": f"{tenant}-{month}",
+        "PricingCategory": "Standard",
+        "PricingQuantity": amount_text(line.quantity * _MILLION),
+        "PricingUnit": f"{_MILLION} Tokens",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": "LLM inference",
+        "ServiceSubcategory": "Generative AI",
+        "SkuId": line.model or "no model",
+        "SkuMeter": _KINDS[line.kind],
+        "SkuPriceDetails": None,
+        "SkuPriceId": "/".join((line.price_version, line.model, line.tier, line.kind)),
+        "x_ApiKeyId": line.key,
+        "x_PriceVersion": line.price_version,
+        "x_Tier": line.tier,
+    }
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -124,3 +95,7 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _moment(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_NO_LINE = Line(model="", tier="", key="", kind="input", quantity=0, unit_price=None, currency="", price_version="")
+COLUMNS = tuple(sorted(_row(_NO_LINE, Month(24_000).start, Month(24_000), "", "")))

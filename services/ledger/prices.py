@@ -46,8 +46,8 @@ class PriceVersion(BaseModel):
     since: Annotated[int, Field(ge=0, le=10**11, alias="from")]
     """Seconds of Unix time."""
     models: Mapping[str, ModelPrices]
-    tiers: Mapping[str, _Amount] = {}
-    """Factors in millionths; a tier that is not here has 1,000,000."""
+    factors: Mapping[str, _Amount] = Field(default={}, alias="tiers")
+    """Of tiers, in millionths; a tier that is not here has 1,000,000."""
 
     def content(self) -> dict[str, Any]:
         """What the table of versions keeps, of which the version is a digest."""
@@ -64,7 +64,7 @@ class PriceVersion(BaseModel):
         if model not in self.models:
             return 0
         price: int = getattr(self.models[model], kind)
-        return (price * self.tiers.get(tier, _WHOLE) + _WHOLE // 2) // _WHOLE
+        return (price * self.factors.get(tier, _WHOLE) + _WHOLE // 2) // _WHOLE
 
 
 def quantities(input_tokens: int, cached_input_tokens: int, output_tokens: int) -> dict[str, int]:

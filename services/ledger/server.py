@@ -23,7 +23,9 @@ from services.ledger.store import Writer
 from services.ledger.tables import KEPT
 from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, TOKEN_HEADER
 
-_REQUESTS = Counter("inference_usage_requests", "Requests by method, path and status.", ["method", "path", "status"])
+_REQUESTS = Counter(
+    "inference_usage_http_requests", "Requests to the ledger by method, path and status.", ["method", "path", "status"]
+)
 _ROWS = Counter("inference_usage_rows", "Rows that came, by what became of them: added, or known before.", ["result"])
 _UNREADABLE = Counter("inference_usage_unreadable_lines", "Lines that are no row, by reason.", ["reason"])
 _UNPRICED = Counter("inference_usage_unpriced_rows", "Rows with tokens whose model has no price.")
@@ -31,6 +33,8 @@ _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of pr
 _INTAKE = Histogram(
     "inference_usage_intake_seconds", "Of a batch of rows, to its commit.", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 )
+for _result in ("added", "known"):
+    _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
 _PARTITIONS_EVERY_S, _AGAIN_AFTER_S = 3600.0, 2.0
 _AHEAD_US = 24 * 3600 * 1_000_000

@@ -10,10 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from services.ledger.variables import TOKEN_HEADER
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
 from tests.unit.services.postgres_rig import ROOT, Server
@@ -137,6 +142,50 @@ def test_a_shipper_that_ends_waits_for_a_database_that_is_away(
     assert shipper.process.wait(40) == 0
     assert ids(server) == sorted(envoy.ids)
     shipper.process = None
+
+
+@contextmanager
+def answers_lost(ledger_url: str, times: int) -> Iterator[tuple[str, list[int]]]:
+    """In front of a ledger: it commits, and the first answers never arrive. What each request added."""
+    added: list[int] = []
+
+    class Loses(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            token = {TOKEN_HEADER: self.headers[TOKEN_HEADER]}
+            answer = httpx.post(f"{ledger_url}{self.path}", content=body, headers=token)
+            added.append(answer.json()["added"])
+            if len(added) > times:
+                self.send_response(answer.status_code)
+                self.end_headers()
+                self.wfile.write(answer.content)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Loses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", added
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_rows_whose_answer_is_lost_are_counted_once(
+    both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper
+) -> None:
+    server, ledger = both
+    with answers_lost(ledger.url, 3) as (url, added):
+        shipper.arguments = [url if word == ledger.url else word for word in shipper.arguments]
+        envoy.write(*(line() for _ in range(100)))
+        shipper.start()
+        until(lambda: shipper.log.exists() and "takes lines again" in shipper.log.read_text())
+        assert shipper.end() == 0
+    assert (sum(added), added[0], len(added) > 3) == (100, 100, True)
+    assert ids(server) == sorted(envoy.ids)
+    rows, hours = sums(server)
+    assert rows == hours
 
 
 def test_a_token_that_comes_later_and_an_admin_that_is_away_lose_nothing(
