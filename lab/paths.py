@@ -184,9 +184,9 @@ class Lab:
         return self.home / "database"
 
     @property
-    def database_url(self) -> Path:
-        """Its address with its password."""
-        return self.home / "database-url"
+    def database_password(self) -> Path:
+        """Of the roles of its databases."""
+        return self.home / "database-password"
 
     @property
     def logs(self) -> Path:

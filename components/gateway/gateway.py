@@ -16,12 +16,14 @@ from components.gateway.gateway_overload import overload_patches
 from components.gateway.request_log import TOKEN_COUNTS, request_log
 from components.gateway.traces import tracing
 from components.gateway.traffic_policies import GATEWAY, backend_traffic_policy, client_traffic_policy, target_gateway
+from components.gateway.usage_log import METERED_COUNTS, Shipping, with_shipping
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.objects import KubeObject
 from components.placing import spread
 from components.specs.certificates import CertificatesSpec
 from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
+from services.ledger.variables import SHIPPER_PORT
 
 CLASS = "inference"
 LISTENER = "inference"
@@ -55,12 +57,13 @@ def envoy_proxy(
     drain_s: int,
     measured: bool = False,
     image: str | None = None,
+    shipping: Shipping | None = None,
 ) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
     drain_s: a terminating pod lets streams run for this long.
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
-    image: of Envoy; None for Envoy Gateway's own.
+    image: of Envoy; None for Envoy Gateway's own. shipping: to the ledger; None where none runs.
     """
     pod = spread(proxy_labels(namespace))
     if measured:
@@ -75,7 +78,7 @@ def envoy_proxy(
         service["loadBalancerIP"] = spec.address
     if spec.load_balancer_class:
         service["loadBalancerClass"] = spec.load_balancer_class
-    return {
+    body: dict[str, Any] = {
         "apiVersion": f"{_EG}/v1alpha1",
         "kind": "EnvoyProxy",
         "metadata": {"name": GATEWAY, "namespace": namespace},
@@ -120,6 +123,7 @@ def envoy_proxy(
             },
         },
     }
+    return with_shipping(body, shipping) if shipping else body
 
 
 def _patient_liveness() -> dict[str, Any]:
@@ -132,17 +136,19 @@ def _patient_liveness() -> dict[str, Any]:
     return {"type": "StrategicMerge", "value": {"spec": {"template": {"spec": {"containers": containers}}}}}
 
 
-def gateway_config(namespace: str) -> dict[str, Any]:
+def gateway_config(namespace: str, *, shipped: bool = False) -> dict[str, Any]:
     """Token counts that every route reports, and what its processor knows of requests.
 
     Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
+    shipped: whether a ledger gets them.
     """
+    counts = METERED_COUNTS if shipped else TOKEN_COUNTS
     return {
         "apiVersion": f"{_AI}/v1beta1",
         "kind": "GatewayConfig",
         "metadata": {"name": GATEWAY, "namespace": namespace},
         "spec": {
-            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in TOKEN_COUNTS.items()],
+            "globalLLMRequestCosts": [{"metadataKey": key, "type": kind} for key, kind in counts.items()],
             "extProc": {
                 "kubernetes": {
                     "env": [{"name": f"OPENINFERENCE_HIDE_{content}", "value": "true"} for content in _HIDDEN_IN_TRACES]
@@ -205,9 +211,12 @@ def listener_name(namespace: str) -> str:
     return f"{namespace}/{GATEWAY}/{LISTENER}"
 
 
-def front_policy(proxy_namespace: str, namespace: str, spec: GatewaySpec, scrapers: Sequence[Peer]) -> dict[str, Any]:
+def front_policy(
+    proxy_namespace: str, namespace: str, spec: GatewaySpec, scrapers: Sequence[Peer], *, shipped: bool = False
+) -> dict[str, Any]:
     """Everyone reaches the listener of the Envoy pods, and these scrapers their metrics."""
-    measured = read_by(scrapers, ENVOY_METRICS_PORT, REQUEST_METRICS_PORT)
+    shippers = [SHIPPER_PORT] if shipped else []
+    measured = read_by(scrapers, ENVOY_METRICS_PORT, REQUEST_METRICS_PORT, *shippers)
     return allow_ingress(GATEWAY, proxy_namespace, proxy_labels(namespace), [((), [door_port(spec.port)]), *measured])
 
 
@@ -232,6 +241,8 @@ class GatewayArgs:
     """What limits tenants; None where none has a limit."""
     decided: bool = False
     """Whether a gatekeeper runs."""
+    shipping: Shipping | None = None
+    """How Envoy pods' requests get to the ledger; None where none runs."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
     """Who makes the certificate of `spec.certificate_secret`; cert-manager is among `needs` where it does."""
 
@@ -261,13 +272,14 @@ class Gateway(Component, token="gateway:Gateway"):
         settings = [
             self.child("class", gateway_class(), depends_on=args.needs),
             self.child("proxy", self._proxy(args), depends_on=needs),
-            self.child("costs", gateway_config(space), depends_on=needs),
+            self.child("costs", gateway_config(space, shipped=bool(args.shipping)), depends_on=needs),
             self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
             self.child("backends", self._backends(args), depends_on=needs),
             self.child("errors", self._errors(args), depends_on=needs),
         ]
         if args.proxy_namespace is not None:
-            everybody = front_policy(args.proxy_namespace, space, spec, args.scrapers)
+            shipped = args.shipping is not None
+            everybody = front_policy(args.proxy_namespace, space, spec, args.scrapers, shipped=shipped)
             settings.append(self.child("network-policy", everybody, depends_on=needs))
         settings += self._certificate(args, needs)
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
@@ -302,6 +314,7 @@ class Gateway(Component, token="gateway:Gateway"):
             drain_s=args.drain_s,
             measured=bool(args.scrapers),
             image=args.proxy_image,
+            shipping=args.shipping,
         )
 
     @staticmethod

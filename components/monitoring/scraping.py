@@ -12,6 +12,7 @@ from components.monitoring.pods import NAME_LABEL
 from components.scrape_target import POD_META, Relabeling, ScrapeTarget, label_from
 from components.specs.inference_pool import PICKER
 from floor import namespaces
+from services.ledger import variables as ledger
 
 _MODEL = f"{POD_META}_label_app_kubernetes_io_instance"
 
@@ -35,8 +36,13 @@ _NO_TOKEN_BUCKETS: Relabeling = {
 }
 
 
-def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespace: str | None) -> list[ScrapeTarget]:
-    """The way of a request: proxies, what the AI gateway counts of requests, pickers, engines."""
+def serving_targets(
+    models_namespace: str, gateway_namespace: str, proxy_namespace: str | None, *, shipped: bool = False
+) -> list[ScrapeTarget]:
+    """The way of a request: proxies, what the AI gateway counts of requests, pickers, engines.
+
+    shipped: whether a ledger gets each request.
+    """
     proxies = gateway.proxy_labels(gateway_namespace)
     return [
         ScrapeTarget(
@@ -71,7 +77,13 @@ def serving_targets(models_namespace: str, gateway_namespace: str, proxy_namespa
             port=gateway.REQUEST_METRICS_PORT,
             sample_labels=[_NO_TOKEN_BUCKETS, _TENANT],
         ),
+        *([_shippers(proxy_namespace, proxies)] if shipped else []),
     ]
+
+
+def _shippers(proxy_namespace: str | None, proxies: Mapping[str, str]) -> ScrapeTarget:
+    name = ledger.SHIPPER
+    return ScrapeTarget(name=name, job=name, namespace=proxy_namespace, pods=proxies, port=ledger.SHIPPER_PORT)
 
 
 def own_targets() -> list[ScrapeTarget]:

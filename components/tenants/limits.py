@@ -75,41 +75,65 @@ end
 
 # The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until then, what has
 # gone by is counted here, an event for a token.
-_COUNT_STREAMS = f"""\
+_COUNT_STREAMS = """\
 function envoy_on_response(response)
   local kind = response:headers():get("content-type")
-  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
+  local own = response:streamInfo():dynamicMetadata():get("%(decisions)s")
   if not own or not kind or not string.find(kind, "event-stream", 1, true) then
     return
   end
   local used, last = own["prompt"] or 0, nil
   for chunk in response:bodyChunks() do
     local metadata = response:streamInfo():dynamicMetadata()
-    local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
+    local counted = (metadata:get("%(counted)s") or {})["%(used)s"]
     if counted ~= last then
       return
     end
     local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
     used = used + events
-    metadata:set("{COUNTED}", "{_USED}", used)
-    last = used
+    metadata:set("%(counted)s", "%(used)s", used)
+%(kinds)s    last = used
   end
+end
+"""
+_KINDS = f"""\
+    metadata:set("{COUNTED}", "llm_input_token", own["prompt"] or 0)
+    metadata:set("{COUNTED}", "llm_output_token", used - (own["prompt"] or 0))
+"""
+_COUNT_PROMPT = f"""\
+function envoy_on_request(request)
+  local bytes = tonumber(request:headers():get("content-length")) or 0
+  local metadata = request:streamInfo():dynamicMetadata()
+  metadata:set("{DECISIONS}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
 end
 """
 
 
-def limits_script(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def limits_script(limits: Mapping[str, Mapping[str, int]], *, metered: bool = False) -> dict[str, Any]:
     """Script of an EnvoyExtensionPolicy that names each request's tenant and hands on its limits.
 
-    limits: tenant -> key of each limit that it has -> most of it.
+    limits: tenant -> key of each limit that it has -> most of it. metered: whether a ledger gets what streams used.
     """
     context = {tenant: dict(sorted(most.items())) for tenant, most in sorted(limits.items())}
-    return {"type": "Inline", "inline": _HAND_ON_LIMITS + _COUNT_STREAMS, "filterContext": context}
+    return {"type": "Inline", "inline": _HAND_ON_LIMITS + _count_streams(metered=metered), "filterContext": context}
 
 
-def streams_script() -> dict[str, Any]:
-    """Script of an EnvoyExtensionPolicy that counts streams, where a gatekeeper hands on each tenant's limits."""
-    return {"type": "Inline", "inline": _COUNT_STREAMS}
+def streams_script(*, metered: bool = False) -> dict[str, Any]:
+    """Script of an EnvoyExtensionPolicy that counts streams, where a gatekeeper hands on each tenant's limits.
+
+    metered: as of `limits_script`.
+    """
+    return {"type": "Inline", "inline": _count_streams(metered=metered)}
+
+
+def metered_script() -> dict[str, Any]:
+    """Script that counts streams for a ledger, where neither limits nor a gatekeeper know a prompt's length."""
+    return {"type": "Inline", "inline": _COUNT_PROMPT + _count_streams(metered=True)}
+
+
+def _count_streams(*, metered: bool) -> str:
+    kinds = _KINDS if metered else ""
+    return _COUNT_STREAMS % {"decisions": DECISIONS, "counted": COUNTED, "used": _USED, "kinds": kinds}
 
 
 def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

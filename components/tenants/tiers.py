@@ -11,7 +11,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.tiers import TierSpec
-from components.tenants.limits import limits_script, streams_script
+from components.tenants.limits import limits_script, metered_script, streams_script
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 _OBJECTIVE_API = "inference.networking.x-k8s.io/v1alpha2"
@@ -90,6 +90,8 @@ class TiersArgs:
     """Tenant -> key of each limit that it has -> most of it."""
     by_scripts: bool
     """Whether scripts name each request's tier and limits; else a gatekeeper does."""
+    metered: bool = False
+    """Whether a ledger gets what streams used that their clients left."""
     pools: Sequence[str]
     namespace: NamespaceHandle
     """Of the gateway."""
@@ -130,6 +132,8 @@ class Tiers(Component, token="tiers:Tiers"):
     @staticmethod
     def _scripts(args: TiersArgs) -> list[dict[str, Any]]:
         if not args.by_scripts:
-            return [streams_script()] if args.limits else []
-        tiers = [tiers_script(args.tier_of)] if args.tiers else []
-        return [*tiers, *([limits_script(args.limits)] if args.limits else [])]
+            return [streams_script(metered=args.metered)] if args.limits or args.metered else []
+        scripts = [tiers_script(args.tier_of)] if args.tiers else []
+        if args.limits:
+            return [*scripts, limits_script(args.limits, metered=args.metered)]
+        return [*scripts, *([metered_script()] if args.metered else [])]

@@ -1,7 +1,7 @@
 """`python -m lab.cluster.assigner`: a small version of a site's load balancer, storage and CNI, and of its operator.
 
 Addresses of Services, volumes of claims, who may reach whom by NetworkPolicies, and the operator's Secrets: the CA of
-the gateway, the address of the database of keys.
+the gateway, the addresses of databases.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def role() -> Manifest:
             {
                 "apiGroups": [""],
                 "resources": ["secrets"],
-                "resourceNames": [gateway_ca.NAME, operator_database.NAME],
+                "resourceNames": [gateway_ca.NAME, *operator_database.DATABASES],
                 "verbs": ["list", "watch", "create", "patch"],
             },
         ],
@@ -122,8 +122,12 @@ def main() -> int:
         ],
         stopping,
     )
-    for part in (gateway_ca, operator_database):
-        operator = OperatorSecretController(connection, part.NAME, partial(part.wanted, lab))
+    written: dict[str, Callable[[], Manifest | None]] = {
+        gateway_ca.NAME: partial(gateway_ca.wanted, lab),
+        **{name: partial(operator_database.wanted, lab, name) for name in operator_database.DATABASES},
+    }
+    for name, wanted in written.items():
+        operator = OperatorSecretController(connection, name, wanted)
         keep(operator.reconcile, operator.listings, stopping)
     stopping.wait()
     return 0

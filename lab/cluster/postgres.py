@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
-
-NAME = "directory"
-"""Of the database and of its role, which is no administrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +21,13 @@ class Postgres:
     host: str
     port: int
 
-    def url(self, password: str) -> str:
-        """As an operator writes it into a Secret."""
-        return f"postgresql://{NAME}:{password}@{self.host}:{self.port}/{NAME}"
+    def url(self, name: str, password: str) -> str:
+        """Of a database, as an operator writes it into a Secret."""
+        return f"postgresql://{name}:{password}@{self.host}:{self.port}/{name}"
 
-    def make(self, password: str) -> None:
-        """Make the folder of data, with a database and a role that owns it, unless it is there. Raises LabError."""
-        if (self.data / "pg_hba.conf").exists():
-            return
+    def make(self, names: Collection[str], password: str) -> None:
+        """Make the folder of data, with databases of these names, each with a role of its name that owns it and is no
+        administrator. Raises LabError."""
         shutil.rmtree(self.data, ignore_errors=True)
         draft = self.data.with_suffix(".draft")
         shutil.rmtree(draft, ignore_errors=True)
@@ -38,9 +35,11 @@ class Postgres:
         self._run(
             "initdb", "--pgdata", str(draft), "--username=postgres", "--auth=reject", "--no-sync", "--encoding=UTF8"
         )
-        role = f"CREATE ROLE {NAME} LOGIN PASSWORD '{password}'\nCREATE DATABASE {NAME} OWNER {NAME}\n"
-        self._run("postgres", "--single", "-D", str(draft), "postgres", given=role)
-        (draft / "pg_hba.conf").write_text(f"host {NAME} {NAME} all scram-sha-256\n")
+        roles = [
+            f"CREATE ROLE {name} LOGIN PASSWORD '{password}'\nCREATE DATABASE {name} OWNER {name}\n" for name in names
+        ]
+        self._run("postgres", "--single", "-D", str(draft), "postgres", given="".join(roles))
+        (draft / "pg_hba.conf").write_text("".join(f"host {name} {name} all scram-sha-256\n" for name in names))
         draft.rename(self.data)
 
     def _run(self, program: str, *words: str, given: str = "") -> None:

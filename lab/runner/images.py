@@ -13,6 +13,7 @@ from lab.paths import CHECKOUT, EARLIER
 PYTHON_REPOSITORY = "docker.io/library/python"
 DIRECTORY_REPOSITORY = "ghcr.io/inference-platform/directory"
 PORTAL_REPOSITORY = "ghcr.io/inference-platform/portal"
+LEDGER_REPOSITORY = "ghcr.io/inference-platform/ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +77,16 @@ TABLE: Mapping[str, Program] = {
         tool="", path="/usr/local/bin/python3", entrypoint=("vllm", "serve"), serves=True
     ),
     PYTHON_REPOSITORY: Program(tool="", path="/usr/local/bin/python3", entrypoint=("python3",)),
-    DIRECTORY_REPOSITORY: Program(
-        tool="",
-        path="/usr/local/bin/python3",
-        entrypoint=("python3", "-m", "services.directory"),
-        user=65532,
-        packages=("floor", "services"),
-    ),
-    PORTAL_REPOSITORY: Program(
-        tool="",
-        path="/usr/local/bin/python3",
-        entrypoint=("python3", "-m", "services.portal"),
-        user=65532,
-        packages=("floor", "services"),
-    ),
+    **{
+        repository: Program(
+            tool="",
+            path="/usr/local/bin/python3",
+            entrypoint=("python3", "-m", f"services.{repository.rpartition('/')[2]}"),
+            user=65532,
+            packages=("floor", "services"),
+        )
+        for repository in (DIRECTORY_REPOSITORY, LEDGER_REPOSITORY, PORTAL_REPOSITORY)
+    },
 }
 
 

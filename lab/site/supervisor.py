@@ -67,7 +67,7 @@ def components(lab: Lab) -> list[Component]:
             folder=CHECKOUT,
         ),
         *_registry(lab),
-        *((operator_database.component(lab),) if lab.database_url.exists() else ()),
+        *((operator_database.component(lab),) if lab.database_password.exists() else ()),
         kubeproxy.component(lab),
         own_component(
             lab,
@@ -203,7 +203,7 @@ class Supervisor:
         watched: list[Watched] = []
         while not self.stopping.is_set():
             now = time.monotonic()
-            if created != (now_created := (controlplane.stamp(self.lab), self.lab.database_url.exists())):
+            if created != (now_created := (controlplane.stamp(self.lab), self.lab.database_password.exists())):
                 created = now_created
                 watched = renewed(watched, components(self.lab))
             for entry in watched:

@@ -52,6 +52,7 @@ class Images(Spec):
     envoy: Image
     gatekeeper: Image
     kube_state_metrics: Image
+    ledger: Image
     limit_counters: Image
     limit_service: Image
     portal: Image

@@ -64,7 +64,8 @@ def declare_monitoring(
 def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) -> list[ScrapeTarget]:
     """What of this site is measured. GPUs and storage that others bring are theirs to measure."""
     by_chart = site.gateway.controllers == "chart"
-    targets = serving_targets(models_namespace, gateway_namespace, ENVOY_NAMESPACE if by_chart else None)
+    proxies = ENVOY_NAMESPACE if by_chart else None
+    targets = serving_targets(models_namespace, gateway_namespace, proxies, shipped=site.has_ledger)
     return [*targets, *(target for addon in registry.installed(site) for target in addon.targets)]
 
 

@@ -25,6 +25,7 @@ from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace, NamespaceHandle
 from components.network_policies import ANY_NAMESPACE
 from components.objects import field_manager
+from components.tenants.ledger import LedgerHandle
 from components.tenants.limits import rate_limit
 from components.tenants.portal import Portal, PortalArgs, portal_proxies
 from floor import namespaces
@@ -38,14 +39,14 @@ from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring
 from stacks.program.parts import PartDone, PartStep, SitePart, Wiring, declare_parts
 from stacks.program.remote_secrets import SecretSource
-from stacks.program.tenants import Tenants, declare_counters, declare_tenants, limit_service_of
+from stacks.program.tenants import Tenants, declare_counters, declare_ledger, declare_tenants, limit_service_of
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
 # What everything above the gateways' controllers is declared after.
 _GATEWAYS = ("crds", "gateway-controllers")
 # It opens only when keys are checked, every tenant's priority is known, and its requests are counted.
 _BEFORE_THE_LISTENER = (
-    *("tenants", "limit-counters", "front-door", "required-decision"),
+    *("tenants", "limit-counters", "ledger", "front-door", "required-decision"),
     *("addresses", "certificates", "certificate-secrets"),
 )
 
@@ -152,6 +153,13 @@ def _limit_counters(step: PartStep) -> PartDone:
     return PartDone(ready=declare_counters(step.on.plan, front, step.ready("hardware"), step.on.opts))
 
 
+def _ledger(step: PartStep) -> PartDone:
+    front = step.handle("gateway-namespace", NamespaceHandle)
+    needs = step.ready("gateway-controllers", "certificate-secrets")
+    ledger = declare_ledger(step.on.plan, front, needs, step.on.opts)
+    return PartDone(ready=ledger.ready, handle=ledger) if ledger else PartDone()
+
+
 def _front_door(step: PartStep) -> PartDone:
     site = step.on.plan.site
     tenants = step.handle("tenants", Tenants)
@@ -198,6 +206,7 @@ def _gateway(step: PartStep) -> PartDone:
         proxy_image=plan.proxy_image,
         rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
         decided=plan.tenants.by_gatekeeper,
+        shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,
     )
@@ -296,6 +305,7 @@ PARTS = (
     filled("weights-token", None, "models-namespace"),
     SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets")),
     SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
+    SitePart("ledger", _ledger, ("gateway-controllers", "gateway-namespace", "certificate-secrets")),
     SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),
     SitePart("required-decision", _required_decision, ("tenants", "front-door")),
     SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),

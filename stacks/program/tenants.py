@@ -19,6 +19,7 @@ from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
 from components.tenants.directory import Directory, DirectoryArgs
 from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
+from components.tenants.ledger import Ledger, LedgerArgs, LedgerHandle
 from components.tenants.limits import LimitCounters, LimitCountersArgs, counters_address, limit_service
 from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
@@ -75,6 +76,25 @@ def declare_counters(
     return LimitCounters("limit-counters", args, opts).handle.ready
 
 
+def declare_ledger(
+    plan: SitePlan, front: NamespaceHandle, needs: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> LedgerHandle | None:
+    """What rows of requests are kept by; None where the site has no ledger.
+
+    needs: the namespace of Envoy pods, and Secrets that a store fills.
+    """
+    if not plan.site.has_ledger:
+        return None
+    args = LedgerArgs(
+        spec=plan.site.usage,
+        image=plan.versions.images.ledger,
+        namespace=front,
+        proxy_namespace=ENVOY_NAMESPACE,
+        needs=needs,
+    )
+    return Ledger("ledger", args, opts).handle
+
+
 def declare_tenants(
     plan: SitePlan,
     front: NamespaceHandle,
@@ -106,7 +126,7 @@ def declare_tenants(
     )
     keys = access.handle.keys
     ranked: list[pulumi.Resource] = []
-    if tenants.tiers or tenants.limits:
+    if tenants.tiers or tenants.limits or plan.site.has_ledger:
         ranked = Tiers(
             "tiers",
             TiersArgs(
@@ -114,6 +134,7 @@ def declare_tenants(
                 tier_of=tenants.tier_of,
                 limits=tenants.limits,
                 by_scripts=tenants.by_gateway,
+                metered=plan.site.has_ledger,
                 pools=tenants.pools,
                 namespace=front,
                 target=target,

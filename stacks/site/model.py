@@ -26,6 +26,7 @@ from components.specs.portal import PortalSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import SecretsSpec
 from components.specs.tiers import TierSpec
+from components.specs.usage import UsageSpec
 from components.specs.weights import WeightsSpec
 from floor.problems import Path as KeyPath
 from floor.problems import WrongValueError
@@ -199,6 +200,8 @@ class SiteConfig(Spec):
     """Who decides about a caller, and where keys are kept that people make while the platform runs."""
     portal: PortalSpec | None = None
     """Pages on which people order models and see what they use; none if not given."""
+    usage: UsageSpec = Field(default_factory=UsageSpec)
+    """The ledger: what each tenant used, and what it costs."""
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 
@@ -268,6 +271,11 @@ class SiteConfig(Spec):
     def has_directory(self) -> bool:
         """Whether the directory of keys runs."""
         return self.has_gatekeeper and self.callers.database_secret is not None
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the ledger of usage runs."""
+        return self.usage.database_secret is not None
 
 
 def _narrower(scope: str, limits: Mapping[str, MostSpec | None]) -> dict[str, int]:

@@ -82,7 +82,10 @@ _USES = (
         type=_TLS,
         read=lambda _: True,
     ),
-    _Use(pattern="callers.database_secret", namespace=namespaces.GATEWAY, keys=("url",), read=lambda _: True),
+    *(
+        _Use(pattern=f"{section}.database_secret", namespace=namespaces.GATEWAY, keys=("url",), read=lambda _: True)
+        for section in ("callers", "usage")
+    ),
     _Use(
         pattern="addresses.bgp.peers.<name>.password_secret",
         namespace=namespaces.BGP_SECRETS,

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "components.machines": {"floor", "components", "talos.secrets"},
     "components.tenants": {"floor", "components", "components.specs", "components.addons", "components.gateway"}
     | {"services"},
-    "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests"},
+    "components.gateway": {"floor", "components", "components.specs", "components.addons", "manifests", "services"},
     "components.models": {"floor", "components", "components.specs", "components.gateway", "manifests", "talos"}
     | {"services"},
     "components.monitoring": {"floor", "components", "components.specs", "components.gateway"}
@@ -143,7 +143,10 @@ PARTS = {
     "portal": {"callers", "directory", "pods"},
     "gatekeeper": {"callers", "directory", "pods"},
     "directory": {"callers", "pods"},
-    "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"},
+    "ledger": {"pods"},
+    "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"}
+    | {"usage_log"},
+    "usage_log": {"request_log"},
     "traffic_policies": {"traces"},
     "tiers": {"limits"},
     "traces": {"request_log"},

@@ -39,6 +39,7 @@ from stacks.site.checks import (
     slices,
     sources,
     subnets,
+    usage,
     volumes,
 )
 from stacks.site.checks.products import nearest_product
@@ -98,6 +99,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         monitoring.problems(values),
         revisions.problems(values),
         sources.problems(values),
+        usage.problems(values),
     ):
         try:
             # One after the other: those before a value that cannot be read stay.
@@ -123,6 +125,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *rdma_devices.warnings(values),
         *revisions.warnings(values),
         *secrets.warnings(values),
+        *usage.warnings(values),
     ]
 
 

@@ -33,7 +33,7 @@ from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, ru
 def lab(spare_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     site = tmp_path_factory.mktemp("site") / "Pulumi.lab.yaml"
     site.write_text("config: {inference-platform:site: {callers: {database_secret: directory-database}}}")
-    assert value_of(site, "callers", "database_secret") == operator_database.NAME
+    assert value_of(site, "callers", "database_secret") == operator_database.DIRECTORY
     own = replace(spare_lab, site_file=site)
     bring_up_cluster(own, hgx=1)
     return own
@@ -49,7 +49,7 @@ def objects() -> Iterator[dict[str, Any]]:
     yield directory.secret(GATEWAY, {name: f"the-{name}" for name in names})
     known = CallersHandle(tenants=tenants["metadata"]["name"], keys="", versions={"tenants": ""}, ready=())
     yield directory.deployment(
-        GATEWAY, image=f"{DIRECTORY_REPOSITORY}:0", known=known, database_secret=operator_database.NAME
+        GATEWAY, image=f"{DIRECTORY_REPOSITORY}:0", known=known, database_secret=operator_database.DIRECTORY
     )
     yield directory.service(GATEWAY)
 
@@ -110,7 +110,7 @@ def test_a_database_that_is_killed_comes_back(lab: Lab, core: client.CoreV1Api, 
 
 
 def test_the_secret_is_written_again_when_it_is_lost(lab: Lab, core: client.CoreV1Api) -> None:
-    wanted = operator_database.wanted(lab)
+    wanted = operator_database.wanted(lab, operator_database.DIRECTORY)
     assert wanted is not None
-    core.delete_namespaced_secret(operator_database.NAME, GATEWAY)
-    eventually(lambda: core.read_namespaced_secret(operator_database.NAME, GATEWAY).data == wanted["data"])
+    core.delete_namespaced_secret(operator_database.DIRECTORY, GATEWAY)
+    eventually(lambda: core.read_namespaced_secret(operator_database.DIRECTORY, GATEWAY).data == wanted["data"])

@@ -57,7 +57,11 @@ def _both_back(site: Document) -> None:
 
 
 def _by_gatekeeper(site: Document) -> None:
-    site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.NAME, "pepper": "disposable"}
+    site["callers"] = {
+        "decided_by": "gatekeeper",
+        "database_secret": operator_database.DIRECTORY,
+        "pepper": "disposable",
+    }
     _limited(site)
     limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
     site["tenants"]["sharing"] = {"models": [OPEN], "keys": {"one": {}}, "prefix_cache": "shared"}
@@ -85,8 +89,8 @@ def stack(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edit
 def changed(site: Site, stack: EditedStack) -> tuple[Site, Load]:
     """The site once the gatekeeper decides, and what its clients got meanwhile."""
     operator_database.ensure(site.lab)
-    address = f"--from-file=url={site.lab.database_url}"
-    kubectl(site.lab, "create", "secret", "generic", operator_database.NAME, "-n", GATEWAY, address)
+    address = f"--from-literal=url={operator_database.url(site.lab, operator_database.DIRECTORY)}"
+    kubectl(site.lab, "create", "secret", "generic", operator_database.DIRECTORY, "-n", GATEWAY, address)
     load = Load(model=OPEN, stream_tokens=20)
     fronts = []
     for step in (_both, _by_gatekeeper):

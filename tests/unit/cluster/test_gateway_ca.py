@@ -147,7 +147,7 @@ def test_the_key_is_in_no_log(lab: Lab, caplog: pytest.LogCaptureFixture) -> Non
 
 def test_the_assigner_may_touch_no_other_secret() -> None:
     rules = [rule for rule in assigner.role()["rules"] if "secrets" in rule["resources"]]
-    assert [rule["resourceNames"] for rule in rules] == [["lab-ca", "directory-database"]]
+    assert [rule["resourceNames"] for rule in rules] == [["lab-ca", "directory-database", "usage-database"]]
 
 
 def test_the_labs_processes_read_the_same_site(lab: Lab, tmp_path: Path) -> None:

@@ -20,7 +20,13 @@ from lab.paths import Lab, NetworkPlan
 from lab.site import supervisor
 from tests.unit.services.postgres_rig import free_port, program
 
-NAMED = "config: {inference-platform:site: {callers: {database_secret: directory-database}}}"
+NAMED = """\
+config:
+  inference-platform:site:
+    callers: {database_secret: directory-database}
+    usage: {database_secret: usage-database}
+"""
+DATABASES = {"directory-database": "directory", "usage-database": "ledger"}
 
 
 @pytest.fixture
@@ -35,10 +41,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return made
 
 
-def url(lab: Lab) -> str:
-    secret = operator_database.wanted(lab)
+def url(lab: Lab, name: str = "directory-database") -> str:
+    secret = operator_database.wanted(lab, name)
     assert secret is not None
-    assert secret["metadata"] == {"name": "directory-database", "namespace": "inference-gateway"}
+    assert secret["metadata"] == {"name": name, "namespace": "inference-gateway"}
     return base64.b64decode(secret["data"]["url"]).decode()
 
 
@@ -57,9 +63,13 @@ def running(lab: Lab) -> Iterator[subprocess.Popen[bytes]]:
 def test_the_address_in_the_secret_opens_the_database(lab: Lab, running: subprocess.Popen[bytes]) -> None:
     part = operator_database.component(lab)
     assert part.pid() == running.pid
-    asked = "SELECT usesuper FROM pg_user WHERE usename = current_user"
-    done = subprocess.run([program("psql"), "-At", "-c", asked, url(lab)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "f", "the directory's role is no administrator"
+    asked = "SELECT usesuper, current_database() FROM pg_user WHERE usename = current_user"
+    for name, database in DATABASES.items():
+        words = ("-At", "-c", asked, url(lab, name))
+        done = subprocess.run([program("psql"), *words], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == f"f|{database}", "a role that is no administrator, in a database of its own"
+    others = url(lab).rpartition("/")[0] + "/ledger"
+    assert subprocess.run([program("psql"), "-c", "SELECT 1", others], capture_output=True, check=False).returncode
     wrong = url(lab).replace("directory:", "directory:x", 1)
     assert subprocess.run([program("psql"), "-c", "SELECT 1", wrong], capture_output=True, check=False).returncode
     processes.send([running.pid], signal.SIGKILL)
@@ -84,7 +94,7 @@ def test_the_supervisor_runs_it_from_the_moment_that_it_is_there(lab: Lab) -> No
     assert operator_database.COMPONENT in names()
     assert supervisor._STOP_ORDER.index("pod-runner") < supervisor._STOP_ORDER.index(operator_database.COMPONENT)
     assert url(lab) == before, "it is made once"
-    assert lab.database_url.stat().st_mode & 0o077 == 0
+    assert lab.database_password.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
@@ -92,15 +102,16 @@ def test_the_supervisor_runs_it_from_the_moment_that_it_is_there(lab: Lab) -> No
 )
 def test_a_site_that_does_not_name_it_has_none(lab: Lab, text: str) -> None:
     lab.site_file.write_text(text)
-    assert operator_database.wanted(lab) is None
-    assert operator_database.wanted(replace(lab, site_file=lab.home / "none.yaml")) is None
-    assert not lab.database_url.exists()
+    for name in DATABASES:
+        assert operator_database.wanted(lab, name) is None
+        assert operator_database.wanted(replace(lab, site_file=lab.home / "none.yaml"), name) is None
+    assert not lab.database_password.exists()
 
 
 def test_the_password_is_in_no_log(lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(Postgres, "make", lambda *_: None)
     password = url(lab).split(":")[2].partition("@")[0]
-    assert operator_secret.value_of(lab.site_file, "callers", "database_secret") == operator_database.NAME
+    assert operator_secret.value_of(lab.site_file, "callers", "database_secret") == operator_database.DIRECTORY
     assert len(password) > 20
     assert password not in caplog.text + repr(operator_database.component(lab))

@@ -50,12 +50,12 @@ class Server:
     @classmethod
     def made(cls, folder: Path) -> Server:
         server = cls(Postgres(programs=program("postgres").parent, data=folder, host="127.0.0.1", port=free_port()))
-        server.postgres.make(PASSWORD)
+        server.postgres.make(["directory"], PASSWORD)
         return server
 
     @property
     def url(self) -> str:
-        return self.postgres.url(PASSWORD)
+        return self.postgres.url("directory", PASSWORD)
 
     def start(self) -> None:
         self.process = subprocess.Popen(

@@ -1,0 +1,114 @@
+"""What a site may set for the ledger of its tenants' usage: where it is kept, for how long, and what tokens cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from floor.problems import WrongValueError
+from floor.spec import Name, Spec
+
+MILLION = 10**6
+# Of any currency; what the longest request costs then still fits 64 bits in the ledger's units.
+_MOST = 10**6
+
+
+def millionths(value: float) -> int:
+    """The number as it is written, in millionths."""
+    return int(Decimal(repr(value)) * MILLION)
+
+
+def _no_finer(value: float) -> float:
+    if Decimal(repr(value)) * MILLION % 1:
+        coarser = millionths(value) / MILLION
+        raise WrongValueError(
+            "is finer than a millionth, in which the ledger counts exactly",
+            got=f"{value!r}",
+            allowed="at most six digits behind the point",
+            fix=f"write {coarser:f}".rstrip("0").rstrip("."),
+        )
+    return value
+
+
+def _day(text: str) -> str:
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").date().isoformat()  # noqa: DTZ007 - a day has no zone
+    except ValueError:
+        day = ""
+    if day != text:
+        raise WrongValueError(
+            "is no day", got=f"'{text}'", allowed="year, month and day", fix='write it as "2026-12-01"'
+        )
+    return text
+
+
+_Exact = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(_no_finer)]
+
+
+class TokenPricesSpec(Spec):
+    """What a million tokens of a model cost, in the currency of the price book."""
+
+    input: _Exact
+    """Of prompts."""
+    cached_input: _Exact | None = None
+    """Of prompts, where the engine had computed them before; as `input` if not given."""
+    output: _Exact
+    """Of answers, reasoning included."""
+
+
+class PriceVersionSpec(Spec):
+    """What tokens cost from a day on, until the next version's."""
+
+    since: Annotated[str, AfterValidator(_day)]
+    """The day, in UTC, in quotes: "2026-12-01". A request costs what held when it began."""
+    models: dict[Name, TokenPricesSpec]
+    """By the models' own names. A model without a price costs nothing, and is counted. A version that another follows
+    may name models that the site serves no longer: their last requests still arrive."""
+    tiers: dict[Name, _Exact] = Field(default_factory=dict)
+    """By what prices are multiplied, by tier: 0.5 is half. A tier that is not here pays them as they are."""
+
+    @property
+    def begins(self) -> int:
+        """Seconds since 1970."""
+        return int(datetime.fromisoformat(self.since).replace(tzinfo=UTC).timestamp())
+
+
+class UsageSpec(Spec):
+    """The ledger: a row in a database for each request of a tenant, with its tokens and what they cost."""
+
+    database_secret: str | None = None
+    """Secret of the gateway's namespace whose key `url` is the address of a PostgreSQL database,
+    `postgresql://USER:PASSWORD@HOST/NAME`. With it the ledger runs, and Envoy pods ship their requests to it."""
+    currency: str = Field(default="EUR", pattern=r"^[A-Z]{3}$")
+    """Of all prices: three capital letters, as ISO 4217 has them."""
+    keep_months: int = Field(default=13, ge=1, le=240)
+    """Months for which the row of a request is kept. Sums by hour stay."""
+    prices: tuple[PriceVersionSpec, ...] = ()
+    """The price book, by the day from which each version holds, newest last. An earlier version may go once no request
+    that began under it can arrive any more; rows that have arrived keep their cost."""
+
+    @model_validator(mode="after")
+    def _is_kept(self) -> UsageSpec:
+        if self.database_secret is None and self.model_fields_set - {"database_secret"}:
+            given = ", ".join(sorted(self.model_fields_set - {"database_secret"}))
+            raise WrongValueError(
+                f"{given} set, and without database_secret no ledger runs",
+                fix="name the Secret with the database's address in database_secret, or take usage out",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _in_order(self) -> UsageSpec:
+        for earlier, later in pairwise(self.prices):
+            if later.since <= earlier.since:
+                what = "twice" if later.since == earlier.since else f"behind {earlier.since}"
+                raise WrongValueError(
+                    f"prices have {later.since} {what}",
+                    allowed="each day once, newest last",
+                    fix="put the versions in the order of their days, one a day",
+                )
+        return self

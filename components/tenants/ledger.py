@@ -1,0 +1,165 @@
+"""The ledger: what each tenant used, and what it costs, in a database of the site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pulumi
+
+from components.component import Component
+from components.gateway.usage_log import Shipping
+from components.minted import mint, minted
+from components.namespace import NamespaceHandle
+from components.network_policies import allow_ingress
+from components.placing import budget
+from components.specs.usage import UsageSpec, millionths
+from components.tenants.pods import ServicePods, two_pods
+from services.ledger import variables
+
+_LABELS = {"app.kubernetes.io/name": variables.SERVICE}
+_SECRETS, _DATABASE, _PRICES = "/etc/secrets", "/etc/database", "/etc/prices"
+
+
+def price_book(spec: UsageSpec) -> str:
+    """The prices as the ledger reads them, as JSON: whole numbers, of millionths of the currency per million tokens."""
+    versions = [
+        {
+            "from": version.begins,
+            "models": {
+                model: {
+                    "input": millionths(prices.input),
+                    "cached_input": millionths(prices.input if prices.cached_input is None else prices.cached_input),
+                    "output": millionths(prices.output),
+                }
+                for model, prices in sorted(version.models.items())
+            },
+            "tiers": {tier: millionths(factor) for tier, factor in sorted(version.tiers.items())},
+        }
+        for version in spec.prices
+    ]
+    return json.dumps({"currency": spec.currency, "versions": versions}, sort_keys=True)
+
+
+def prices(namespace: str, spec: UsageSpec) -> dict[str, Any]:
+    """The price book, under one name for good: the ledger reads it again when it changes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": variables.PRICES_CONFIG, "namespace": namespace},
+        "data": {variables.PRICES_KEY: price_book(spec)},
+    }
+
+
+def secret(namespace: str, values: Mapping[str, pulumi.Input[str]]) -> dict[str, Any]:
+    """Tokens of those who write and read. values: each of its keys -> a random text."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": variables.TOKENS_SECRET, "namespace": namespace},
+        "type": "Opaque",
+        "stringData": dict(values),
+    }
+
+
+def deployment(namespace: str, *, image: str, spec: UsageSpec) -> dict[str, Any]:
+    """Two pods, each of which takes rows and answers."""
+    arguments = [
+        "serve",
+        f"--port={variables.DEFAULT_PORT}",
+        f"--prices-file={_PRICES}/{variables.PRICES_KEY}",
+        f"--database-url-file={_DATABASE}/{variables.DATABASE_KEY}",
+        f"--writer-token-file={_SECRETS}/{variables.WRITER_KEY}",
+        f"--operator-token-file={_SECRETS}/{variables.OPERATOR_KEY}",
+        f"--keep-months={spec.keep_months}",
+    ]
+    volumes = {
+        _PRICES: {"name": "prices", "configMap": {"name": variables.PRICES_CONFIG}},
+        _DATABASE: {"name": "database", "secret": {"secretName": spec.database_secret, "defaultMode": 0o440}},
+        _SECRETS: {"name": "secrets", "secret": {"secretName": variables.TOKENS_SECRET, "defaultMode": 0o440}},
+    }
+    pods = ServicePods(
+        name=variables.SERVICE,
+        image=image,
+        arguments=arguments,
+        ports={"http": variables.DEFAULT_PORT},
+        asked="http",
+        ready={"periodSeconds": 5, "timeoutSeconds": 5},
+        memory="128Mi",
+        volumes=volumes,
+        # It is ready while its database is, and requests are served meanwhile.
+        annotations={"pulumi.com/skipAwait": "true"},
+        # A pod reads a mounted file of a ConfigMap within a minute or two, and a price is to hold once `up` ends.
+        versions={"prices": sha256(price_book(spec).encode()).hexdigest()[:10]},
+    )
+    return two_pods(namespace, pods)
+
+
+def service(namespace: str) -> dict[str, Any]:
+    """Shippers find it here, and `sitectl usage` by the API server."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": variables.SERVICE,
+            "namespace": namespace,
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "selector": _LABELS,
+            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerArgs:
+    """Where rows are kept, and who writes them."""
+
+    spec: UsageSpec
+    image: str
+    namespace: NamespaceHandle
+    proxy_namespace: str
+    """Of the Envoy pods."""
+    needs: Sequence[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerHandle:
+    """Envoy pods can start once `ready` is there; the ledger answers some time later, which nothing has to wait for."""
+
+    shipping: Shipping
+    ready: list[pulumi.Resource]
+
+
+class Ledger(Component, token="ledger:Ledger"):
+    """Two pods, their prices, the tokens of who writes and reads, and who reaches them."""
+
+    def __init__(self, name: str, args: LedgerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(name, opts)
+        spec, space = args.spec, args.namespace.name
+        needs = [args.namespace.ready, *args.needs]
+        # Others cost nothing: who reads asks the cluster for them, and pods that write read them again.
+        tokens = {
+            key: minted(self, key, mint(f"{variables.SERVICE}-{key}"))
+            for key in (variables.WRITER_KEY, variables.OPERATOR_KEY)
+        }
+        read = [
+            self.child("secrets", secret(space, tokens), depends_on=needs),
+            self.child("prices", prices(space, spec), depends_on=needs),
+        ]
+        writer = secret(args.proxy_namespace, {variables.WRITER_KEY: tokens[variables.WRITER_KEY]})
+        ready = self.child("writer-token", writer, depends_on=needs)
+        # By the API server's proxy too, which has no labels to name it by; the tokens decide.
+        entry = [((), [variables.DEFAULT_PORT])]
+        self.child("service", service(space), depends_on=needs)
+        self.child("network-policy", allow_ingress(variables.SERVICE, space, _LABELS, entry), depends_on=needs)
+        self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
+        self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])
+        address = f"http://{variables.SERVICE}.{space}.svc:{variables.DEFAULT_PORT}"
+        shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET)
+        self.handle = LedgerHandle(shipping=shipping, ready=[ready])
+        self.finish(service=variables.SERVICE)

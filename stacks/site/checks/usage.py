@@ -1,0 +1,53 @@
+"""The ledger of usage: that Envoy pods can ship to it, and that its prices are of what the site serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floor.problems import Problem, nearest
+from stacks.site.reading.raw import at, items, mapping, matching
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with it, as far as the values can be understood."""
+    if at(values, "usage", "database_secret") is not None and at(values, "gateway", "controllers") == "external":
+        yield Problem(
+            path=("usage", "database_secret"),
+            what="has Envoy pods ship to the ledger with a token, and with gateway.controllers external their "
+            "namespace is not known",
+            fix="set gateway.controllers to chart, or take usage out",
+        )
+    versions = items(at(values, "usage", "prices"))
+    yield from _unknown(values, "tiers", range(len(versions)))
+    # What is served no longer has prices in earlier versions.
+    yield from _unknown(values, "models", range(len(versions))[-1:])
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Models that are served for nothing."""
+    versions = items(at(values, "usage", "prices"))
+    if not versions:
+        return
+    priced = mapping(at(versions[-1], "models"))
+    for model in mapping(values.get("models")):
+        if model not in priced:
+            yield Problem(
+                path=("usage", "prices", str(len(versions) - 1), "models"),
+                what=f"has no price of {model}, which the site serves: its tokens cost nothing",
+                fix=f"add {model} with input and output; 0 where they are to cost nothing",
+            )
+
+
+def _unknown(values: Mapping[str, Any], section: str, versions: range) -> Iterator[Problem]:
+    names = [str(name) for name in mapping(values.get(section))]
+    for path, _ in matching(values, f"usage.prices.<name>.{section}.<name>"):
+        if int(path[2]) in versions and path[-1] not in names:
+            near = nearest(path[-1], names)
+            yield Problem(
+                path=path,
+                what=f"is a price of what the site has not among its {section}",
+                allowed=", ".join(names),
+                near=near,
+                fix=f"write {near}" if near else f"add it to {section}, or take it out",
+            )
