@@ -1,8 +1,8 @@
-"""Faults of what decides about callers."""
+"""Faults of what decides about callers, and of what keeps their usage."""
 
 from __future__ import annotations
 
-from tests.alert_site import Case, answered, constant, files_refused, grows, heard, target
+from tests.alert_site import Case, answered, constant, files_refused, grows, heard, of_ledger, of_shipper, target
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
@@ -25,5 +25,26 @@ CASES = (
         labels={"pod": "gatekeeper-b"},
         shown="10",
         minutes=10,
+    ),
+    Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
+    Case(
+        alert="UsageBehind",
+        change={of_shipper("oldest_seconds"): constant(600)},
+        labels={"pod": "envoy-a"},
+        shown="10",
+    ),
+    Case(
+        alert="UsageUnreadable",
+        change={of_shipper("unreadable_lines_total"): grows(1)},
+        labels={"pod": "envoy-a"},
+        shown="60",
+        minutes=60,
+    ),
+    Case(alert="UsageUnpriced", change={of_ledger("unpriced_rows_total"): grows(1)}, shown="60", minutes=60),
+    Case(
+        alert="PricesUnusable",
+        change={of_ledger("prices_unusable"): constant(1)},
+        labels={"pod": "ledger-a"},
+        shown="1",
     ),
 )

@@ -147,6 +147,14 @@ def files_refused(pod: str) -> str:
     return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
 
 
+def of_ledger(metric: str) -> str:
+    return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
+
+
+def of_shipper(metric: str) -> str:
+    return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
+
+
 def etcd_backup(metric: str) -> str:
     return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
 
@@ -270,6 +278,11 @@ HEALTHY: Mapping[str, Values] = {
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
     target("directory", "directory-a"): constant(1),
+    target("ledger", "ledger-a"): constant(1),
+    of_ledger("unpriced_rows_total"): grows(0),
+    of_ledger("prices_unusable"): constant(0),
+    of_shipper("oldest_seconds"): constant(2),
+    of_shipper("unreadable_lines_total"): grows(0),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
     'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),
     'alertmanager_notifications_failed_total{job="alertmanager", integration="webhook", reason="other"}': grows(0),

@@ -18,6 +18,7 @@ from components.monitoring.alerts import (
     models,
     secrets,
     storage,
+    usage,
 )
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
@@ -31,7 +32,7 @@ class Measured:
     """Which parts a site has that alerts are about."""
 
     parts: Collection[str]
-    """Jobs of what is measured; and `credentials`, for those of a cluster that this program made."""
+    """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -47,6 +48,9 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "secrets": secrets.secrets,
     "gatekeeper": callers.gatekeepers,
     "directory": callers.directory,
+    "ledger": usage.ledgers,
+    "usage-shipper": usage.shippers,
+    "prices": usage.prices,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

@@ -48,7 +48,11 @@ def declare_monitoring(
         targets=targets,
         promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
         measured=Measured(
-            parts={*(target.job for target in targets), *(["credentials"] if own and ends else [])},
+            parts={
+                *(target.job for target in targets),
+                *(["credentials"] if own and ends else []),
+                *(["prices"] if site.usage.prices else []),
+            },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,
         ),

@@ -24,6 +24,7 @@ SITE_GROUPS = {
         "test_tier_queues",
         "test_limits",
         "test_gatekeeper",
+        "test_usage_ledger",
         "test_weights",
         "test_weights_on_nodes",
         "test_ranking",

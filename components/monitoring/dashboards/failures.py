@@ -30,6 +30,7 @@ NOT_SHOWN = {
     "directory-away": "few sites have a directory; no request fails, and the alert names the gatekeeper",
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",
+    "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",

@@ -1,0 +1,79 @@
+"""Alerts about the ledger of usage: that rows arrive, can be read, and have a price."""
+
+from __future__ import annotations
+
+from components.monitoring import queries
+from components.monitoring.alerts.alert import Alert
+
+_LEDGERS, _SHIPPERS = 'job="ledger"', 'job="usage-shipper"'
+_MINUTE_S = 60
+_BEHIND_MINUTES = 5
+
+
+def shippers() -> list[Alert]:
+    """What is not shipped yet is on the disk of an Envoy pod, and nowhere else."""
+    unreadable = queries.growth("inference_usage_shipper_unreadable_lines_total", _SHIPPERS, by=("pod",), window="1h")
+    oldest = queries.highest("inference_usage_shipper_oldest_seconds", _SHIPPERS, by=("pod",))
+    return [
+        Alert(
+            name="UsageBehind",
+            severity="page",
+            expression=f"{oldest} / {_MINUTE_S} > {_BEHIND_MINUTES}",
+            minutes=10,
+            summary="The usage of requests waits in the Envoy pod {{ $labels.pod }}",
+            description="For {{ $value | humanize }} minutes: the ledger does not confirm it. Requests are served, and "
+            "nothing is lost while the pod stays; five minutes after its end, what it still has is.",
+            runbook="usage-behind",
+        ),
+        Alert(
+            name="UsageUnreadable",
+            severity="ticket",
+            expression=f"{unreadable} > 0",
+            minutes=0,
+            summary="The ledger cannot read lines of the Envoy pod {{ $labels.pod }}",
+            description="{{ $value | humanize }} within an hour. They are in no bill; the ledger's log has why.",
+            runbook="usage-behind",
+        ),
+    ]
+
+
+def ledgers() -> list[Alert]:
+    """Two take rows, and either is enough."""
+    return [
+        Alert(
+            name="LedgersDown",
+            severity="ticket",
+            expression=f"({queries.total('up', _LEDGERS)} or vector(0)) == 0",
+            minutes=10,
+            summary="No ledger answers",
+            description="Prometheus reaches none ({{ $value }} is none). Usage waits in the Envoy pods, or the "
+            "ledgers' metrics are out of reach.",
+            runbook="usage-behind",
+        ),
+    ]
+
+
+def prices() -> list[Alert]:
+    """Of a site with prices."""
+    unpriced = queries.growth("inference_usage_unpriced_rows_total", _LEDGERS, window="1h")
+    return [
+        Alert(
+            name="UsageUnpriced",
+            severity="ticket",
+            expression=f"{unpriced} > 0",
+            minutes=0,
+            summary="Requests used tokens of a model without a price",
+            description="{{ $value | humanize }} within an hour; they cost nothing in the ledger.",
+            runbook="usage-behind",
+        ),
+        Alert(
+            name="PricesUnusable",
+            severity="ticket",
+            expression=f"{queries.highest('inference_usage_prices_unusable', _LEDGERS, by=('pod',))} > 0",
+            minutes=10,
+            summary="The ledger {{ $labels.pod }} cannot use its file of prices",
+            description="It goes on with the prices before ({{ $value }} is yes). A pod that starts with this file "
+            "ends.",
+            runbook="usage-behind",
+        ),
+    ]

@@ -1,0 +1,126 @@
+"""A site with a ledger, under the SDK's mocks: what Envoy pods ship, with which token, and what is measured of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.addons import callers
+from services.ledger import variables
+from services.ledger.prices import book_of
+from stacks.plan.site_plan import plan_values
+from stacks.site.model import SiteConfig
+from tests.unit.spine.test_platform import Recorder, declare, requested
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.test_wrong_usage import PRICE, since, usage
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("000.32", "000.35")
+
+ALERTS = {"LedgersDown", "UsageBehind", "UsageUnreadable"}
+OF_PRICES = {"UsageUnpriced", "PricesUnusable"}
+PRICES = since("2026-12-01", {"glm-5-1": PRICE, "qwen3-32b": {"input": 0.1, "output": 0.4}}, tiers={"batch": 0.5})
+
+
+def site(*versions: dict[str, Any], **more: Any) -> SiteConfig:
+    return plan_values(changed(prod(), usage(*versions, **more)), "site.yaml").site
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    return declare(site(PRICES), tmp_path_factory.mktemp("site"))[0]
+
+
+def envoy_pods(recorder: Recorder) -> dict[str, Any]:
+    spec = recorder.resources["gateway-proxy"].inputs["spec"]
+    pods: dict[str, Any] = spec["provider"]["kubernetes"]["envoyDeployment"]
+    return pods
+
+
+def test_an_envoy_pod_ships_what_it_writes(recorder: Recorder) -> None:
+    """Into one folder, by a sidecar that has the writer's token and no other."""
+    spec, pods = recorder.resources["gateway-proxy"].inputs["spec"], envoy_pods(recorder)
+    everything, known = spec["telemetry"]["accessLog"]["settings"]
+    assert everything["sinks"] == [{"type": "File", "file": {"path": "/dev/stdout"}}]
+    (sink,) = known["sinks"]
+    folder, _, _ = sink["file"]["path"].rpartition("/")
+    (sidecar,) = pods["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    for mounts in (pods["container"]["volumeMounts"], sidecar["volumeMounts"]):
+        assert folder in {mount["mountPath"] for mount in mounts}
+    assert f"--log={sink['file']['path']}" in sidecar["args"]
+    token = recorder.resources["ledger-writer-token"].inputs
+    (mounted,) = [volume["secret"] for volume in pods["pod"]["volumes"] if "secret" in volume]
+    named = {"name": mounted["secretName"], "namespace": "envoy-gateway-system"}
+    assert named.items() <= token["metadata"].items()
+    # It is secret to the engine, which wraps it.
+    assert set(token["stringData"]["value"]) == {variables.WRITER_KEY}
+
+
+def test_no_prompt_and_no_key_is_in_a_row(recorder: Recorder) -> None:
+    _, known = recorder.resources["gateway-proxy"].inputs["spec"]["telemetry"]["accessLog"]["settings"]
+    read = " ".join(known["format"]["json"].values()).upper()
+    assert "AUTHORIZATION" not in read
+    assert "API-KEY" not in read
+    assert "USER-AGENT" not in read
+    assert "REMOTE_ADDRESS" not in read
+    assert "REQ(:PATH)" not in read
+
+
+def test_envoy_pods_start_when_their_token_is_there_and_wait_for_no_ledger(tmp_path: Path) -> None:
+    _, requests = requested(site(), tmp_path, Recorder())
+    before = {urn.rpartition("::")[2] for urn in requests["gateway-proxy"].dependencies}
+    assert "ledger-writer-token" in before
+    assert "ledger-pods" not in before
+
+
+def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_path: Path) -> None:
+    """In whole numbers; a cached token costs as any where nothing else is given."""
+    text = recorder.resources["ledger-prices"].inputs["data"][variables.PRICES_KEY]
+    file = tmp_path / "prices.json"
+    file.write_text(text)
+    (version,) = book_of(file).contents().values()
+    kinds = ("input", "cached_input", "output")
+    assert [version.unit_price("glm-5-1", "", kind) for kind in kinds] == [200_000, 50_000, 800_000]
+    assert [version.unit_price("qwen3-32b", "batch", kind) for kind in kinds] == [50_000, 50_000, 200_000]
+    assert json.loads(text)["versions"][0]["from"] == 1796083200
+
+
+def test_a_stream_that_is_left_is_metered_without_limits(recorder: Recorder) -> None:
+    *_, script = recorder.resources["tiers-policy"].inputs["spec"]["lua"]
+    assert '"llm_output_token"' in script["inline"]
+
+
+@pytest.mark.row("002.09")
+def test_what_is_measured_is_reached_and_watched(tmp_path: Path, recorder: Recorder) -> None:
+    """On a site with prices, on one without, and nothing where no ledger is."""
+
+    def measured(resources: dict[str, Any]) -> tuple[set[str], set[str]]:
+        groups = resources["monitoring-rules"].inputs["spec"]["groups"]
+        alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+        jobs = {job for job in (callers.LEDGER.key, variables.SHIPPER) if f"monitoring-monitor-{job}" in resources}
+        return jobs, alerts & (ALERTS | OF_PRICES)
+
+    def other(name: str, given: SiteConfig) -> dict[str, Any]:
+        folder = tmp_path / name
+        folder.mkdir()
+        return declare(given, folder)[0].resources
+
+    jobs = {callers.LEDGER.key, variables.SHIPPER}
+    assert measured(recorder.resources) == (jobs, ALERTS | OF_PRICES)
+    assert measured(other("unpriced", site())) == (jobs, ALERTS)
+    without = other("none", plan_values(prod(), "site.yaml").site)
+    assert measured(without) == (set(), set())
+    assert not [name for name in without if name.startswith("ledger")]
+    (endpoint,) = recorder.resources["monitoring-monitor-usage-shipper"].inputs["spec"]["podMetricsEndpoints"]
+    (sidecar,) = envoy_pods(recorder)["initContainers"]
+    assert endpoint["portNumber"] in {port["containerPort"] for port in sidecar["ports"]}
+    opened = [
+        rule["from"]
+        for rule in recorder.resources["gateway-network-policy"].inputs["spec"]["ingress"]
+        if endpoint["portNumber"] in {port["port"] for port in rule["ports"]}
+    ]
+    assert "prometheus" in str(opened)

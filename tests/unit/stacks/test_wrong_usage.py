@@ -1,0 +1,88 @@
+"""Price books that charge for nothing, twice, or what no one meant: each is refused, and what is free is a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.plan.site_plan import plan_values
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+
+pytestmark = pytest.mark.row("000.35")
+
+PRICE = {"input": 0.2, "cached_input": 0.05, "output": 0.8}
+MODELS = {"glm-5-1": PRICE, "qwen3-32b": PRICE}
+
+
+def usage(*versions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"usage": {"database_secret": "usage-database", "prices": list(versions), **more}}
+
+
+def since(day: str, models: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"since": day, "models": models or MODELS, **more}
+
+
+FIRST, NEXT = since("2026-12-01"), since("2027-01-01")
+WRONG: dict[str, Wrong] = {
+    "prices that no ledger reads": Wrong(
+        {"usage": {"prices": [FIRST]}},
+        "usage",
+        "without database_secret no ledger runs",
+        {"usage.database_secret": "usage-database"},
+    ),
+    "days out of order": Wrong(usage(NEXT, FIRST), "usage", "2026-12-01 behind 2027-01-01", usage(FIRST, NEXT)),
+    "a day twice": Wrong(usage(FIRST, FIRST), "usage", "2026-12-01 twice", usage(FIRST, NEXT)),
+    "no day": Wrong(
+        usage(since("2026-02-30")), "usage.prices.0.since", "is no day", {"usage.prices.0.since": "2026-02-28"}
+    ),
+    "too fine a price": Wrong(
+        usage(since("2026-12-01", MODELS | {"glm-5-1": {"input": 0.0000005, "output": 1}})),
+        "usage.prices.0.models.glm-5-1.input",
+        "finer than a millionth",
+        {"usage.prices.0.models.glm-5-1.input": 0.000001},
+    ),
+    "a price below nothing": Wrong(
+        usage(since("2026-12-01", MODELS | {"glm-5-1": {"input": -1, "output": 1}})),
+        "usage.prices.0.models.glm-5-1.input",
+        "",
+        {"usage.prices.0.models.glm-5-1.input": 1},
+    ),
+    "a model that is not served": Wrong(
+        usage(FIRST, since("2027-01-01", MODELS | {"qwen3-23b": PRICE})),
+        "usage.prices.1.models.qwen3-23b",
+        "did you mean 'qwen3-32b'?",
+        {"usage.prices.1.models.qwen3-23b": None},
+    ),
+    "a tier that there is not": Wrong(
+        usage(since("2026-12-01", tiers={"nightly": 0.5}), NEXT),
+        "usage.prices.0.tiers.nightly",
+        "among its tiers",
+        {"usage.prices.0.tiers": {"batch": 0.5}},
+    ),
+    "Envoy pods that are others'": Wrong(
+        usage(FIRST) | {"gateway.controllers": "external"},
+        "usage.database_secret",
+        "namespace is not known",
+        {"gateway.controllers": "chart"},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_wrong_prices_are_refused(wrong: Wrong) -> None:
+    refused_and_fixed(wrong)
+
+
+def test_what_is_served_for_nothing_is_a_warning() -> None:
+    """By the newest version; an earlier one may have prices of what is served no longer."""
+
+    def warned(*versions: dict[str, Any]) -> list[str]:
+        plan = plan_values(changed(prod(), usage(*versions)), "site.yaml")
+        return [problem.what for problem in plan.warnings if problem.path[0] == "usage"]
+
+    retired = since("2026-12-01", MODELS | {"llama-1": PRICE})
+    assert warned(retired, NEXT) == warned() == []
+    (only,) = warned(FIRST, since("2027-01-01", {"glm-5-1": PRICE}))
+    assert "qwen3-32b" in only
