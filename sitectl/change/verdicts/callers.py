@@ -9,7 +9,13 @@ from sitectl.change.verdicts import front, tiers
 from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
-_PODS = ("gatekeeper", "directory")
+_UNANSWERED = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
+# Name -> what it costs that they are gone.
+_PODS = {
+    "gatekeeper": _UNANSWERED,
+    "directory": _UNANSWERED,
+    "ledger": "what it has stays in its database; from then on no request leaves a row",
+}
 
 
 def tenants(change: Change) -> list[Verdict]:
@@ -39,17 +45,20 @@ def is_of_tenants(change: Change) -> bool:
 
 
 def pods(change: Change) -> list[Verdict]:
-    """Gatekeepers or directories: another takes over before one ends, and no stream passes them."""
+    """Services of the platform's own: another takes over before one ends, and no stream passes them."""
     match change.op:
         case "create":
             return [verdict(change, Severity.LIVE, "starts two pods", "new")]
         case "update":
             reason = "a new one is ready before an old one ends, and streams do not pass them"
             return [verdict(change, Severity.LIVE, "its pods start again, one after the other", reason)]
-    reason = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
-    return [verdict(change, Severity.REPLACED, "stops its pods", reason)]
+    return [verdict(change, Severity.REPLACED, "stops its pods", _PODS[_name(change)])]
 
 
 def is_pods(change: Change) -> bool:
-    """Whether this Deployment decides about callers, or keeps their keys."""
-    return (change.body.get("metadata") or {}).get("name") in _PODS
+    """Whether this Deployment decides about callers, or keeps their keys or usage."""
+    return _name(change) in _PODS
+
+
+def _name(change: Change) -> str:
+    return str((change.body.get("metadata") or {}).get("name"))

@@ -146,7 +146,7 @@ def _certificates(listener: Mapping[str, Any]) -> list[str]:
 
 _DEPLOYMENT = "spec.provider.kubernetes.envoyDeployment"
 # What a pod of Envoy is made of.
-_ROLLS = ("spec.bootstrap", "spec.shutdown", "spec.logging", _DEPLOYMENT)
+_ROLLS = ("spec.bootstrap", "spec.extraArgs", "spec.shutdown", "spec.logging", _DEPLOYMENT)
 
 
 def proxy(change: Change) -> list[Verdict]:
