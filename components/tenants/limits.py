@@ -86,20 +86,30 @@ function envoy_on_response(response)
   for chunk in response:bodyChunks() do
     local metadata = response:streamInfo():dynamicMetadata()
     local counted = (metadata:get("%(counted)s") or {})["%(used)s"]
-    if counted ~= last then
+    if counted ~= last%(unless)s then
       return
     end
-    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
+%(refused)s    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
     used = used + events
     metadata:set("%(counted)s", "%(used)s", used)
 %(kinds)s    last = used
   end
 end
 """
-_KINDS = f"""\
+# What a ledger gets more. A stream of /v1/completions that asks for no usage reports none, and the AI gateway then
+# counts 0 (1.0.0, internal/translator/openai_completions.go). A stream that begins with an error was refused.
+_METERED = {
+    "unless": " and counted ~= 0",
+    "refused": """\
+    if not last and string.find(chunk:getBytes(0, math.min(chunk:length(), 64)), '^data:%s*{%s*"error"%s*:') then
+      return
+    end
+""",
+    "kinds": f"""\
     metadata:set("{COUNTED}", "llm_input_token", own["prompt"] or 0)
     metadata:set("{COUNTED}", "llm_output_token", used - (own["prompt"] or 0))
-"""
+""",
+}
 _COUNT_PROMPT = f"""\
 function envoy_on_request(request)
   local bytes = tonumber(request:headers():get("content-length")) or 0
@@ -132,8 +142,8 @@ def metered_script() -> dict[str, Any]:
 
 
 def _count_streams(*, metered: bool) -> str:
-    kinds = _KINDS if metered else ""
-    return _COUNT_STREAMS % {"decisions": DECISIONS, "counted": COUNTED, "used": _USED, "kinds": kinds}
+    more = _METERED if metered else dict.fromkeys(_METERED, "")
+    return _COUNT_STREAMS % {"decisions": DECISIONS, "counted": COUNTED, "used": _USED, **more}
 
 
 def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

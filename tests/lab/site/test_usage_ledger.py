@@ -184,6 +184,16 @@ def test_a_stream_that_its_client_leaves_has_what_went_by(metered: Site, ledger:
     assert "DC" in row["flags"]
 
 
+def test_a_stream_that_reports_no_usage_is_no_gift(metered: Site, ledger: Ledger) -> None:
+    """Of a completion that does not ask for it: what went by counts."""
+    tokens = int(COMPLETION["max_tokens"])
+    prompt_id, answer = ask(metered, "/completions", COMPLETION | {"stream": True})
+    assert '"usage"' not in answer.text or '"usage":null' in answer.text
+    row = the_row(ledger, prompt_id)
+    assert tokens <= row["output_tokens"] <= tokens + 3
+    assert row["input_tokens"]
+
+
 def arrived(ledger: Ledger, load: MeteredLoad) -> bool:
     """Whether each request that ended whole has its row, with the tokens that its answer reported."""
     rows = ledger.rows(load.finished)
