@@ -19,6 +19,7 @@ import httpx
 import openai
 import pytest
 
+from services.directory import tables as directory
 from services.ledger.months import Month
 from services.ledger.tables import KEPT, METADATA
 from services.ledger.variables import MOST_LINES, ROWS_PATH
@@ -296,3 +297,11 @@ def test_migrations_make_the_tables_that_the_program_uses(both: tuple[Server, Le
     made = asyncio.run(differences(both[0].url, KEPT, METADATA))
     # Each month's own table is no part of the description.
     assert [difference for difference in made if "requests_2" not in str(difference)] == []
+
+
+def test_the_directory_may_have_its_tables_in_the_same_database(both: tuple[Server, Ledger]) -> None:
+    server, ledger = both
+    asyncio.run(differences(server.url, directory.KEPT, directory.METADATA))
+    assert server.rows("SELECT version_num FROM alembic_version") == [{"version_num": "0001"}]
+    assert server.rows("SELECT * FROM keys") == []
+    assert ledger.send(line(client="shared.a"))["added"] == 1

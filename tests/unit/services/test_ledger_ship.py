@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.install import parts, system
 from services.ledger.variables import TOKEN_HEADER
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
-from tests.unit.services.postgres_rig import ROOT, Server
+from tests.unit.services.postgres_rig import ROOT, Server, free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35")]
 
@@ -142,6 +144,89 @@ def test_a_shipper_that_ends_waits_for_a_database_that_is_away(
     assert shipper.process.wait(40) == 0
     assert ids(server) == sorted(envoy.ids)
     shipper.process = None
+
+
+ENVOY = next(wheel for wheel in parts.WHEELS if wheel.name == "envoy")
+
+
+@contextmanager
+def envoy_running(folder: Path, log_file: Path) -> Iterator[tuple[str, str]]:
+    """A real Envoy that answers by itself: its address, and its administration's."""
+    port, admin = free_port(), free_port()
+
+    def at(number: int) -> dict[str, Any]:
+        return {"address": {"socket_address": {"address": "127.0.0.1", "port_value": number}}}
+
+    api = "type.googleapis.com/envoy.extensions"
+    fields = line(id="%REQ(X-REQUEST-ID)%", started="%START_TIME(%s.%6f)%", status="%RESPONSE_CODE%")
+    router = {"name": "router", "typed_config": {"@type": f"{api}.filters.http.router.v3.Router"}}
+    route = {"match": {"prefix": "/"}, "direct_response": {"status": 200}}
+    connections = {
+        "@type": f"{api}.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "http",
+        "access_log": [
+            {
+                "name": "file",
+                "typed_config": {
+                    "@type": f"{api}.access_loggers.file.v3.FileAccessLog",
+                    "path": str(log_file),
+                    "log_format": {"json_format": fields},
+                },
+            }
+        ],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [router],
+    }
+    filters = [{"filters": [{"name": "http", "typed_config": connections}]}]
+    config = {
+        "admin": at(admin),
+        "static_resources": {"listeners": [{"name": "http", **at(port), "filter_chains": filters}]},
+    }
+    command = [str(system.wheel_programs(ENVOY)["envoy"]), "--use-dynamic-base-id", "--concurrency", "1"]
+    command += ["--config-yaml", json.dumps(config), "--file-flush-interval-msec", "50"]
+    with (folder / "envoy.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_real_envoys_log_is_rotated_under_load_and_all_of_it_arrives(
+    both: tuple[Server, Ledger], tmp_path: Path
+) -> None:
+    """It makes the next file when it is asked to; a second one in the same pod appends to what the first left."""
+    server, ledger = both
+    log_file = tmp_path / "real" / "requests.jsonl"
+    log_file.parent.mkdir()
+    for written in (401, 802):
+        with envoy_running(tmp_path, log_file) as (url, admin), httpx.Client(base_url=url) as client:
+            own = Shipper(tmp_path, log_file, ledger.url, admin, rotate_bytes=20_000)
+            try:
+                own.start()
+                until(partial(is_answered, client))
+                for _ in range(400):
+                    assert client.get("/").status_code == 200
+                    time.sleep(0.002)
+                until(partial(has_rows, server, written))
+                assert own.metric("inference_usage_shipper_rotations_total") >= 1
+                until(lambda: list(log_file.parent.glob("requests.jsonl.[0-9]*")) == [])
+                assert own.end() == 0
+            finally:
+                own.end(signal.SIGKILL)
+    assert "unreadable" not in ledger.log.read_text()
+
+
+def has_rows(server: Server, count: int) -> bool:
+    return len(ids(server)) == count
+
+
+def is_answered(client: httpx.Client) -> bool:
+    try:
+        return client.get("/").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @contextmanager
