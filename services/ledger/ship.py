@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import logging
 import random
@@ -31,6 +32,7 @@ _LOOK_EVERY_S, _REOPEN_EVERY_S = 0.25, 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_AT_END_S = 0.2, 10.0, 1.0
 _TIMEOUT_S = 30.0
 _FEWEST_LINES = 50
+_CUT_OFF = (OSError, http.client.HTTPException)
 
 log = logging.getLogger(__name__)
 # Addresses of the cluster and of the pod: no proxy is on the way.
@@ -89,7 +91,7 @@ class Shipper:
             shipped, unreadable = answer["added"] + answer["known"], answer["unreadable"]
         except urllib.error.HTTPError as refusal:
             return self._failed(str(refusal.code))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (*_CUT_OFF, ValueError, KeyError, TypeError) as error:
             return self._failed(type(error).__name__)
         _SHIPPED.inc(shipped)
         _UNREADABLE.inc(unreadable)
@@ -126,7 +128,7 @@ class Shipper:
         try:
             _post(f"{self._settings.admin_url}/reopen_logs", b"", {})
             _ROTATED.inc()
-        except (OSError, ValueError) as error:
+        except _CUT_OFF as error:
             log.warning("Envoy does not open its log again: %s", type(error).__name__)
 
 

@@ -230,8 +230,8 @@ def is_answered(client: httpx.Client) -> bool:
 
 
 @contextmanager
-def answers_lost(ledger_url: str, times: int) -> Iterator[tuple[str, list[int]]]:
-    """In front of a ledger: it commits, and the first answers never arrive. What each request added."""
+def answers_lost(ledger_url: str) -> Iterator[tuple[str, list[int]]]:
+    """Before a ledger: it commits, and of the first answers nothing, nonsense or a part arrives. What each added."""
     added: list[int] = []
 
     class Loses(BaseHTTPRequestHandler):
@@ -240,10 +240,9 @@ def answers_lost(ledger_url: str, times: int) -> Iterator[tuple[str, list[int]]]
             token = {TOKEN_HEADER: self.headers[TOKEN_HEADER]}
             answer = httpx.post(f"{ledger_url}{self.path}", content=body, headers=token)
             added.append(answer.json()["added"])
-            if len(added) > times:
-                self.send_response(answer.status_code)
-                self.end_headers()
-                self.wfile.write(answer.content)
+            parts = {1: b"", 2: b"nonsense\r\n\r\n", 3: b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"}
+            whole = b"HTTP/1.1 200 OK\r\n\r\n" + answer.content
+            self.wfile.write(parts.get(len(added), whole))
 
         def log_message(self, *arguments: Any) -> None:
             pass
@@ -261,7 +260,7 @@ def test_rows_whose_answer_is_lost_are_counted_once(
     both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper
 ) -> None:
     server, ledger = both
-    with answers_lost(ledger.url, 3) as (url, added):
+    with answers_lost(ledger.url) as (url, added):
         shipper.arguments = [url if word == ledger.url else word for word in shipper.arguments]
         envoy.write(*(line() for _ in range(100)))
         shipper.start()
