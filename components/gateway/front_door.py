@@ -27,7 +27,7 @@ from components.gateway.envoy_names import (
 )
 from components.gateway.gateway_errors import DECIDED_STATUSES, ERROR_STATUSES
 from components.gateway.pickers import Picker, asking, client_again, shares_by_tenant
-from components.gateway.request_log import PROMPT_ID, STREAM_ERROR
+from components.gateway.request_log import COUNTED, METERED, PROMPT_ID, STREAM_ERROR
 from components.namespace import NamespaceHandle
 from floor.headers import (
     CLIENT_HEADER,
@@ -79,13 +79,15 @@ MODEL_PATHS = (
 )
 
 
-def script(*, decided: bool = False) -> str:
+def script(*, decided: bool = False, metered: bool = False) -> str:
     """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes.
 
-    decided: a gatekeeper has decided about the caller.
+    decided: a gatekeeper has decided about the caller. metered: a ledger gets what streams used.
     """
     return render_text(
         "front-door.lua.j2",
+        metered=METERED if metered else None,
+        counted=COUNTED,
         decisions=DECISIONS if decided else None,
         client_header=CLIENT_HEADER,
         refusal_header=REFUSAL_HEADER,
@@ -119,7 +121,7 @@ def model_names_script(*, decided: bool = False) -> str:
     )
 
 
-def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
+def first_filters(gatekeeper: Connection | None = None, *, metered: bool = False) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
@@ -127,6 +129,7 @@ def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
     """
     method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
+    own = script(decided=decided, metered=metered)
     return [
         _filter(
             _METHOD_FILTER,
@@ -137,7 +140,7 @@ def first_filters(gatekeeper: Connection | None = None) -> list[dict[str, Any]]:
         if gatekeeper
         else _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
-        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": script(decided=decided)}}),
+        _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": own}}),
         *([_filter(_BODIES, "ext_proc.v3.ExternalProcessor", _handing_bodies(gatekeeper))] if gatekeeper else []),
         _filter(
             MODEL_NAMES_FILTER,
@@ -199,6 +202,7 @@ def front_door(
     gatekeeper: Connection | None = None,
     decided: bool = False,
     shared: bool = False,
+    metered: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
@@ -219,7 +223,7 @@ def front_door(
         _removed(listener, BODY_LIMIT_FILTER),
         *(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
-            for place, body in enumerate(first_filters(gatekeeper if decided else None))
+            for place, body in enumerate(first_filters(gatekeeper if decided else None, metered=metered))
         ),
         *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
         *(_patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=body) for body in choosing),
@@ -330,6 +334,8 @@ class FrontDoorArgs:
     """Whether it decides about callers; else Envoy itself does, out of the keys that it has."""
     shared: bool
     """Whether pickers queue requests, and tenants share their turns."""
+    metered: bool
+    """Whether a ledger gets what streams used."""
     needs: list[pulumi.Resource]
 
 
@@ -356,6 +362,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             gatekeeper=args.gatekeeper,
             decided=args.decided,
             shared=args.shared,
+            metered=args.metered,
         )
         lists = listed_models(
             space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names

@@ -27,6 +27,9 @@ STREAM_ERROR = ("inference-platform.answer", "stream_error")
 PROMPT_ID = ("inference-platform.client", "prompt_id")
 """Metadata that the front door's script sets: the client's own id of its prompt, where it has the form of one."""
 
+METERED = "inference-platform.metered"
+"""Metadata in which a script counts a stream for itself, by the keys of TOKEN_COUNTS, where a ledger runs."""
+
 # Ids are random UUIDs: of their first two digits, each of the 256 values is as likely.
 _BUCKETS = 256
 

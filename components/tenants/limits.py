@@ -15,7 +15,7 @@ import pulumi
 from components.addons.gateways import COUNTERS, LIMIT_SERVICE_PODS
 from components.component import Component
 from components.gateway.envoy_names import DECISIONS
-from components.gateway.request_log import COUNTED
+from components.gateway.request_log import COUNTED, METERED
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer
 from components.objects import declare
@@ -75,41 +75,50 @@ end
 
 # The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until then, what has
 # gone by is counted here, an event for a token.
-_COUNT_STREAMS = """\
+_COUNT_STREAMS = f"""\
 function envoy_on_response(response)
   local kind = response:headers():get("content-type")
-  local own = response:streamInfo():dynamicMetadata():get("%(decisions)s")
+  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
   if not own or not kind or not string.find(kind, "event-stream", 1, true) then
     return
   end
   local used, last = own["prompt"] or 0, nil
   for chunk in response:bodyChunks() do
     local metadata = response:streamInfo():dynamicMetadata()
-    local counted = (metadata:get("%(counted)s") or {})["%(used)s"]
-    if counted ~= last%(unless)s then
+    local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
+    if counted ~= last then
       return
     end
-%(refused)s    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
+    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
     used = used + events
-    metadata:set("%(counted)s", "%(used)s", used)
-%(kinds)s    last = used
+    metadata:set("{COUNTED}", "{_USED}", used)
+    last = used
   end
 end
 """
-# What a ledger gets more. A stream of /v1/completions that asks for no usage reports none, and the AI gateway then
-# counts 0 (1.0.0, internal/translator/openai_completions.go). A stream that begins with an error was refused.
-_METERED = {
-    "unless": " and counted ~= 0",
-    "refused": """\
-    if not last and string.find(chunk:getBytes(0, math.min(chunk:length(), 64)), '^data:%s*{%s*"error"%s*:') then
-      return
-    end
-""",
-    "kinds": f"""\
-    metadata:set("{COUNTED}", "llm_input_token", own["prompt"] or 0)
-    metadata:set("{COUNTED}", "llm_output_token", used - (own["prompt"] or 0))
-""",
-}
+# The same for a ledger, which bills by kind, and by this count where the AI gateway has none (front-door.lua.j2).
+_METER_STREAMS = f"""\
+local function note(metadata, where, prompt, answer)
+  metadata:set(where, "llm_input_token", prompt)
+  metadata:set(where, "llm_output_token", answer)
+  metadata:set(where, "{_USED}", prompt + answer)
+end
+function envoy_on_response(response)
+  local kind = response:headers():get("content-type")
+  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
+  if not own or not kind or not string.find(kind, "event-stream", 1, true) then
+    return
+  end
+  local prompt, answer = own["prompt"] or 0, 0
+  for chunk in response:bodyChunks() do
+    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:%s*{{", "")
+    answer = answer + events
+    local metadata = response:streamInfo():dynamicMetadata()
+    note(metadata, "{COUNTED}", prompt, answer)
+    note(metadata, "{METERED}", prompt, answer)
+  end
+end
+"""
 _COUNT_PROMPT = f"""\
 function envoy_on_request(request)
   local bytes = tonumber(request:headers():get("content-length")) or 0
@@ -142,8 +151,7 @@ def metered_script() -> dict[str, Any]:
 
 
 def _count_streams(*, metered: bool) -> str:
-    more = _METERED if metered else dict.fromkeys(_METERED, "")
-    return _COUNT_STREAMS % {"decisions": DECISIONS, "counted": COUNTED, "used": _USED, **more}
+    return _METER_STREAMS if metered else _COUNT_STREAMS
 
 
 def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -183,6 +183,7 @@ def _front_door(step: PartStep) -> PartDone:
         gatekeeper=tenants.gatekeeper,
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
         shared=any(model.stable.spec.pool.queues for model in step.on.plan.models.values()),
+        metered=site.has_ledger,
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )

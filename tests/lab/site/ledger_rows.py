@@ -17,7 +17,6 @@ from lab.cluster import operator_database
 from lab.paths import Lab
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
-from tests.unit.services.postgres_rig import program
 
 _APART_S = 0.1
 _ROWS = "SELECT coalesce(json_agg(requests), '[]') FROM requests"
@@ -27,6 +26,7 @@ class Ledger:
     """Its table of requests."""
 
     def __init__(self, lab: Lab) -> None:
+        self._psql = str(lab.bin / "psql")
         self._url = operator_database.url(lab, operator_database.USAGE)
 
     def rows(self, prompt_ids: Collection[str]) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class Ledger:
 
     def _all(self) -> list[dict[str, Any]]:
         words = ["--no-psqlrc", "--tuples-only", "--no-align", "--command", _ROWS, self._url]
-        done = subprocess.run([program("psql"), *words], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([self._psql, *words], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise OSError(done.stderr)
         rows: list[dict[str, Any]] = json.loads(done.stdout)

@@ -78,8 +78,14 @@ def ledger(metered: Site) -> Ledger:
 
 @pytest.fixture(scope="module", autouse=True)
 def shipping(metered: Site, ledger: Ledger) -> None:
-    """Envoy's pods are the new ones, and what they log arrives."""
-    until(lambda: row_of(ledger, ask(metered)[0]), what="the first row")
+    """Envoy's pods are the new ones, the ledger has its tables, and what is logged arrives."""
+    asked: list[str] = []
+
+    def arrives() -> bool:
+        asked.append(ask(metered)[0])
+        return bool(ledger.rows(asked))
+
+    eventually(arrives)
 
 
 def ask(
@@ -135,7 +141,11 @@ def test_a_row_has_the_tokens_that_the_answer_reports(
     assert row["cost_pico"] == (fresh * INPUT + tokens[1] * CACHED + tokens[2] * OUTPUT) // 2
 
 
-def test_a_row_is_there_at_once(metered: Site, ledger: Ledger) -> None:
+def test_a_row_is_there_at_once(metered: Site, cluster: Cluster, ledger: Ledger) -> None:
+    envoy = the_envoy(cluster)
+    options = json.loads(cluster.envoy_admin(envoy, "/server_info"))["command_line_options"]
+    assert options["file_flush_interval"] == "1s"
+
     def seconds() -> float:
         prompt_id, _ = ask(metered)
         began = time.monotonic()
@@ -256,7 +266,7 @@ def test_an_envoy_that_ends_leaves_no_row_behind(metered: Site, cluster: Cluster
     load = MeteredLoad(model=MODEL)
 
     def replaced() -> None:
-        (old,) = cluster.envoys()
+        old = the_envoy(cluster)
         kubectl(metered.lab, "-n", old.namespace, "delete", "pod", old.name, "--wait=false")
         until(lambda: others_ready(cluster, old), what="another Envoy")
         until(lambda: old.name not in {pod.name for pod in cluster.envoys()}, what="the end of the first")
@@ -279,6 +289,12 @@ def test_ledger_and_shippers_are_measured(metered: Site, cluster: Cluster) -> No
         assert measured
         texts = [cluster.run_in(pod, "curl", "-sS", "--fail", f"http://{pod.ip}:{port}/metrics") for pod in measured]
         assert exposition.differences(metrics.load()[part], exposition.union(texts)) == []
+
+
+def the_envoy(cluster: Cluster) -> Replica:
+    """Once an earlier one has drained."""
+    until(lambda: len(cluster.envoys()) == 1, what="one Envoy")
+    return cluster.envoys()[0]
 
 
 def others_ready(cluster: Cluster, old: Replica) -> bool:

@@ -92,6 +92,8 @@ def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_pat
 def test_a_stream_that_is_left_is_metered_without_limits(recorder: Recorder) -> None:
     *_, script = recorder.resources["tiers-policy"].inputs["spec"]["lua"]
     assert '"llm_output_token"' in script["inline"]
+    filters = json.dumps(recorder.resources["front-door-filters"].inputs["spec"])
+    assert "keep_own_count" in filters
 
 
 @pytest.mark.row("002.09")
