@@ -15,7 +15,7 @@ import pytest
 from services.directory.keys import digest_of
 from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, ROOT
 from tests.unit.services.portal_rig import CHAT, CLIENT_SECRET, EMBED, LEDGER_TOKEN, SESSION_SECRET, Browser, Portal
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.01")]
@@ -298,6 +298,39 @@ def test_answers_are_not_kept_and_pages_load_nothing_of_others(portal: Portal) -
         assert set(re.findall(r'(?:src|href|action)="([^"/]|//)', answer.text)) <= {"#"}, path
     cookie = portal.client().get("/keys").history[1].headers["set-cookie"]
     assert "httponly; samesite=lax" in cookie
+    (style,) = re.findall(r'"(/static/portal.css[^"]+)"', browser.get("/").text)
+    for address, kept in ((style, "public, max-age=31536000, immutable"), (style[:-1], "no-store")):
+        answer = browser.get(address)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, kept)
+
+
+def test_over_https_cookie_and_host_are_bound_to_it(portal: Portal) -> None:
+    secure = Portal(portal.folder, portal.directory, portal.services, portal.issuer)
+    secure.start(**{"public-url": "https://portal.example.com/"})
+    try:
+        answer = httpx.get(f"{secure.url}/login")
+        assert answer.headers["set-cookie"].startswith("__Host-portal=")
+        assert answer.headers["set-cookie"].endswith("path=/; Max-Age=3600; httponly; samesite=lax; secure")
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        assert "redirect_uri=https%3A%2F%2Fportal.example.com%2Fcallback" in answer.headers["location"]
+    finally:
+        secure.end()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("client-secret-file", "/nothing", "/nothing cannot be used: got No such file or directory"),
+        ("ca-file", __file__, "allowed: certificates in PEM"),
+        ("gateway", "gateway:8080", "address gateway:8080 cannot be used"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(portal: Portal, option: str, value: str, problem: str) -> None:
+    command = [sys.executable, "-m", "services.portal", *portal.options(**{option: value})]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nothing_of_a_secret_is_in_logs_or_cookies(portal: Portal) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from services.directory.orders import actor_of
+from services.portal import playground
 from services.portal.catalogue import Catalogue, CatalogueFile
+from services.portal.desk import Desk
 from services.portal.failure import PortalError
 from services.portal.people import Person, Role, role_in, roles
+from services.portal.playground import Playground
 from services.portal.usage import bars, bounds, last_months, month_of, summed
-from tests.unit.services.portal_rig import CATALOGUE, PEOPLE
+from tests.unit.services.portal_rig import CATALOGUE, CHAT, PEOPLE
 
 OF_SITE = Catalogue.model_validate(CATALOGUE)
 
@@ -91,6 +97,32 @@ def test_months_go_back_over_a_year() -> None:
     assert month_of("", january) == "2027-01"
     with pytest.raises(PortalError):
         month_of("2027-13", january)
+
+
+def test_a_playground_key_that_was_revoked_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Parts:
+        """A gateway that does not know the first key, beside a directory that makes them."""
+
+        made = 0
+
+        async def create(self, *_: object) -> dict[str, str]:
+            self.made += 1
+            return {"id": str(self.made), "key": f"key-{self.made}"}
+
+        async def stream(self, key: str, *_: object) -> AsyncIterator[str]:
+            if key == "key-1":
+                raise PortalError(502, "key_not_known", "", "")
+            yield key
+
+    monkeypatch.setattr(playground, "_HEARD_OF_S", -1)
+    (tmp_path / "catalogue.json").write_text(json.dumps(CATALOGUE))
+    parts: Any = Parts()
+    asked = Playground(Desk(CatalogueFile(tmp_path / "catalogue.json"), parts, None, parts))
+
+    async def answer() -> list[str]:
+        return [piece async for piece in asked.answer(person("ann"), "session", "search", CHAT, "hello")]
+
+    assert asyncio.run(answer()) == ["key-2"]
 
 
 def test_a_catalogue_is_read_again_and_one_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
