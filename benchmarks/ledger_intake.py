@@ -144,12 +144,13 @@ def _running(folder: Path) -> Iterator[tuple[int, int]]:
     wheel = next(wheel for wheel in parts.WHEELS if wheel.name == "postgres")
     programs = system.wheel_programs(wheel)["postgres"].parent
     postgres = Postgres(programs=programs, data=folder / "data", host="127.0.0.1", port=_PORT + 1)
-    postgres.make("benchmark")
+    postgres.make(["ledger"], "benchmark")
     prices = {"input": 200_000, "cached_input": 50_000, "output": 800_000}
     versions = [{"from": 0, "models": {f"model-{number}": prices for number in range(4)}, "tiers": {}}]
     book = json.dumps({"currency": "EUR", "versions": versions})
     words = list[str]()
-    for option, text in zip(variables.FILES, (postgres.url("benchmark"), book, "writer", "operator"), strict=True):
+    texts = (postgres.url("ledger", "benchmark"), book, "writer", "operator")
+    for option, text in zip(variables.FILES, texts, strict=True):
         file = folder / option.removeprefix("--")
         file.write_text(text)
         words += [option, str(file)]

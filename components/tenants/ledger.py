@@ -128,10 +128,21 @@ class LedgerArgs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LedgerAccess:
+    """How a part of the platform reads usage, of all tenants."""
+
+    url: str
+    secret: str
+    key: str
+    """Of the Secret: the operator's token."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LedgerHandle:
     """Envoy pods can start once `ready` is there; the ledger answers some time later, which nothing has to wait for."""
 
     shipping: Shipping
+    reading: LedgerAccess
     ready: list[pulumi.Resource]
 
 
@@ -161,5 +172,6 @@ class Ledger(Component, token="ledger:Ledger"):
         self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])
         address = f"http://{variables.SERVICE}.{space}.svc:{variables.DEFAULT_PORT}"
         shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET)
-        self.handle = LedgerHandle(shipping=shipping, ready=[ready])
+        reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
+        self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])
         self.finish(service=variables.SERVICE)

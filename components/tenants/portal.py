@@ -18,6 +18,7 @@ from components.placing import budget, spread
 from components.specs.portal import PortalSpec
 from components.tenants.callers import version_of
 from components.tenants.directory import DIRECTORY_URL, shared_secrets
+from components.tenants.ledger import LedgerAccess
 from components.tenants.pods import ServicePods, two_pods
 from services.directory import variables as of_directory
 from services.portal import variables
@@ -29,16 +30,6 @@ _CATALOGUE, _LOGIN, _SESSION, _DIRECTORY, _LEDGER, _TRUST = (
     f"/etc/{name}" for name in ("catalogue", "login", "session", "directory", "ledger", "trust")
 )
 _SESSION_SECRET, _SESSION_KEY = "portal-session", "key"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerAccess:
-    """How the portal asks the ledger of usage."""
-
-    url: str
-    secret: str
-    key: str
-    """Of the Secret: the operator's token."""
 
 
 def catalogue_map(namespace: str, catalogue: str, ca: str | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -36,8 +37,10 @@ class ShownProof(_Entry):
 
 
 class ShownPrice(_Entry):
-    """Per million tokens."""
+    """Per million tokens, from a moment on."""
 
+    since: int = 0
+    """Seconds of Unix time."""
     currency: str
     input: float
     cached_input: float
@@ -56,7 +59,13 @@ class OfferedModel(_Entry):
     replicas: int | None = None
     gpus: int
     proof: ShownProof | None = None
-    price: ShownPrice | None = None
+    prices: list[ShownPrice] = []
+    """The newest last; each holds until the next one does."""
+
+    @property
+    def price(self) -> ShownPrice | None:
+        """The one that holds now."""
+        return next((price for price in reversed(self.prices) if price.since <= time.time()), None)
 
     @property
     def can_chat(self) -> bool:

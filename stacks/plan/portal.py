@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from components.specs.portal import PeopleSpec
+from components.specs.usage import UsageSpec
 from stacks.plan.guarantees import carried
 from stacks.plan.hub_revisions import served_revision
 from stacks.plan.models import RevisionPlan
@@ -20,14 +21,14 @@ def portal_catalogue(plan: SitePlan) -> str:
     site = plan.site
     content = {
         "site": site.name,
-        "models": {name: _model(model.stable) for name, model in plan.models.items()},
+        "models": {name: _model(model.stable, site.usage) for name, model in plan.models.items()},
         "tenants": {name: _tenant(plan, name) for name in sorted(site.tenants)},
         "operators": list(site.portal.operators) if site.portal else [],
     }
     return json.dumps(content, sort_keys=True)
 
 
-def _model(revision: RevisionPlan) -> dict[str, Any]:
+def _model(revision: RevisionPlan, usage: UsageSpec) -> dict[str, Any]:
     proof = revision.proof
     return {
         "title": proof.order.model.repository,
@@ -37,6 +38,17 @@ def _model(revision: RevisionPlan) -> dict[str, Any]:
         "replicas": proof.case.replicas,
         "gpus": proof.case.gpus,
         "proof": _shown(proof),
+        "prices": [
+            {
+                "since": version.begins,
+                "currency": usage.currency,
+                "input": price.input,
+                "cached_input": price.input if price.cached_input is None else price.cached_input,
+                "output": price.output,
+            }
+            for version in usage.prices
+            if (price := version.models.get(revision.model))
+        ],
     }
 
 

@@ -244,7 +244,7 @@ def _portal(step: PartStep) -> PartDone:
         image=plan.versions.images.portal,
         namespace=front,
         endpoint=step.handle("gateway", GatewayHandle).endpoint,
-        ledger=None,
+        ledger=step.handle("ledger", LedgerHandle).reading if plan.site.has_ledger else None,
         proxy_namespace=ENVOY_NAMESPACE if of_chart else None,
         proxies=portal_proxies(front.name, ENVOY_NAMESPACE if of_chart else ANY_NAMESPACE),
         proxy_image=plan.proxy_image,
@@ -311,7 +311,9 @@ PARTS = (
     SitePart("required-decision", _required_decision, ("tenants", "front-door")),
     SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),
     SitePart("gateway-protection", _gateway_protection, ("gateway", "tenants", "front-door", "required-decision")),
-    SitePart("portal", _portal, (*_GATEWAYS, "gateway", "tenants", "gateway-namespace", "certificate-secrets")),
+    SitePart(
+        "portal", _portal, (*_GATEWAYS, "ledger", "gateway", "tenants", "gateway-namespace", "certificate-secrets")
+    ),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
     SitePart(
         "models", _models, (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway")

@@ -140,7 +140,7 @@ PARTS = {
     "load_balancer_addresses": {"bgp"},
     "front_door": {"connections", "gateway_errors", "pickers", "request_log"},
     "pickers": {"connections"},
-    "portal": {"callers", "directory", "pods"},
+    "portal": {"callers", "directory", "ledger", "pods"},
     "gatekeeper": {"callers", "directory", "pods"},
     "directory": {"callers", "pods"},
     "ledger": {"pods"},

@@ -53,7 +53,7 @@ _CHAT = {
     "replicas": 2,
     "gpus": 4,
     "proof": _PROOF,
-    "price": {"currency": "EUR", "input": 0.2, "cached_input": 0.05, "output": 0.8},
+    "prices": [{"currency": "EUR", "input": 0.2, "cached_input": 0.05, "output": 0.8}],
 }
 _EMBED = _CHAT | {
     "title": "Qwen3 Embedding 8B",
@@ -61,7 +61,7 @@ _EMBED = _CHAT | {
     "context_tokens": 32768,
     "gpus": 1,
     "proof": _PROOF | {"ttft_p95_s": 0.12, "itl_p95_ms": None, "parallel": 256, "tokens_per_minute": 2900000},
-    "price": {"currency": "EUR", "input": 0.02, "cached_input": 0.02, "output": 0},
+    "prices": [{"currency": "EUR", "input": 0.02, "cached_input": 0.02, "output": 0}],
 }
 _PATCH = (
     "models:\n  glm-5-1:\n    replicas: 1\ntenants:\n  search:\n    models: [qwen3-32b, qwen3-embedding-8b, glm-5-1]\n"
@@ -77,7 +77,7 @@ CATALOGUE = {
             "gpus": 8,
             "proof": _PROOF | {"ttft_p95_s": 1.9, "itl_p95_ms": 42, "parallel": 96, "tokens_per_minute": 137000},
             "replicas": None,
-            "price": None,
+            "prices": [],
             "end_of_support": None,
             "eta": "about 50 minutes after the change is merged",
             "patch": _PATCH,

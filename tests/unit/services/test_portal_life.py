@@ -15,8 +15,9 @@ import pytest
 from services.directory.keys import digest_of
 from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, ROOT
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER
 from tests.unit.services.portal_rig import CHAT, CLIENT_SECRET, EMBED, LEDGER_TOKEN, SESSION_SECRET, Browser, Portal
+from tests.unit.services.postgres_rig import ROOT
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.01")]
 
