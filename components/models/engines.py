@@ -73,6 +73,8 @@ def vllm_engine(
         # vLLM counts it for each data-parallel rank.
         f"--max-num-seqs={plan.max_num_seqs // plan.layout.data}",
         f"--max-num-queued-reqs={plan.engine_limit}",
+        # With it the smallest `priority` of a body goes first, which the gatekeeper writes.
+        *(["--scheduling-policy=priority"] if plan.by_priority else []),
         *_answer_cap(plan),
         f"--kv-cache-dtype={plan.kv_cache_dtype}",
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),

@@ -179,6 +179,8 @@ class ModelServerPlan:
     whole_nodes: bool
     """Whether a replica takes every GPU of its nodes."""
     priority: PodPriority
+    by_priority: bool
+    """Whether requests wait in the engine in the order of their tiers, and not of their arrival."""
     kv_blocks: int
     """Blocks of the KV cache of one replica."""
     block_tokens: int

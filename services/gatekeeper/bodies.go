@@ -18,6 +18,8 @@ type terms struct {
 	salt         string // the tenant's own part of every prefix cache; empty: it shares one
 	answerTokens int64  // most of all answers to one request; 0: the engine's own limit
 	promptTokens int64  // most, taken as a token for 4 bytes of the body; 0: the engine's own limit
+	// priority is that of the tier which a request has with this wish: the higher, the sooner.
+	priority func(wish string) int64
 }
 
 // refusal is what a client gets in the place of an answer.
@@ -34,7 +36,7 @@ type api struct {
 	answers []string
 	// usage: whether a stream of it counts its tokens only for a client that asks.
 	usage bool
-	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt (v1.0.0,
+	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt and a priority (v1.0.0,
 	// internal/translator/anthropic_openai.go).
 	unsalted bool
 }
@@ -104,6 +106,10 @@ func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
 	if t.salt != "" {
 		salt, _ := jsontext.AppendQuote(nil, t.salt)
 		got.add("cache_salt", salt)
+	}
+	// In an engine the smallest goes first. Without the field it is 0.
+	if priority := t.priority(got.wish); priority != 0 && !of.unsalted {
+		got.add("priority", fmt.Appendf(nil, "%d", -priority))
 	}
 	got.out.WriteByte('}')
 	return got.out.Bytes(), got.wish, nil

@@ -211,12 +211,14 @@ func (c *callers) grant(name string, t tenant, only []string) *grant {
 func (c *callers) aboutBodies(name string, t tenant) map[string]*structpb.Value {
 	wishes := map[string]*structpb.Value{}
 	own := c.Tiers[t.Tier] // without a tier its priority is 0
+	priorities := map[string]*structpb.Value{"": structpb.NewNumberValue(float64(own))}
 	lowest := t.Tier
 	for tier, priority := range c.Tiers {
 		if priority > own {
 			continue
 		}
 		wishes[tier] = structpb.NewStringValue(tier)
+		priorities[tier] = structpb.NewNumberValue(float64(priority))
 		if priority < c.Tiers[lowest] || (priority == c.Tiers[lowest] && tier < lowest) {
 			lowest = tier
 		}
@@ -229,6 +231,8 @@ func (c *callers) aboutBodies(name string, t tenant) map[string]*structpb.Value 
 		"tenant": structpb.NewStringValue(name),
 		"shared": structpb.NewBoolValue(t.Shared),
 		"tiers":  structpb.NewStructValue(&structpb.Struct{Fields: wishes}),
+		// Of a tier that a request may have; under no name, the tenant's own.
+		"priorities": structpb.NewStructValue(&structpb.Struct{Fields: priorities}),
 	}
 	for bound, most := range t.Bounds {
 		about[bound] = structpb.NewNumberValue(most)

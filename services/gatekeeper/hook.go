@@ -124,6 +124,9 @@ func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value
 	t := terms{
 		answerTokens: int64(about["max_answer_tokens"].GetNumberValue()),
 		promptTokens: int64(about["max_prompt_tokens"].GetNumberValue()),
+		priority: func(wish string) int64 {
+			return int64(about["priorities"].GetStructValue().GetFields()[tierFor(wish, about)].GetNumberValue())
+		},
 	}
 	if !about["shared"].GetBoolValue() {
 		t.salt = saltOf(h.salt, tenant)

@@ -147,7 +147,7 @@ def plan_revision(
     if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
         raise DoesNotFitError(broken)
     settings = derive(proof, serving)
-    server = _server(spec.server, proof, settings)
+    server = _server(spec.server, proof, settings, by_priority=bool(site.tiers) and site.has_gatekeeper)
     return RevisionPlan(
         id=revision,
         digest=_digest(spec),
@@ -212,7 +212,9 @@ def _split(proof: Proof) -> str:
     return f"a split of prefill and decode, {verdict.line} [estimated], and the platform does not deploy it"
 
 
-def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]) -> ModelServerPlan:
+def _server(
+    spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting], *, by_priority: bool
+) -> ModelServerPlan:
     # A field that is called as a setting has its value, save that a replica has the requests of all its ranks.
     same: dict[str, Any] = {
         field.name: settings[field.name].value for field in fields(ModelServerPlan) if field.name in settings
@@ -228,6 +230,7 @@ def _server(spec: ModelServerSpec, proof: Proof, settings: Mapping[str, Setting]
         max_answer_tokens=settings["gateway_max_tokens"].whole if "gateway_max_tokens" in settings else None,
         max_unavailable=settings["disruption_max_unavailable"].whole,
         whole_nodes=takes_whole_nodes(proof),
+        by_priority=by_priority,
         priority=pod_priority(spec, whole_nodes=takes_whole_nodes(proof)),
         block_tokens=BLOCK_TOKENS,
         prefill_s_per_token=speed["prefill_per_token"].value / 1e6,

@@ -140,7 +140,9 @@ def test_a_body_that_could_pass_as_two_is_refused(door: Rig, body: bytes) -> Non
 def test_no_answer_is_longer_than_its_tenant_may_have(
     door: Rig, path: str, given: dict[str, Any], bounded: dict[str, Any]
 ) -> None:
-    assert at_engine(door.ask("short", {"model": MODEL, **given}, path)) == {"model": MODEL, **bounded}
+    got = at_engine(door.ask("short", {"model": MODEL, **given}, path))
+    got.pop("priority", None)
+    assert got == {"model": MODEL, **bounded}
 
 
 @pytest.mark.parametrize("given", [{"max_tokens": "500"}, {"n": ANSWER + 1}, {"n": "2"}, {"max_tokens": 1e300}])
@@ -201,8 +203,14 @@ def test_a_prompt_above_its_tenants_limit_is_refused(door: Rig) -> None:
 def test_a_request_may_wish_for_a_lower_tier_and_for_none_above_its_tenants(
     door: Rig, name: str, wish: str | None, tier: str
 ) -> None:
-    answer = door.ask(name, {"model": MODEL, **({"service_tier": wish} if wish else {})})
+    """The picker decides by the tier; in an engine the smallest number goes first, and none is 0."""
+    answer = door.ask(name, {"model": MODEL, "priority": -999, **({"service_tier": wish} if wish else {})})
     assert answer.json()["tier"] == (f"{tier}.{MODEL}" if tier else "")
+    assert at_engine(answer).get("priority", 0) == (-TIERS[tier].priority if tier else 0)
+
+
+def test_an_api_that_loses_the_priority_gets_none(door: Rig) -> None:
+    assert "priority" not in at_engine(door.ask("short", {"model": MODEL, "max_tokens": 1}, MESSAGES))
 
 
 @pytest.mark.row("001.14")

@@ -33,6 +33,8 @@ AT_ONCE = (("gateway", "gatekeeper"), ("gatekeeper", "gateway"))
 # What lets clients notice, and is the same on any site's way: listeners drain, and a counter of objects starts again.
 LISTENERS = {"EnvoyPatchPolicy inference-gateway/front-door", "EnvoyPatchPolicy inference-gateway/openai-errors"}
 LISTENERS |= {"EnvoyExtensionPolicy inference-gateway/tiers", "Deployment inference-monitoring/kube-state-metrics"}
+# They order by tiers as long as there is a gatekeeper.
+REPLICAS = {f"Deployment inference-models/{model}" for model in ("glm-5-1", "qwen3-32b")}
 
 
 @cache
@@ -57,7 +59,9 @@ def rows(changes: list[Change]) -> list[Verdict]:
 def test_no_step_of_the_way_takes_anything_from_callers(step: tuple[str, str], base: Path) -> None:
     before, after = (declared(name, base) for name in step)
     felt = [row for row in rows(between(before, after)) if row.severity != Severity.LIVE]
-    assert {row.resource for row in felt} <= LISTENERS
+    rolled = {row.resource for row in felt} & REPLICAS
+    assert rolled == (REPLICAS if step in {PATH[0], PATH[-1]} else set())
+    assert {row.resource for row in felt} <= LISTENERS | rolled
     assert {row.severity for row in felt} <= {Severity.RESTARTS}
     assert not [row for row in felt if "no limit" in row.reason]
 

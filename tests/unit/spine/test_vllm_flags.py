@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +139,24 @@ def test_a_step_that_cuts_an_encoders_prompt_is_refused_with_a_fix_that_works() 
     assert "max_num_batched_tokens is 4,096, and prompts have up to 8,192 tokens" in problem.what
     assert problem.fix == "leave max_num_batched_tokens to the proof"
     assert arguments("multilingual-e5-large", max_num_batched_tokens=512)["--max-num-batched-tokens"] == "512"
+
+
+@pytest.mark.row("002.15")
+@pytest.mark.parametrize(
+    ("change", "ordered"),
+    [
+        ({}, False),
+        ({"callers": {"decided_by": "gatekeeper"}}, True),
+        ({"callers": {"decided_by": "gateway", "keep_both": True}}, True),
+        ({"callers": {"decided_by": "gatekeeper"}, "tiers": {}}, False),
+    ],
+)
+def test_tiers_wait_in_their_order_where_a_gatekeeper_writes_their_priorities(
+    change: dict[str, Any], *, ordered: bool
+) -> None:
+    site = changed(prod(), change)
+    for tenant in site["tenants"].values():
+        if not site["tiers"]:
+            tenant.pop("tier", None)
+    flags = [model.stable.engine.args for model in plan_values(site, "Pulumi.prod.yaml").models.values()]
+    assert {"--scheduling-policy=priority" in args for args in flags} == {ordered}
