@@ -134,6 +134,9 @@ def report(
 
     callers: the models of each tenant, before or after. keys: the tenant of each command that mints a key, by its name.
     """
+    for change in changes:
+        with _in_form(change):
+            handover.handover([change])
     over = handover.handover(changes)
     rows = [
         replace(
