@@ -188,8 +188,10 @@ def test_anthropics_client_is_answered(decided: Site, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.row("001.14", "001.37")
-def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decided: Site) -> None:
-    with decided.http(key=decided.front.keys["bounded.one"]) as client:
+def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decided: Site, cluster: Cluster) -> None:
+    # So slow that the first one is not over before the second.
+    slowly = cluster.pace(OPEN, inter_token_latency="500ms")
+    with slowly, decided.http(key=decided.front.keys["bounded.one"]) as client:
         whole = client.post("/chat/completions", json=chat(OPEN, tokens=50)).json()
         assert whole["usage"]["completion_tokens"] == SHORT
         with client.stream("POST", "/chat/completions", json=chat(OPEN, tokens=SHORT, stream=True)) as held:

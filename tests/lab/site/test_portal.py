@@ -1,0 +1,171 @@
+"""From a log in to the bill: a person orders a model on the portal's pages, calls it, and sees what that used."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import oidc_provider_mock
+import pytest
+import werkzeug.serving
+
+from floor.namespaces import GATEWAY
+from lab.cluster import operator_database
+from services.ledger.months import Month
+from services.portal import variables
+from tests.lab.site.cluster_objects import kubectl
+from tests.lab.site.replicas import until
+from tests.lab.site.running_site import Site
+from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.streams import chat
+
+pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37"), pytest.mark.row("000.38", "004.13")]
+
+MODEL, TENANT = "qwen3-32b", "acme"
+HOST, LOGIN = "portal.site.example", "portal-login"
+PEOPLE = {"bob": ["chemists"], "ann": ["chemists-lead"], "zoe": ["others"]}
+TOKENS = 5
+
+
+@contextmanager
+def issuing(host: str) -> Iterator[str]:
+    """An OpenID Connect issuer that pods reach; its address."""
+    users = [
+        oidc_provider_mock.User(sub=name, claims={"preferred_username": name, "groups": groups})
+        for name, groups in PEOPLE.items()
+    ]
+    server = werkzeug.serving.make_server(host, 0, oidc_provider_mock.app(user_claims=users), threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _ByAddress(httpx.HTTPTransport):
+    """What DNS does: the portal's name leads to its load balancer."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host == HOST:
+            request.url = request.url.copy_with(host=self._address)
+        return super().handle_request(request)
+
+
+class Person(httpx.Client):
+    """A browser of one person, without a screen."""
+
+    def __init__(self, address: str, name: str) -> None:
+        transport = _ByAddress(address)
+        super().__init__(base_url=f"http://{HOST}", transport=transport, follow_redirects=True, timeout=60)
+        form = self.get("/login")
+        assert form.url.path == "/oauth2/authorize", form.text
+        self.landed = self.post(form.url, data={"sub": name})
+
+    def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        request.headers["host"] = HOST if request.url.host == HOST else request.url.netloc.decode()
+        return super().send(request, **options)
+
+    def order(self, model: str) -> str:
+        """The key."""
+        token = re.search(r'name="csrf" value="([^"]+)"', self.get(f"/models/{model}").text)
+        assert token, "no form on the page"
+        made = self.post(
+            "/orders", data={"csrf": token[1], "tenant": TENANT, "model": model, "name": "laptop", "days": "90"}
+        )
+        key = re.search(r"sk-[a-z2-7]{10}-[a-z2-7]{52}", made.text)
+        assert key, made.text
+        return key[0]
+
+
+@pytest.fixture(scope="module")
+def portal(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]:
+    """The site with portal, directory and ledger, and the portal's address."""
+    address = str(site.lab.network.load_balancers[20])
+    operator_database.ensure(site.lab)
+    secrets = {
+        name: f"url={operator_database.url(site.lab, name)}"
+        for name in (operator_database.DIRECTORY, operator_database.USAGE)
+    }
+    for name, value in (secrets | {LOGIN: f"{variables.CLIENT_SECRET_KEY}=of-the-portal"}).items():
+        # Earlier tests of the same lab may have left it.
+        kubectl(site.lab, "delete", "secret", name, "-n", GATEWAY, "--ignore-not-found")
+        kubectl(site.lab, "create", "secret", "generic", name, "-n", GATEWAY, f"--from-literal={value}")
+
+    def ordered(document: Document) -> None:
+        document["callers"] = {
+            "decided_by": "gatekeeper",
+            "database_secret": operator_database.DIRECTORY,
+            "pepper": "disposable",
+        }
+        prices = {"input": 1000, "output": 2000}
+        document["usage"] = {
+            "database_secret": operator_database.USAGE,
+            "prices": [{"since": "2026-01-01", "models": {MODEL: prices}}],
+        }
+        document["portal"] = {
+            "hostname": HOST,
+            "port": 80,
+            "address": address,
+            "issuer": issuer,
+            "client_secret": LOGIN,
+        }
+        document["tenants"][TENANT]["people"] = {"admins": PEOPLE["ann"], "users": PEOPLE["bob"]}
+
+    with (
+        issuing(str(site.lab.network.uplink[1])) as issuer,
+        edited_stack(site.lab, tmp_path_factory.mktemp("portal")) as stack,
+    ):
+        front = stack.up(ordered)
+        until(lambda: Person(address, "bob").landed.status_code == 200, what="the portal")
+        yield replace(site, front=front), address
+
+
+def test_a_person_orders_a_model_and_calls_it_within_seconds(portal: tuple[Site, str]) -> None:
+    site, address = portal
+    person = Person(address, "bob")
+    assert MODEL in person.get("/").text
+    began = time.monotonic()
+    key = person.order(MODEL)
+    with site.http(key=key) as client:
+        until(lambda: client.post("/chat/completions", json=chat(MODEL, tokens=TOKENS)).is_success, what="an answer")
+        waited = time.monotonic() - began
+        print(f"{waited:.2f} s from the order to an answer")
+        # The key opens what was ordered, and nothing else.
+        assert client.post("/chat/completions", json=chat("glm-5-1")).status_code == 403
+    until(lambda: spent(person) is not None, what="what it used, on the page")
+
+
+def spent(person: Person) -> str | None:
+    """What the page of usage shows of the key: a person sees their own."""
+    text = re.sub(r"<[^>]+>", " ", person.get("/usage").text)
+    return text if "bob-laptop" in text else None
+
+
+def test_what_was_used_is_on_the_admins_bill(portal: tuple[Site, str]) -> None:
+    _, address = portal
+    admin = Person(address, "ann")
+    month = str(Month.of(time.time()))
+    bill = admin.get("/usage/bill", params={"tenant": TENANT, "month": month, "format": "json"}).json()
+    (line,) = (line for line in bill["lines"] if line["kind"] == "output" and line["key"] == "bob-laptop")
+    assert line["quantity"] == TOKENS
+    assert line["unit_price"] == "2000.00"
+
+
+def test_a_stranger_sees_nothing(portal: tuple[Site, str]) -> None:
+    _, address = portal
+    stranger = Person(address, "zoe")
+    assert MODEL not in stranger.landed.text
+    assert stranger.get("/keys").status_code in {403, 404}
