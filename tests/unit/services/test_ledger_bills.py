@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -13,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from components.specs.usage import UsageSpec
+from components.tenants.ledger import price_book
 from services.failure import ServiceError
 from services.ledger import focus
 from services.ledger.bills import Bill, UsedInDay, bill_of, rounded
 from services.ledger.lines import UsageRow, read
 from services.ledger.months import Month
-from services.ledger.prices import UNPRICED, PriceBook, book_of
+from services.ledger.prices import KINDS, UNPRICED, PriceBook, PriceVersion, book_of
 from tests.unit.services.ledger_rig import BOOK, DECEMBER, JANUARY, line, written
+from tests.unit.services.postgres_rig import ROOT
 
 pytestmark = pytest.mark.row("000.32", "004.13", "004.17")
 
@@ -280,3 +285,20 @@ def test_months_are_of_utc(text: str, number: int) -> None:
     month = Month.named(text)
     assert ((month and month.start.timestamp()) or 0) == number
     assert month is None or str(month) == text
+
+
+def test_the_example_of_the_page_comes_to_what_it_states() -> None:
+    page = (ROOT / "docs" / "how-to" / "usage-and-bills.md").read_text()
+    site = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    version = json.loads(price_book(UsageSpec(**site["usage"])))["versions"][0]
+    priced = PriceVersion.model_validate({**version, "currency": "EUR"})
+    (model,) = priced.models
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    costs = []
+    for kind, quantity, price, cost in rows:
+        unit = priced.unit_price(model, "batch", kind)
+        assert unit == round(float(price) * 1_000_000)
+        costs.append(int(quantity.replace(",", "")) * unit)
+        assert rounded(costs[-1]) == cost
+    assert [kind for kind, *_ in rows] == list(KINDS)
+    assert f"| bill | | | {rounded(sum(costs))} |" in page
