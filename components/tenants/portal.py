@@ -165,7 +165,8 @@ def gateway(namespace: str, spec: PortalSpec) -> dict[str, Any]:
 
 
 def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
-    """All of its paths; the playground's answers are streams of minutes."""
+    """All of its paths but its metrics; the playground's answers are streams of minutes."""
+    away = {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/"}, "statusCode": 302}
     return {
         "apiVersion": _GW,
         "kind": "HTTPRoute",
@@ -175,9 +176,14 @@ def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
             "hostnames": [spec.hostname],
             "rules": [
                 {
+                    "matches": [{"path": {"type": "PathPrefix", "value": "/metrics"}}],
+                    "filters": [{"type": "RequestRedirect", "requestRedirect": away}],
+                },
+                {
+                    "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
                     "backendRefs": [{"name": PORTAL, "port": variables.DEFAULT_PORT}],
                     "timeouts": {"request": "600s"},
-                }
+                },
             ],
         },
     }

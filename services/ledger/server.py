@@ -46,7 +46,9 @@ log = logging.getLogger(__name__)
 def application(settings: LedgerSettings, database: Database, *, keep_months: int, issuer: str) -> FastAPI:
     """The service, for one database."""
     requests = _LedgerRequests(settings, database, keep_months, issuer)
-    return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=(requests.keep_partitions,))
+    return serving.application(
+        database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=(requests.keep_partitions,)
+    )
 
 
 class _LedgerRequests:
