@@ -82,8 +82,8 @@ class Issuer:
         request.session.update(
             sub=person.subject,
             name=person.name,
-            # All others would only make the cookie larger.
-            groups=sorted(person.groups & catalogue.groups),
+            # No others: browsers drop a cookie above 4 KB. An operator needs none but the one that makes them so.
+            groups=sorted(person.groups.intersection(catalogue.operators) or person.groups & catalogue.groups),
             until=int(time.time()) + SESSION_S,
             id=secrets.token_urlsafe(16),
             csrf=secrets.token_urlsafe(32),
@@ -100,7 +100,8 @@ class Issuer:
             return own
         if not (end := metadata.get("end_session_endpoint")):
             return own
-        return str(httpx2.URL(end, params={"client_id": self._settings.client_id, "post_logout_redirect_uri": own}))
+        back = {"client_id": self._settings.client_id, "post_logout_redirect_uri": own}
+        return str(httpx2.URL(end).copy_merge_params(back))
 
     async def bearer(self, token: str) -> Person:
         """Of a token that the issuer signed for this portal. Raises PortalError."""

@@ -16,8 +16,6 @@ LONGEST_PROMPT = 20_000
 _LIFE_S = 3600
 # A key that is about to end is not taken for another question.
 _SPARE_S = 300
-# Gateways hear of a new key within this time; an older one that they do not know was revoked.
-_HEARD_OF_S = 10
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0)
 
 
@@ -29,10 +27,13 @@ class _PlaygroundKey:
 
 
 class Playground:
-    """Its keys are in memory alone: another process makes its own, and a restart loses nothing."""
+    """Its keys are in memory alone: another process makes its own, and a restart loses nothing.
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    heard_of_s: within this time gateways hear of a new key; an older one that they do not know was revoked.
+    """
+
+    def __init__(self, desk: Desk, heard_of_s: float = 10) -> None:
+        self._desk, self._heard_of_s = desk, heard_of_s
         self._keys: dict[tuple[str, str], _PlaygroundKey] = {}
         self._making = asyncio.Lock()
 
@@ -63,7 +64,7 @@ class Playground:
             except PortalError as error:
                 if error.code != "key_not_known" or pause_s is None:
                     raise
-            if time.time() - key.made > _HEARD_OF_S:
+            if time.time() - key.made > self._heard_of_s:
                 self._keys.pop((session, tenant), None)
             await asyncio.sleep(pause_s)
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from services.directory.orders import actor_of
-from services.portal import playground
 from services.portal.catalogue import Catalogue, CatalogueFile
 from services.portal.desk import Desk
 from services.portal.failure import PortalError
@@ -99,7 +98,7 @@ def test_months_go_back_over_a_year() -> None:
         month_of("2027-13", january)
 
 
-def test_a_playground_key_that_was_revoked_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_playground_key_that_was_revoked_is_replaced(tmp_path: Path) -> None:
     class Parts:
         """A gateway that does not know the first key, beside a directory that makes them."""
 
@@ -114,10 +113,9 @@ def test_a_playground_key_that_was_revoked_is_replaced(monkeypatch: pytest.Monke
                 raise PortalError(502, "key_not_known", "", "")
             yield key
 
-    monkeypatch.setattr(playground, "_HEARD_OF_S", -1)
     (tmp_path / "catalogue.json").write_text(json.dumps(CATALOGUE))
     parts: Any = Parts()
-    asked = Playground(Desk(CatalogueFile(tmp_path / "catalogue.json"), parts, None, parts))
+    asked = Playground(Desk(CatalogueFile(tmp_path / "catalogue.json"), parts, None, parts), heard_of_s=-1)
 
     async def answer() -> list[str]:
         return [piece async for piece in asked.answer(person("ann"), "session", "search", CHAT, "hello")]
