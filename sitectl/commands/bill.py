@@ -20,7 +20,7 @@ from sitectl.shell.errors import Exit
 MORE = f"""\
 \b
   python -m sitectl bill prod search
-  python -m sitectl bill prod search --month 2026-11 --format focus > search-2026-11.csv
+  python -m sitectl bill prod search --month 2026-11 --format focus
 
 A month is of UTC. Each line is a sort of token of one model, tier and price; the sum is rounded once, half up. `focus`
 is CSV in the columns of the FinOps Foundation's FOCUS. {ledger.PAGE} has the formula.

@@ -51,7 +51,7 @@ class Used:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class AskedLedger:
     """Of one site. Every request raises SitectlError where it is refused, or nothing answers."""
 
     _service: SiteService
@@ -111,7 +111,7 @@ class Ledger:
 
 
 @contextmanager
-def of_cluster(cluster: SiteCluster) -> Iterator[Ledger]:
+def of_cluster(cluster: SiteCluster) -> Iterator[AskedLedger]:
     """The ledger of a site's cluster. Raises SitectlError where the cluster does not answer, or has none."""
     with site_service.of_cluster(cluster, _LEDGER) as service:
-        yield Ledger(service)
+        yield AskedLedger(service)

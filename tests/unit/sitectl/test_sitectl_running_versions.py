@@ -361,6 +361,7 @@ def test_the_containers_are_those_that_the_program_declares(tmp_path: Path) -> N
     text = (ROOT / limited.name).read_text()
     callers = "    callers: {decided_by: gatekeeper, database_secret: directory-database}\n"
     callers += "    usage: {database_secret: usage-database}\n"
+    callers += "    portal: {hostname: p.example, port: 80, issuer: 'https://login.example', client_secret: login}\n"
     text = text.replace("      acme:\n", "      acme:\n        limits: {tokens_per_day: 9}\n")
     limited.write_text(text.replace("    tenants:\n", f"{callers}    tenants:\n"))
     declared = checkout.declare(ROOT, {"lab": limited})["lab"]
