@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="gateway-authenticates",
-        says="Every gateway asks for a key and denies by default.",
+        says="Every gateway of models asks for a key and denies by default.",
         check=serving.gateway_authenticates,
     ),
     Rule(

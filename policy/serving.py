@@ -127,6 +127,8 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
     policies = [resource for resource in resources if resource.kind == "SecurityPolicy"]
     for gateway in (resource for resource in resources if resource.kind == "Gateway"):
         name = gateway.body["metadata"].get("name")
+        if _leads_to_no_model(gateway, str(name), resources):
+            continue
         over = [policy for policy in policies if policy.namespace == gateway.namespace and _targets(policy, str(name))]
         specs = [policy.body.get("spec") or {} for policy in over]
         if any(
@@ -145,6 +147,29 @@ def gateway_authenticates(resources: Sequence[Resource], facts: SiteFacts) -> It
                 problem="any key may call every model: its SecurityPolicy does not deny by default",
                 fix="set authorization.defaultAction: Deny and allow each tenant its models",
             )
+
+
+def _leads_to_no_model(gateway: Resource, name: str, resources: Sequence[Resource]) -> bool:
+    """Whether routes of its own namespace alone attach to it, and these lead to Services, as those of a portal."""
+    listeners = (gateway.body.get("spec") or {}).get("listeners") or ()
+    froms = {((item.get("allowedRoutes") or {}).get("namespaces") or {}).get("from", "Same") for item in listeners}
+    attached = [
+        resource
+        for resource in resources
+        if resource.kind.endswith("Route")
+        and resource.namespace == gateway.namespace
+        and any(parent.get("name") == name for parent in (resource.body.get("spec") or {}).get("parentRefs") or ())
+    ]
+    backends = [
+        backend
+        for route in attached
+        for rule in route.body["spec"].get("rules") or ()
+        for backend in rule.get("backendRefs") or ()
+    ]
+    of_services = all(route.kind == "HTTPRoute" for route in attached) and all(
+        backend.get("kind", "Service") == "Service" for backend in backends
+    )
+    return froms == {"Same"} and bool(backends) and of_services
 
 
 def _asks_a_service(resource: Resource, gateway: str) -> bool:
