@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import oidc_provider_mock
@@ -59,9 +58,18 @@ class _ByAddress(httpx.HTTPTransport):
         self._address = address
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if request.url.host == HOST:
-            request.url = request.url.copy_with(host=self._address)
-        return super().handle_request(request)
+        if request.url.host != HOST:
+            return super().handle_request(request)
+        # Another request: cookies are of the name that this one is for.
+        return super().handle_request(
+            httpx.Request(
+                request.method,
+                request.url.copy_with(host=self._address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=request.extensions,
+            )
+        )
 
 
 class Person(httpx.Client):
@@ -73,10 +81,6 @@ class Person(httpx.Client):
         form = self.get("/login")
         assert form.url.path == "/oauth2/authorize", form.text
         self.landed = self.post(form.url, data={"sub": name})
-
-    def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        request.headers["host"] = HOST if request.url.host == HOST else request.url.netloc.decode()
-        return super().send(request, **options)
 
     def send_order(self, model: str) -> httpx.Response:
         """For a key of the tenant."""
