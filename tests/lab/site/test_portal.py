@@ -39,6 +39,9 @@ def issuing(host: str) -> Iterator[str]:
         oidc_provider_mock.User(sub=name, claims={"preferred_username": name, "groups": groups})
         for name, groups in PEOPLE.items()
     ]
+    # It takes plain HTTP for a mistake; a trial's issuer may have it.
+    patch = pytest.MonkeyPatch()
+    patch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     server = werkzeug.serving.make_server(host, 0, oidc_provider_mock.app(user_claims=users), threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -48,6 +51,7 @@ def issuing(host: str) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+        patch.undo()
 
 
 class _ByAddress(httpx.HTTPTransport):
