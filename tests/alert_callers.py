@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.alert_site import Case, answered, constant, files_refused, grows, heard, of_ledger, of_shipper, target
+from tests.alert_site import (
+    Case,
+    answered,
+    constant,
+    files_refused,
+    grows,
+    heard,
+    kept_tokens,
+    of_ledger,
+    of_shipper,
+    target,
+)
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
@@ -27,6 +38,21 @@ CASES = (
         minutes=10,
     ),
     Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
+    # A tenth of the tokens are in no row, and none of them.
+    Case(
+        alert="UsageGap",
+        change={kept_tokens("output"): grows(0)},
+        labels={"model": "chat"},
+        shown="10%",
+        minutes=120,
+    ),
+    Case(
+        alert="UsageGap",
+        change=dict.fromkeys((kept_tokens("input"), kept_tokens("output"))),
+        labels={"model": "chat"},
+        shown="100%",
+        minutes=120,
+    ),
     Case(
         alert="UsageBehind",
         change={of_shipper("oldest_seconds"): constant(600)},

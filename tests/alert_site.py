@@ -151,6 +151,10 @@ def of_ledger(metric: str) -> str:
     return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
 
 
+def kept_tokens(kind: str) -> str:
+    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="chat", kind="{kind}"}}'
+
+
 def of_shipper(metric: str) -> str:
     return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
 
@@ -232,6 +236,8 @@ HEALTHY: Mapping[str, Values] = {
     engine("vllm:num_preemptions_total"): grows(0),
     engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(0),
     engine("vllm:request_success_total", ', finished_reason="stop"'): grows(60),
+    engine("vllm:prompt_tokens_total"): grows(9_000),
+    engine("vllm:generation_tokens_total"): grows(1_000),
     'inference_pool_ready_pods{job="inference-pickers", model="chat", name="chat"}': constant(2),
     **deployment("chat", available=2),
     **deployment("chat-epp", available=2),
@@ -279,6 +285,8 @@ HEALTHY: Mapping[str, Values] = {
     answered("unknown"): grows(0),
     target("directory", "directory-a"): constant(1),
     target("ledger", "ledger-a"): constant(1),
+    kept_tokens("input"): grows(9_000),
+    kept_tokens("output"): grows(1_000),
     of_ledger("unpriced_rows_total"): grows(0),
     of_ledger("prices_unusable"): constant(0),
     of_shipper("oldest_seconds"): constant(2),

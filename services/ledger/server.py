@@ -28,6 +28,9 @@ _REQUESTS = Counter(
 )
 _ROWS = Counter("inference_usage_rows", "Rows that came, by what became of them: added, or known before.", ["result"])
 _UNREADABLE = Counter("inference_usage_unreadable_lines", "Lines that are no row, by reason.", ["reason"])
+_TOKENS = Counter(
+    "inference_usage_tokens", "Tokens of rows that were added, to hold against the engines' own.", ["model", "kind"]
+)
 _UNPRICED = Counter("inference_usage_unpriced_rows", "Rows with tokens whose model has no price.")
 _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of prices is not usable.")
 _INTAKE = Histogram(
@@ -101,6 +104,8 @@ class _LedgerRequests:
         _ROWS.labels("added").inc(added.added)
         _ROWS.labels("known").inc(added.known)
         _UNPRICED.inc(added.unpriced)
+        for place, tokens in added.tokens.items():
+            _TOKENS.labels(*place).inc(tokens)
         for reason, number in lines.unreadable.items():
             _UNREADABLE.labels(reason).inc(number)
             log.warning("%d unreadable lines: %s", number, reason)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -70,7 +71,7 @@ def _statement() -> str:
         SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums} FROM added GROUP BY {group} ORDER BY {group}
         ON CONFLICT ({group}) DO UPDATE SET {added}
     )
-    SELECT count(*) FROM added
+    SELECT model, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output FROM added GROUP BY model
     """  # noqa: S608 - names of columns
 
 
@@ -95,6 +96,8 @@ class Added:
     known: int
     unpriced: int
     """Rows with tokens whose model has no price."""
+    tokens: Mapping[tuple[str, str], int]
+    """Model and `input` or `output` -> tokens of the rows that were added."""
 
 
 class Writer:
@@ -111,7 +114,7 @@ class Writer:
     async def add(self, rows: Sequence[UsageRow], book: PriceBook) -> Added:
         """Add the rows that are not there yet; they are committed once this returns."""
         if not rows:
-            return Added(0, 0, 0)
+            return Added(0, 0, 0, {})
         prices = [book.price(row) for row in rows]
         columns: list[list[object]] = [
             *([getattr(row, name) for row in rows] for name in (*_GIVEN[:2], *_OF_ROW, "failed")),
@@ -123,16 +126,18 @@ class Writer:
         versions = (list(used), [json.dumps(version.content()) for version in used.values()])
         months = {Month.of(row.started_us // 1_000_000) for row in rows}
         try:
-            count = await self._insert(months, columns, versions)
+            sums = await self._insert(months, columns, versions)
         except _NoPartitionError:
             # Another process has dropped it, or the database is another one.
             self._has_partition.clear()
-            count = await self._insert(months, columns, versions)
+            sums = await self._insert(months, columns, versions)
         unpriced = sum(
             price.version == UNPRICED and row.input_tokens + row.output_tokens > 0
             for row, price in zip(rows, prices, strict=True)
         )
-        return Added(count, len(rows) - count, unpriced)
+        count = sum(model.rows for model in sums)
+        tokens = {(model.model, kind): int(getattr(model, kind)) for model in sums for kind in ("input", "output")}
+        return Added(count, len(rows) - count, unpriced, {place: used for place, used in tokens.items() if used})
 
     async def keep_partitions(self) -> None:
         """Make those of this month and the next ones, and drop those with rows that are not kept any longer."""
@@ -147,7 +152,8 @@ class Writer:
 
     async def _insert(
         self, months: Iterable[Month], columns: Sequence[object], versions: tuple[list[str], list[str]]
-    ) -> int:
+    ) -> Sequence[Any]:
+        """Of the rows that were added, sums by model."""
         if missing := set(months) - self._has_partition:
             async with self._database.transaction() as connection:
                 await self._make(connection, missing)
@@ -160,7 +166,7 @@ class Writer:
                 if getattr(error.orig, "sqlstate", None) == _NO_PARTITION:
                     raise _NoPartitionError from None
                 raise
-            return int(answer.scalar_one())
+            return answer.all()
 
     async def _make(self, connection: AsyncConnection, months: Iterable[Month]) -> None:
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PARTITIONS_LOCK)))

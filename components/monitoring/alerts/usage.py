@@ -8,6 +8,8 @@ from components.monitoring.alerts.alert import Alert
 _LEDGERS, _SHIPPERS = 'job="ledger"', 'job="usage-shipper"'
 _MINUTE_S = 60
 _BEHIND_MINUTES = 5
+# Streams that were under way at either end of the time compared, and what Prometheus extrapolates, are below this.
+_COMPARED, _GAP, _LEAST_TOKENS = "6h", 0.02, 100_000
 
 
 def shippers() -> list[Alert]:
@@ -37,9 +39,29 @@ def shippers() -> list[Alert]:
     ]
 
 
+def gap_share() -> str:
+    """By model: the share of the engines' tokens that no row has; below 0 where rows have more."""
+    engines = " + ".join(
+        queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED)
+        for metric in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+    )
+    rows = queries.growth("inference_usage_tokens_total", _LEDGERS, by=("model",), window=_COMPARED)
+    # A model of which no row came is all gap.
+    return f"1 - ({rows} or 0 * ({engines})) / ({engines} > {_LEAST_TOKENS})"
+
+
 def ledgers() -> list[Alert]:
     """Two take rows, and either is enough."""
     return [
+        Alert(
+            name="UsageGap",
+            severity="ticket",
+            expression=f"abs({gap_share()}) > {_GAP:g}",
+            minutes=60,
+            summary="The ledger's tokens of {{ $labels.model }} are not those of its engines",
+            description="They differ by {{ $value | humanizePercentage }} within six hours.",
+            runbook="usage-gap",
+        ),
         Alert(
             name="LedgersDown",
             severity="ticket",

@@ -31,6 +31,7 @@ NOT_SHOWN = {
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",
     "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
+    "usage-gap": "the same; its page has both counts",
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",
