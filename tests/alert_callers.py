@@ -42,14 +42,14 @@ CASES = (
     Case(
         alert="UsageGap",
         change={kept_tokens("output"): grows(0)},
-        labels={"model": "chat"},
+        labels={"model": "code"},
         shown="10%",
         minutes=120,
     ),
     Case(
         alert="UsageGap",
         change=dict.fromkeys((kept_tokens("input"), kept_tokens("output"))),
-        labels={"model": "chat"},
+        labels={"model": "code"},
         shown="100%",
         minutes=120,
     ),

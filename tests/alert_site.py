@@ -152,7 +152,7 @@ def of_ledger(metric: str) -> str:
 
 
 def kept_tokens(kind: str) -> str:
-    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="chat", kind="{kind}"}}'
+    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", kind="{kind}"}}'
 
 
 def of_shipper(metric: str) -> str:
@@ -236,8 +236,9 @@ HEALTHY: Mapping[str, Values] = {
     engine("vllm:num_preemptions_total"): grows(0),
     engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(0),
     engine("vllm:request_success_total", ', finished_reason="stop"'): grows(60),
-    engine("vllm:prompt_tokens_total"): grows(9_000),
-    engine("vllm:generation_tokens_total"): grows(1_000),
+    # Of another model: a stalled replica of the first is one whose tokens do not grow.
+    engine("vllm:prompt_tokens_total", pod="code-a"): grows(9_000),
+    engine("vllm:generation_tokens_total", pod="code-a"): grows(1_000),
     'inference_pool_ready_pods{job="inference-pickers", model="chat", name="chat"}': constant(2),
     **deployment("chat", available=2),
     **deployment("chat-epp", available=2),
