@@ -27,7 +27,18 @@ MODEL = "qwen3-32b"
 SLOW = replace(slow_model(SlowModelTimes(window="1m", minutes=0)), name="SlowInTheLab")
 TOKENS = 30
 # Alerts of parts that this site does not install.
-_OF_OTHER_PARTS = ("Directory", "EtcdBackup", "Gatekeeper", "Gpu", "Volume", "Storage", "SecretNot")
+_OF_OTHER_PARTS = (
+    "Directory",
+    "EtcdBackup",
+    "Gatekeeper",
+    "Gpu",
+    "Ledgers",
+    "Prices",
+    "SecretNot",
+    "Storage",
+    "Usage",
+    "Volume",
+)
 
 
 @pytest.fixture(scope="module")
