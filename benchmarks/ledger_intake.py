@@ -159,6 +159,7 @@ def _running(folder: Path) -> Iterator[tuple[int, int]]:
         deadline = time.monotonic() + 60
         while not _is_ready():
             assert time.monotonic() < deadline, "the ledger is not ready"
+            # It has to start on the same cores.
             time.sleep(0.1)
         yield ledger, database
 

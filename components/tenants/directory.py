@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from components.network_policies import allow_ingress
 from components.objects import KEEP
 from components.placing import budget
 from components.tenants.callers import CallersHandle
-from components.tenants.pods import ServicePods, two_pods
+from components.tenants.pods import ServicePods, opaque_secret, service, two_pods
 from floor.stateful import PEPPER, Keeping
 from services.directory import variables
 
@@ -62,23 +62,6 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
     return two_pods(namespace, pods)
 
 
-def service(namespace: str) -> dict[str, Any]:
-    """Gatekeepers find it here, and `sitectl key` by the API server."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": variables.SERVICE,
-            "namespace": namespace,
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "selector": _LABELS,
-            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
-        },
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class DirectoryArgs:
     """Where the keys are kept, and for which tenants there may be any."""
@@ -112,11 +95,12 @@ class Directory(Component, token="directory:Directory"):
             key: self._mint(key, "disposable", args.recovered) for key in (variables.OPERATOR_KEY, variables.READER_KEY)
         }
         values[variables.PEPPER_KEY] = self._mint(variables.PEPPER_KEY, args.pepper, args.recovered)
-        shared = self.child("secrets", secret(space, values), depends_on=needs)
+        shared = self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, values), depends_on=needs)
         pods = deployment(space, image=args.image, known=args.known, database_secret=args.database_secret)
         # By the API server's proxy, which has no labels to name it by; the operator's token decides.
         entry = [((), [variables.DEFAULT_PORT])]
-        self.child("service", service(space), depends_on=needs)
+        # Gatekeepers find it there, and `sitectl key` by the API server.
+        self.child("service", service(space, variables.SERVICE, variables.DEFAULT_PORT), depends_on=needs)
         self.child("network-policy", allow_ingress(variables.SERVICE, space, _LABELS, entry), depends_on=needs)
         self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
         self.child("pods", pods, depends_on=[*needs, shared])
@@ -139,14 +123,3 @@ class Directory(Component, token="directory:Directory"):
             secret_outputs=["stdout"],
         )
         return pulumi.Output.secret(command.stdout)
-
-
-def secret(namespace: str, values: Mapping[str, pulumi.Input[str]]) -> dict[str, Any]:
-    """What directory and gatekeepers share. values: each of its keys -> a random text."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": variables.TOKENS_SECRET, "namespace": namespace},
-        "type": "Opaque",
-        "stringData": dict(values),
-    }

@@ -18,7 +18,7 @@ from components.network_policies import Peer, allow_ingress, peer, read_by
 from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.directory import DIRECTORY_URL, SECRETS_FOLDER, shared_secrets
-from components.tenants.pods import ServicePods, two_pods
+from components.tenants.pods import ServicePods, opaque_secret, two_pods
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from services.directory import variables
 
@@ -102,17 +102,6 @@ def service(namespace: str) -> dict[str, Any]:
     }
 
 
-def salt_secret(namespace: str, salt: pulumi.Input[str]) -> dict[str, Any]:
-    """What each tenant's part of the engines' caches is made of."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": _SALT_SECRET, "namespace": namespace},
-        "type": "Opaque",
-        "stringData": {_SALT_KEY: salt},
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class GatekeeperArgs:
     """What it decides by, and who asks it."""
@@ -158,9 +147,10 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
             ([peer(GATEKEEPER_PODS)], [STATE_PORT]),
             *read_by(args.scrapers, STATE_PORT),
         ]
-        # Another one costs what the engines have cached, and no more: it need not outlive a lost state.
+        # What each tenant's part of the engines' caches is made of.
+        # Another one costs what they have cached, and no more: it need not outlive a lost state.
         salt = minted(self, "salt", mint("gatekeeper-salt"))
-        kept = self.child("salt", salt_secret(space, salt), depends_on=needs)
+        kept = self.child("salt", opaque_secret(space, _SALT_SECRET, {_SALT_KEY: salt}), depends_on=needs)
         made = [
             self.child("service", service(space), depends_on=needs),
             self.child("network-policy", allow_ingress(GATEKEEPER, space, GATEKEEPER_PODS, entry), depends_on=needs),

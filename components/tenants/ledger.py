@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import pulumi
@@ -17,7 +16,8 @@ from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress
 from components.placing import budget
 from components.specs.usage import UsageSpec, millionths
-from components.tenants.pods import ServicePods, two_pods
+from components.tenants.callers import version_of
+from components.tenants.pods import ServicePods, opaque_secret, service, two_pods
 from services.ledger import variables
 
 _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
@@ -54,17 +54,6 @@ def prices(namespace: str, spec: UsageSpec) -> dict[str, Any]:
     }
 
 
-def secret(namespace: str, values: Mapping[str, pulumi.Input[str]]) -> dict[str, Any]:
-    """Tokens of those who write and read. values: each of its keys -> a random text."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": variables.TOKENS_SECRET, "namespace": namespace},
-        "type": "Opaque",
-        "stringData": dict(values),
-    }
-
-
 def deployment(namespace: str, *, image: str, spec: UsageSpec) -> dict[str, Any]:
     """Two pods, each of which takes rows and answers."""
     arguments = [
@@ -93,26 +82,9 @@ def deployment(namespace: str, *, image: str, spec: UsageSpec) -> dict[str, Any]
         # It is ready while its database is, and requests are served meanwhile.
         annotations={"pulumi.com/skipAwait": "true"},
         # A pod reads a mounted file of a ConfigMap within a minute or two, and a price is to hold once `up` ends.
-        versions={"prices": sha256(price_book(spec).encode()).hexdigest()[:10]},
+        versions={"prices": version_of(price_book(spec))},
     )
     return two_pods(namespace, pods)
-
-
-def service(namespace: str) -> dict[str, Any]:
-    """Shippers find it here, and `sitectl usage` by the API server."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": variables.SERVICE,
-            "namespace": namespace,
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "selector": _LABELS,
-            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
-        },
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +131,16 @@ class Ledger(Component, token="ledger:Ledger"):
             for key in (variables.WRITER_KEY, variables.OPERATOR_KEY)
         }
         read = [
-            self.child("secrets", secret(space, tokens), depends_on=needs),
+            self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, tokens), depends_on=needs),
             self.child("prices", prices(space, spec), depends_on=needs),
         ]
-        writer = secret(args.proxy_namespace, {variables.WRITER_KEY: tokens[variables.WRITER_KEY]})
+        of_writers = {variables.WRITER_KEY: tokens[variables.WRITER_KEY]}
+        writer = opaque_secret(args.proxy_namespace, variables.TOKENS_SECRET, of_writers)
         ready = self.child("writer-token", writer, depends_on=needs)
         # By the API server's proxy too, which has no labels to name it by; the tokens decide.
         entry = [((), [variables.DEFAULT_PORT])]
-        self.child("service", service(space), depends_on=needs)
+        # Shippers find it there, and `sitectl usage` by the API server.
+        self.child("service", service(space, variables.SERVICE, variables.DEFAULT_PORT), depends_on=needs)
         self.child("network-policy", allow_ingress(variables.SERVICE, space, _LABELS, entry), depends_on=needs)
         self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
         self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])

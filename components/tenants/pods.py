@@ -43,6 +43,30 @@ class ServicePods:
         return {"app.kubernetes.io/name": self.name}
 
 
+def service(namespace: str, name: str, port: int) -> dict[str, Any]:
+    """Their Service, at the port that they call `http`; nothing waits until a pod of it is ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
+        "spec": {
+            "selector": {"app.kubernetes.io/name": name},
+            "ports": [{"name": "http", "port": port, "targetPort": "http"}],
+        },
+    }
+
+
+def opaque_secret(namespace: str, name: str, values: Mapping[str, pulumi.Input[str]]) -> dict[str, Any]:
+    """What they mount and others must not read. values: each of its keys -> its text."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "Opaque",
+        "stringData": dict(values),
+    }
+
+
 def two_pods(namespace: str, pods: ServicePods) -> dict[str, Any]:
     """Their Deployment. A successor is ready before one ends."""
     container = {

@@ -19,7 +19,7 @@ from components.specs.portal import PortalSpec
 from components.tenants.callers import version_of
 from components.tenants.directory import DIRECTORY_URL, shared_secrets
 from components.tenants.ledger import LedgerAccess
-from components.tenants.pods import ServicePods, two_pods
+from components.tenants.pods import ServicePods, opaque_secret, service, two_pods
 from services.directory import variables as of_directory
 from services.portal import variables
 
@@ -69,8 +69,8 @@ def deployment(
         f"--client-secret-file={_LOGIN}/{variables.CLIENT_SECRET_KEY}",
         f"--session-secret-file={_SESSION}/{_SESSION_KEY}",
         f"--catalogue-file={_CATALOGUE}/catalogue.json",
-        pulumi.Output.concat("--endpoint=", endpoint),
-        pulumi.Output.concat("--gateway=", endpoint),
+        # The portal's own templates have OpenAI's path behind it.
+        *(pulumi.Output.concat(option, _without_path(endpoint)) for option in ("--endpoint=", "--gateway=")),
         f"--directory={DIRECTORY_URL.format(namespace=namespace)}",
         f"--directory-token-file={_DIRECTORY}/{of_directory.OPERATOR_KEY}",
     ]
@@ -100,17 +100,9 @@ def deployment(
     return two_pods(namespace, pods)
 
 
-def service(namespace: str) -> dict[str, Any]:
-    """Where its Gateway finds it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": PORTAL, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
-        "spec": {
-            "selector": PORTAL_PODS,
-            "ports": [{"name": "http", "port": variables.DEFAULT_PORT, "targetPort": "http"}],
-        },
-    }
+def _without_path(endpoint: pulumi.Input[str]) -> pulumi.Output[str]:
+    """Where the API is, without OpenAI's `/v1`."""
+    return pulumi.Output.from_input(endpoint).apply(lambda url: url.rstrip("/").removesuffix("/v1"))
 
 
 def envoy_proxy(namespace: str, spec: PortalSpec, image: str | None) -> dict[str, Any]:
@@ -189,17 +181,6 @@ def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
     }
 
 
-def session_secret(namespace: str, key: pulumi.Input[str]) -> dict[str, Any]:
-    """What cookies of people who are logged in are signed with."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": _SESSION_SECRET, "namespace": namespace},
-        "type": "Opaque",
-        "stringData": {_SESSION_KEY: key},
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class PortalArgs:
     """What it shows, and whom it asks."""
@@ -228,10 +209,11 @@ class Portal(Component, token="portal:Portal"):
         super().__init__(name, opts)
         spec, space = args.spec, args.namespace.name
         needs = [args.namespace.ready, *args.needs]
-        # Another one costs people another login, and no more: it need not outlive a lost state.
+        # Signs the cookies of people who are logged in.
+        # Another one costs them another login, and no more: it need not outlive a lost state.
         key = minted(self, "session", mint("portal-session"))
         known = [
-            self.child("session", session_secret(space, key), depends_on=needs),
+            self.child("session", opaque_secret(space, _SESSION_SECRET, {_SESSION_KEY: key}), depends_on=needs),
             self.child("catalogue", catalogue_map(space, args.catalogue, spec.ca), depends_on=needs),
         ]
         pods = deployment(
@@ -243,7 +225,7 @@ class Portal(Component, token="portal:Portal"):
             version=version_of(f"{args.catalogue}{spec.ca}"),
         )
         entry = [([args.proxies], [variables.DEFAULT_PORT]), *read_by(args.scrapers, variables.DEFAULT_PORT)]
-        self.child("service", service(space), depends_on=needs)
+        self.child("service", service(space, PORTAL, variables.DEFAULT_PORT), depends_on=needs)
         self.child("network-policy", allow_ingress(PORTAL, space, PORTAL_PODS, entry), depends_on=needs)
         self.child("budget", budget(PORTAL, space, PORTAL_PODS), depends_on=needs)
         self.child("pods", pods, depends_on=[*needs, *known])

@@ -1,7 +1,7 @@
 """`python -m services.ledger`, which the platform's pods start: keeps what every request of a tenant used.
 
   serve   takes rows in, keeps them in PostgreSQL, answers about usage, costs and bills
-  ship    beside an Envoy: brings the lines of its access log to the ledger, each once
+  ship    beside an Envoy: sends the lines of its access log to the ledger, each of which counts once
 
 `serve --help` and `ship --help` have their options.
 """

@@ -1,4 +1,4 @@
-"""`python -m services.ledger ship`: brings each line of an Envoy's access log to the ledger, and forgets none."""
+"""`python -m services.ledger ship`: sends each line of an Envoy's access log to the ledger, and loses none."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     """Ship until SIGTERM, and then what is left; exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m services.ledger ship",
-        description="Brings each line of an Envoy's access log to the ledger. It may be killed at any moment: a line"
+        description="Sends each line of an Envoy's access log to the ledger. It may be killed at any moment: a line"
         " that the ledger did not confirm is sent again, and the ledger adds none twice.",
         epilog="On SIGTERM it sends what is left, and ends once that is confirmed; so it has to end after Envoy.",
     )

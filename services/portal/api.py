@@ -10,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict
 
 from services.portal import usage
-from services.portal.desk import Desk, now_utc
+from services.portal.desk import Desk, this_month
 from services.portal.failure import PortalError
 from services.portal.login import Issuer
 from services.portal.people import Person
@@ -51,8 +51,8 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
-        """Models that are served, and those that can be ordered, with proof, price and terms."""
-        return desk.catalogue.model_dump(mode="json", include={"site", "models", "orderable"})
+        """Models that are served, with proof and price."""
+        return desk.catalogue.model_dump(mode="json", include={"site", "models"})
 
     @router.get("/tenants")
     async def tenants(request: Request) -> dict[str, Any]:
@@ -89,12 +89,12 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
     @router.get("/usage")
     async def used(request: Request, tenant: str, month: str = "") -> usage.MonthOfUse:
         """A month by day, model and key; costs for admins."""
-        return await desk.usage(_person(request), tenant, usage.month_of(month, now_utc()))
+        return await desk.usage(_person(request), tenant, usage.month_of(month, this_month()))
 
     @router.get("/bills/{tenant}/{month}")
     async def bill(request: Request, tenant: str, month: str, format: str = "json") -> Response:  # noqa: A002 - its name
         """A bill, for admins."""
-        content, media = await desk.bill(_person(request), tenant, usage.month_of(month, now_utc()), format)
+        content, media = await desk.bill(_person(request), tenant, usage.month_of(month, this_month()), format)
         return Response(content, media_type=media)
 
     return router

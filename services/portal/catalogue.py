@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,6 @@ class _Entry(BaseModel):
 class ShownProof(_Entry):
     """What one site's proof of a model promises, at its highest concurrency."""
 
-    fits: bool
     ttft_p95_s: float
     itl_p95_ms: float | None = None
     parallel: int
@@ -54,9 +52,7 @@ class OfferedModel(_Entry):
     task: str
     context_tokens: int
     revision: str
-    end_of_support: date | None = None
-    notice_days: int | None = None
-    replicas: int | None = None
+    replicas: int
     gpus: int
     proof: ShownProof | None = None
     prices: list[ShownPrice] = []
@@ -73,13 +69,6 @@ class OfferedModel(_Entry):
         return self.task in ("chat", "generate")
 
 
-class OrderableModel(OfferedModel):
-    """A model that the site can serve after a change of its file."""
-
-    eta: str
-    patch: str
-
-
 class TenantEntry(_Entry):
     """A team: its models, and the groups of the issuer whose people are in it."""
 
@@ -94,7 +83,6 @@ class Catalogue(_Entry):
 
     site: str
     models: dict[str, OfferedModel] = {}
-    orderable: dict[str, OrderableModel] = {}
     tenants: dict[str, TenantEntry] = {}
     operators: list[str] = []
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from services.ledger.months import Month
 from services.portal.catalogue import Catalogue, CatalogueFile
 from services.portal.failure import missing, refused
 from services.portal.people import Person, Role, role_in, roles
 from services.portal.upstream import KeyService, ModelGateway, UsageLedger
-from services.portal.usage import MonthOfUse, bounds, summed
+from services.portal.usage import MonthOfUse, summed
 
 LIVES_D = (7, 30, 90, 365)
 """How long a key may work."""
@@ -83,11 +84,11 @@ class Desk:
         key = await self.key(person, tenant, key_id)
         return await self.directory.revoke(person.actor, key["id"])
 
-    async def usage(self, person: Person, tenant: str, month: str) -> MonthOfUse:
+    async def usage(self, person: Person, tenant: str, month: Month) -> MonthOfUse:
         """With costs and the keys of all for an admin. Raises PortalError."""
         is_admin = self.role(person, tenant) >= Role.ADMIN
         ledger = self._ledger()
-        start, end = bounds(month)
+        start, end = (int(moment.start.timestamp()) for moment in (month, month + 1))
         kinds = ("usage/completions", "costs") if is_admin else ("usage/completions",)
         used, *costs = await asyncio.gather(*(ledger.buckets(kind, tenant, start, end) for kind in kinds))
 
@@ -97,12 +98,12 @@ class Desk:
 
         return summed(month, used, costs[0] if costs else (), key_of)
 
-    async def bill(self, person: Person, tenant: str, month: str, form: str) -> tuple[bytes, str]:
+    async def bill(self, person: Person, tenant: str, month: Month, form: str) -> tuple[bytes, str]:
         """Content and media type, for an admin. Raises PortalError."""
         self.role(person, tenant, Role.ADMIN)
         if form not in FORMS:
             raise refused("A bill is csv, json or focus.", "Choose one of them.")
-        return await self._ledger().bill(tenant, month, form)
+        return await self._ledger().bill(tenant, str(month), form)
 
     def tenants(self, person: Person) -> dict[str, Role]:
         """Theirs."""
@@ -119,6 +120,6 @@ class Desk:
         return self.ledger
 
 
-def now_utc() -> datetime:
-    """By which months are chosen."""
-    return datetime.now(UTC)
+def this_month() -> Month:
+    """The one that runs."""
+    return Month.of(time.time())

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from services.portal import usage, view
-from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, Desk, now_utc
+from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, Desk, this_month
 from services.portal.examples import examples
 from services.portal.failure import PortalError, missing
 from services.portal.login import Issuer, require_csrf, session_person
@@ -66,20 +66,17 @@ class Pages:
         catalogue = self._desk.catalogue
         own = set(catalogue.tenants[shared["tenant"]].models) if shared["tenant"] else set()
         served = sorted(catalogue.models.items(), key=lambda item: (item[0] not in own, item[1].title))
-        lists = {"served": served, "orderable": sorted(catalogue.orderable.items()), "own": own}
-        return view.page(request, "models", shared | lists)
+        return view.page(request, "models", shared | {"served": served, "own": own})
 
     async def model(self, request: Request, name: str) -> Response:
         shared = self._shared(request)
         catalogue = self._desk.catalogue
-        model = catalogue.models.get(name) or catalogue.orderable.get(name)
-        if model is None:
+        if (model := catalogue.models.get(name)) is None:
             raise missing("There is no such model.")
         tenant = shared["tenant"]
         more = {
             "name": name,
             "model": model,
-            "is_served": name in catalogue.models,
             "is_own": bool(tenant) and name in catalogue.tenants[tenant].models,
             "limits": catalogue.tenants[tenant].limits if tenant else {},
             "lives": LIVES_D,
@@ -117,16 +114,16 @@ class Pages:
     async def usage(self, request: Request) -> Response:
         shared = self._shared(request)
         tenant = _some_tenant(shared)
-        month = usage.month_of(request.query_params.get("month", ""), now_utc())
+        month = usage.month_of(request.query_params.get("month", ""), this_month())
         use = await self._desk.usage(shared["me"], tenant, month)
         plot = {"bars": usage.bars(use), "width": usage.PLOT_WIDTH, "height": usage.PLOT_HEIGHT}
-        more = {"use": use, "months": usage.last_months(now_utc()), "forms": FORMS, "bar": usage.BAR_WIDTH}
+        more = {"use": use, "months": usage.last_months(this_month()), "forms": FORMS, "bar": usage.BAR_WIDTH}
         return view.page(request, "usage", shared | plot | more)
 
     async def bill(self, request: Request) -> Response:
         asked = request.query_params
         tenant, form = asked.get("tenant", ""), asked.get("format", "")
-        month = usage.month_of(asked.get("month", ""), now_utc())
+        month = usage.month_of(asked.get("month", ""), this_month())
         content, media = await self._desk.bill(session_person(request), tenant, month, form)
         file = f"bill-{tenant}-{month}{'-focus' if form == 'focus' else ''}.{'json' if form == 'json' else 'csv'}"
         return Response(content, media_type=media, headers={"Content-Disposition": f'attachment; filename="{file}"'})

@@ -15,10 +15,10 @@ import httpx2
 from prometheus_client import Counter
 
 from services.directory import variables as directory_names
+from services.ledger import variables as ledger_names
 from services.portal.failure import PortalError, away, missing, refused
 from services.portal.settings import secret
 
-_LEDGER_TOKEN_HEADER = "x-ledger-token"  # noqa: S105 - a name
 _ANSWER_S = httpx2.Timeout(5, read=15)
 _STREAM_S = httpx2.Timeout(5, read=120)
 _FAILURES = Counter("portal_upstream_failures", "Requests of the portal that a part did not answer.", ["part"])
@@ -131,7 +131,7 @@ class UsageLedger:
         return response.content, response.headers.get("content-type", "application/octet-stream")
 
     async def _ask(self, path: str, params: Mapping[str, Any]) -> httpx2.Response:
-        headers = {_LEDGER_TOKEN_HEADER: secret(self._token_file)}
+        headers = {ledger_names.TOKEN_HEADER: secret(self._token_file)}
         response = await self._service.ask("GET", path, headers, params=params)
         if response.status_code == 404:
             raise missing("The ledger has nothing of this tenant and month.")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import calendar
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from services.ledger.months import Month
 from services.portal.failure import refused
 
-_MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 _SHOWN_MONTHS = 13
 
 
@@ -44,41 +42,32 @@ class MonthOfUse:
     currency: str = ""
 
 
-def month_of(text: str, now: datetime) -> str:
-    """The month that is asked for, or the one of `now`. Raises PortalError."""
+def month_of(text: str, now: Month) -> Month:
+    """The month that is asked for, or `now`. Raises PortalError."""
     if not text:
-        return f"{now:%Y-%m}"
-    if not _MONTH.fullmatch(text):
+        return now
+    if (month := Month.named(text)) is None:
         raise refused("A month is written as YYYY-MM.", "Choose one from the list.")
-    return text
+    return month
 
 
-def last_months(now: datetime) -> list[str]:
+def last_months(now: Month) -> list[str]:
     """The newest first."""
-    numbers = (now.year * 12 + now.month - 1 - back for back in range(_SHOWN_MONTHS))
-    return [f"{number // 12}-{number % 12 + 1:02}" for number in numbers]
-
-
-def bounds(month: str) -> tuple[int, int]:
-    """Its first second, and the first of the next."""
-    year, number = map(int, month.split("-"))
-    first = datetime(year, number, 1, tzinfo=UTC)
-    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-    return int(first.timestamp()), int(after.timestamp())
+    return [str(now + -back) for back in range(_SHOWN_MONTHS)]
 
 
 def summed(
-    month: str,
+    month: Month,
     used: Iterable[dict[str, Any]],
     costs: Iterable[dict[str, Any]],
     key_of: Callable[[str], str],
 ) -> MonthOfUse:
     """The sums. key_of: how a key is called in the table."""
-    year, number = map(int, month.split("-"))
-    days = {day: Sums(f"{month}-{day:02}") for day in range(1, calendar.monthrange(year, number)[1] + 1)}
+    length = ((month + 1).start - month.start).days
+    days = {day: Sums(f"{month}-{day:02}") for day in range(1, length + 1)}
     models: dict[str, Sums] = {}
     keys: dict[str, Sums] = {}
-    whole = MonthOfUse(month)
+    whole = MonthOfUse(str(month))
     for start, result in _results([*used, *costs]):
         model, key = str(result.get("model") or "unknown"), key_of(str(result.get("api_key_id") or "unknown"))
         day = days[datetime.fromtimestamp(start, UTC).day]

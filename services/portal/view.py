@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 
 
-def day(value: date | int | None) -> str:
-    """A date, or the date of Unix time, in words."""
+def day(value: int | None) -> str:
+    """The date of Unix time, in words."""
     if value is None:
         return "never"
-    moment = datetime.fromtimestamp(value, UTC) if isinstance(value, int) else value
+    moment = datetime.fromtimestamp(value, UTC)
     return f"{moment.day} {moment:%b %Y}"
 
 

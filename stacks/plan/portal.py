@@ -59,7 +59,6 @@ def _shown(proof: Proof) -> dict[str, Any] | None:
         return None
     itl = figures.get("itl_p95")
     return {
-        "fits": True,
         "ttft_p95_s": round(figures["ttft_p95"].value / 1000, 2),
         "itl_p95_ms": itl and round(itl.value, 1),
         "parallel": int(proof.memory["parallel_requests"].value * proof.case.replicas),

@@ -292,6 +292,7 @@ def test_what_a_hung_store_counts_later_is_no_request_under_way(
         with made.hung("counters"):
             answer = made.ask("narrow", {"model": MODEL})
             assert error(answer) == (503, "limits_unavailable") if refuse else answer.status_code == 200
+            # The gatekeeper has given up asking by then.
             time.sleep(_GIVEN_UP_S)
         _forgets_soon(made)
 
@@ -303,6 +304,7 @@ def test_a_renewal_that_is_late_revives_no_request_that_has_ended(lab_of_tools: 
         with made.client.stream("POST", CHAT, json=held, headers=made.headers("narrow")):
             assert made.under_way("narrow") == 1
             hanging.enter_context(made.hung("counters"))
+            # A renewal is asked for meanwhile, and not answered.
             time.sleep(_RENEWED_S)
         time.sleep(_GIVEN_UP_S)
         hanging.close()

@@ -26,7 +26,6 @@ PAGES = (
     "/",
     "/models/qwen3-32b",
     "/models/qwen3-embedding-8b",
-    "/models/glm-5-1",
     "/keys",
     "/usage",
     "/playground",

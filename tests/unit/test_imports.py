@@ -143,7 +143,7 @@ PARTS = {
     "portal": {"callers", "directory", "ledger", "pods"},
     "gatekeeper": {"callers", "directory", "pods"},
     "directory": {"callers", "pods"},
-    "ledger": {"pods"},
+    "ledger": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"}
     | {"usage_log"},
     "usage_log": {"request_log"},

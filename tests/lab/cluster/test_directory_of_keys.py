@@ -16,6 +16,7 @@ from kubernetes import client
 from components.specs.access import TenantSpec
 from components.tenants import directory
 from components.tenants.callers import CallersHandle, mounted, tenants_file
+from components.tenants.pods import opaque_secret, service
 from floor.namespaces import GATEWAY
 from lab.cluster import api, operator_database
 from lab.cluster.operator_secret import value_of
@@ -46,12 +47,12 @@ def objects() -> Iterator[dict[str, Any]]:
     tenants = mounted(GATEWAY, "tenants", {"tenants.json": content})
     yield tenants
     names = (variables.OPERATOR_KEY, variables.READER_KEY, variables.PEPPER_KEY)
-    yield directory.secret(GATEWAY, {name: f"the-{name}" for name in names})
+    yield opaque_secret(GATEWAY, variables.TOKENS_SECRET, {name: f"the-{name}" for name in names})
     known = CallersHandle(tenants=tenants["metadata"]["name"], keys="", versions={"tenants": ""}, ready=())
     yield directory.deployment(
         GATEWAY, image=f"{DIRECTORY_REPOSITORY}:0", known=known, database_secret=operator_database.DIRECTORY
     )
-    yield directory.service(GATEWAY)
+    yield service(GATEWAY, variables.SERVICE, variables.DEFAULT_PORT)
 
 
 @pytest.fixture(scope="module")

@@ -219,6 +219,7 @@ def test_the_ledger_and_the_engines_count_the_same(metered: Site, cluster: Clust
         return [sum(count.get(name, 0) for count in counts) for name in names]
 
     load, before = MeteredLoad(model=MODEL), engines()
+    # The load goes on for as long.
     asyncio.run(load.during(metered, lambda: time.sleep(5)))
     assert load.finished
     assert not load.failed
@@ -236,6 +237,7 @@ def test_rows_arrive_once_the_database_is_back(metered: Site, ledger: Ledger) ->
 
     def away() -> None:
         os.killpg(pid, signal.SIGSTOP)
+        # Longer than a ledger waits for its database, so that shippers are refused.
         time.sleep(20)
         os.killpg(pid, signal.SIGKILL)
         eventually(lambda: part.pid() not in {None, pid})
@@ -253,6 +255,7 @@ def test_rows_arrive_when_ledgers_die(metered: Site, cluster: Cluster, ledger: L
         for pod in cluster.pods(GATEWAY, f"app.kubernetes.io/name={variables.SERVICE}"):
             for pid in cluster.all_processes(pod):
                 os.kill(pid, signal.SIGKILL)
+            # Requests arrive between the two, too.
             time.sleep(2)
 
     asyncio.run(load.during(metered, kill))

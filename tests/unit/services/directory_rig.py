@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from services.directory.variables import ACTOR_HEADER, FILES, TOKEN_HEADER
-from tests.unit.services.postgres_rig import Server, Service
+from tests.unit.services.postgres_rig import Server, Service, served, setting, write_files
 
 OPERATOR, READER, PEPPER = "token-of-the-operator", "token-of-the-reader", "pepper-of-the-site"
 TENANTS = {"search": ["glm-5-1", "qwen3-32b"], "sales": ["qwen3-32b"]}
@@ -42,29 +42,14 @@ def write_settings(folder: Path, url: str) -> None:
     """The files that a pod of the directory has mounted."""
     tenants = {"tenants": {name: {"models": models} for name, models in TENANTS.items()}}
     contents = (url, json.dumps(tenants), PEPPER, OPERATOR, READER)
-    for option, content in zip(FILES, contents, strict=True):
-        setting(folder, option).write_text(f"{content}\n")
-
-
-def setting(folder: Path, option: str) -> Path:
-    """The file that the option names."""
-    return folder / option.removeprefix("--")
+    write_files(folder, dict(zip(FILES, contents, strict=True)))
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Server, Directory]]:
     """Both, which end with the block."""
-    server = Server.made(folder / "data")
-    directory = Directory(folder)
-    try:
-        server.start()
-        write_settings(folder, server.url)
-        directory.start()
-        directory.wait_ready()
-        yield server, directory
-    finally:
-        directory.end(signal.SIGKILL)
-        server.kill()
+    with served(folder, Directory(folder), partial(write_settings, folder)) as both:
+        yield both
 
 
 def created(client: httpx.Client, **order: Any) -> dict[str, Any]:

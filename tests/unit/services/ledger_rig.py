@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from services.ledger.variables import FILES, ROWS_PATH, TOKEN_HEADER
-from tests.unit.services.postgres_rig import Server, Service, free_port
+from tests.unit.services.postgres_rig import Server, Service, free_port, served, setting, write_files
 
 OPERATOR, WRITER = "token-of-the-operator", "token-of-the-writer"
 DECEMBER, JANUARY = 1_796_083_200, 1_798_761_600
@@ -154,26 +154,11 @@ class EmulatedEnvoy:
 
 def write_settings(folder: Path, url: str, book: dict[str, Any] = BOOK) -> None:
     """The files that a pod of the ledger has mounted."""
-    for option, content in zip(FILES, (url, json.dumps(book), WRITER, OPERATOR), strict=True):
-        setting(folder, option).write_text(f"{content}\n")
-
-
-def setting(folder: Path, option: str) -> Path:
-    """The file that the option names."""
-    return folder / option.removeprefix("--")
+    write_files(folder, dict(zip(FILES, (url, json.dumps(book), WRITER, OPERATOR), strict=True)))
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Server, Ledger]]:
     """Both, which end with the block."""
-    server = Server.made(folder / "data")
-    ledger = Ledger(folder)
-    try:
-        server.start()
-        write_settings(folder, server.url)
-        ledger.start()
-        ledger.wait_ready()
-        yield server, ledger
-    finally:
-        ledger.end(signal.SIGKILL)
-        server.kill()
+    with served(folder, Ledger(folder), partial(write_settings, folder)) as both:
+        yield both

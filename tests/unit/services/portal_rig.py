@@ -22,8 +22,8 @@ import httpx
 import oidc_provider_mock
 
 from tests.unit.services import directory_rig
-from tests.unit.services.directory_rig import OPERATOR, Directory, setting
-from tests.unit.services.postgres_rig import ROOT, free_port
+from tests.unit.services.directory_rig import OPERATOR, Directory
+from tests.unit.services.postgres_rig import ROOT, free_port, setting
 
 CLIENT_SECRET, SESSION_SECRET, LEDGER_TOKEN = "secret-of-the-client", "secret-of-the-sessions", "token-of-the-ledger"
 CHAT, EMBED = "qwen3-32b", "qwen3-embedding-8b"
@@ -36,7 +36,6 @@ PEOPLE = {
     "zoe": {"preferred_username": "zoe", "groups": ["others"]},
 }
 _PROOF = {
-    "fits": True,
     "ttft_p95_s": 0.8,
     "itl_p95_ms": 31,
     "parallel": 64,
@@ -48,8 +47,6 @@ _CHAT = {
     "task": "generate",
     "context_tokens": 40960,
     "revision": "9216db5781bf21249d130ec9da846c4624c16137",
-    "end_of_support": "2027-06-30",
-    "notice_days": 90,
     "replicas": 2,
     "gpus": 4,
     "proof": _PROOF,
@@ -63,26 +60,9 @@ _EMBED = _CHAT | {
     "proof": _PROOF | {"ttft_p95_s": 0.12, "itl_p95_ms": None, "parallel": 256, "tokens_per_minute": 2900000},
     "prices": [{"currency": "EUR", "input": 0.02, "cached_input": 0.02, "output": 0}],
 }
-_PATCH = (
-    "models:\n  glm-5-1:\n    replicas: 1\ntenants:\n  search:\n    models: [qwen3-32b, qwen3-embedding-8b, glm-5-1]\n"
-)
 CATALOGUE = {
     "site": "berlin",
     "models": {CHAT: _CHAT, EMBED: _EMBED},
-    "orderable": {
-        "glm-5-1": _CHAT
-        | {
-            "title": "GLM 5.1",
-            "context_tokens": 131072,
-            "gpus": 8,
-            "proof": _PROOF | {"ttft_p95_s": 1.9, "itl_p95_ms": 42, "parallel": 96, "tokens_per_minute": 137000},
-            "replicas": None,
-            "prices": [],
-            "end_of_support": None,
-            "eta": "about 50 minutes after the change is merged",
-            "patch": _PATCH,
-        }
-    },
     "tenants": {
         "search": {
             "models": [CHAT, EMBED],

@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import sqlalchemy as sa
@@ -137,6 +137,35 @@ class Service:
                 assert time.monotonic() < deadline, self.log.read_text()[-2000:]
                 # The process that is asked has to start on the same cores.
                 time.sleep(0.02)
+
+
+ServiceKind = TypeVar("ServiceKind", bound=Service)
+
+
+def setting(folder: Path, option: str) -> Path:
+    """The file that a service's option names."""
+    return folder / option.removeprefix("--")
+
+
+def write_files(folder: Path, contents: Mapping[str, str]) -> None:
+    """The files that a pod has mounted, by the options that name them."""
+    for option, content in contents.items():
+        setting(folder, option).write_text(f"{content}\n")
+
+
+@contextmanager
+def served(folder: Path, service: ServiceKind, write: Callable[[str], None]) -> Iterator[tuple[Server, ServiceKind]]:
+    """A service beside its database, both of which end with the block. write: its files, for the database's URL."""
+    server = Server.made(folder / "data")
+    try:
+        server.start()
+        write(server.url)
+        service.start()
+        service.wait_ready()
+        yield server, service
+    finally:
+        service.end(signal.SIGKILL)
+        server.kill()
 
 
 async def differences(url: str, kept: Kept, metadata: sa.MetaData) -> list[Any]:

@@ -40,8 +40,16 @@ class Replica:
 
     def poll(self, client: httpx.Client, wait: int = 0) -> bool:
         """Whether anything changed."""
-        answer = client.get("/v1/changes", params={"after": self.cursor, "wait": wait})
+        answer = self.ask(client, wait)
         assert answer.status_code == 200, answer.text
+        return self.take(answer)
+
+    def ask(self, client: httpx.Client, wait: int = 0) -> httpx.Response:
+        """For what it does not know."""
+        return client.get("/v1/changes", params={"after": self.cursor, "wait": wait})
+
+    def take(self, answer: httpx.Response) -> bool:
+        """Whether anything changed."""
         answered = answer.json()
         if answered["full"]:
             self.keys = {}
@@ -232,8 +240,9 @@ def test_another_address_is_followed_without_a_start(both: tuple[Server, Directo
             with directory.client(READER) as reader:
                 while replica.working:
                     assert time.monotonic() < deadline, "it is still at the earlier one"
-                    if reader.get("/readyz").status_code == 200:
-                        replica.poll(reader)
+                    # Between the two databases it has none.
+                    if (answer := replica.ask(reader)).status_code != 503:
+                        replica.take(answer)
             later = created(client)
             replica.poll(client)
             assert set(replica.working) == {later["id"]}

@@ -16,8 +16,8 @@ from services.directory.keys import digest_of
 from services.directory.tables import KEPT, METADATA
 from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
 from tests.unit.services import directory_rig, postgres_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, created, setting
-from tests.unit.services.postgres_rig import Server, differences
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, created
+from tests.unit.services.postgres_rig import Server, differences, setting
 
 pytestmark = pytest.mark.processes
 

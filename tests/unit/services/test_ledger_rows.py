@@ -25,7 +25,7 @@ from services.ledger.tables import KEPT, METADATA
 from services.ledger.variables import MOST_LINES, ROWS_PATH
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import OPERATOR, WRITER, Ledger, line, written
-from tests.unit.services.postgres_rig import PASSWORD, Server, differences
+from tests.unit.services.postgres_rig import PASSWORD, Server, differences, setting
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35", "003.20")]
 
@@ -261,7 +261,7 @@ def test_openais_client_reads_usage_and_costs(both: tuple[Server, Ledger]) -> No
 
 def test_prices_are_read_again_and_unusable_ones_are_not_used(both: tuple[Server, Ledger]) -> None:
     server, ledger = both
-    file = ledger_rig.setting(ledger.folder, "--prices-file")
+    file = setting(ledger.folder, "--prices-file")
     before = file.read_text()
 
     def cost(model: str) -> tuple[int, str]:

@@ -23,7 +23,7 @@ from lab.install import parts, system
 from services.ledger.variables import TOKEN_HEADER
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
-from tests.unit.services.postgres_rig import ROOT, Server, free_port
+from tests.unit.services.postgres_rig import ROOT, Server, free_port, setting
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35")]
 
@@ -276,7 +276,7 @@ def test_a_token_that_comes_later_and_an_admin_that_is_away_lose_nothing(
     both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper, tmp_path: Path
 ) -> None:
     server, ledger = both
-    file = ledger_rig.setting(tmp_path, "--writer-token-file")
+    file = setting(tmp_path, "--writer-token-file")
     mounted = tmp_path / "mounted"
     mounted.write_text("another")
     away = ["http://127.0.0.1:1" if word == envoy.admin_url else word for word in shipper.arguments]

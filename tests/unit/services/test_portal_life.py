@@ -87,13 +87,6 @@ def test_the_lines_of_the_page_work(portal: Portal, model: str, path: str) -> No
     assert portal.services.keys[-1] == lines["key"]
 
 
-def test_an_orderable_model_shows_time_gpus_and_the_change(portal: Portal) -> None:
-    page = html.unescape(portal.logged_in("bob").get("/models/glm-5-1").text)
-    assert "about 50 minutes after the change is merged" in page
-    assert "models: [qwen3-32b, qwen3-embedding-8b, glm-5-1]" in page
-    assert 'action="/orders"' not in page
-
-
 def test_a_key_is_rotated_with_an_overlap_and_revoked_after_a_question(portal: Portal) -> None:
     browser = portal.logged_in("bob")
     old = ordered(browser)
