@@ -12,6 +12,8 @@ TENANT_HEADER = "x-inference-tenant"
 OBJECTIVE_HEADER = "x-gateway-inference-objective"
 # The model's own name, for the picker, where the client used an alias.
 REWRITE_HEADER = "x-gateway-model-name-rewrite"
+# The revision that serves a request, where that is not its model's stable one: what its route is found by.
+REVISION_HEADER = "x-inference-revision"
 # A client's name for its prompt, for the request log; no engine gets it.
 PROMPT_ID_HEADER = "x-prompt-id"
 # Why the front door refuses a request: the error's code, for the reply mapper.

@@ -36,6 +36,7 @@ from floor.headers import (
     OBJECTIVE_HEADER,
     PROMPT_ID_HEADER,
     REFUSAL_HEADER,
+    REVISION_HEADER,
     REWRITE_HEADER,
 )
 from floor.metadata import PROTECTED
@@ -103,10 +104,11 @@ def script(*, decided: bool = False, metered: bool = False) -> str:
     )
 
 
-def model_names_script(*, decided: bool = False) -> str:
+def model_names_script(*, decided: bool = False, canaries: bool = False) -> str:
     """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes.
 
-    decided: it holds the request against the gatekeeper's decision, too; the data has every model then.
+    decided: it holds the request against the gatekeeper's decision, too; the data has every model then. canaries: it
+    sends a request to the revision that the gatekeeper chose.
     """
     return render_text(
         "model-names.lua.j2",
@@ -118,10 +120,14 @@ def model_names_script(*, decided: bool = False) -> str:
         model_header=MODEL_HEADER,
         objective_header=OBJECTIVE_HEADER,
         rewrite_header=REWRITE_HEADER,
+        canaries=canaries,
+        revision_header=REVISION_HEADER,
     )
 
 
-def first_filters(gatekeeper: Connection | None = None, *, metered: bool = False) -> list[dict[str, Any]]:
+def first_filters(
+    gatekeeper: Connection | None = None, *, metered: bool = False, canaries: bool = False
+) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
@@ -145,7 +151,7 @@ def first_filters(gatekeeper: Connection | None = None, *, metered: bool = False
         _filter(
             MODEL_NAMES_FILTER,
             "lua.v3.Lua",
-            {"default_source_code": {"inline_string": model_names_script(decided=decided)}},
+            {"default_source_code": {"inline_string": model_names_script(decided=decided, canaries=canaries)}},
         ),
     ]
 
@@ -203,13 +209,15 @@ def front_door(
     decided: bool = False,
     shared: bool = False,
     metered: bool = False,
+    canaries: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
-    reaches it. shared: whether pickers queue requests, and tenants share their turns.
+    reaches it. shared: whether pickers queue requests, and tenants share their turns. canaries: whether any model has a
+    second revision.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -223,7 +231,9 @@ def front_door(
         _removed(listener, BODY_LIMIT_FILTER),
         *(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
-            for place, body in enumerate(first_filters(gatekeeper if decided else None, metered=metered))
+            for place, body in enumerate(
+                first_filters(gatekeeper if decided else None, metered=metered, canaries=canaries)
+            )
         ),
         *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
         *(_patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=body) for body in choosing),
@@ -336,6 +346,8 @@ class FrontDoorArgs:
     """Whether pickers queue requests, and tenants share their turns."""
     metered: bool
     """Whether a ledger gets what streams used."""
+    canaries: bool
+    """Whether any model has a second revision."""
     needs: list[pulumi.Resource]
 
 
@@ -363,6 +375,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             decided=args.decided,
             shared=args.shared,
             metered=args.metered,
+            canaries=args.canaries,
         )
         lists = listed_models(
             space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names

@@ -1,4 +1,4 @@
-"""A whole model: its replicas, the pool that routes to them, and the name that clients call."""
+"""A revision of a model: its replicas, the pool that routes to them, and the name that clients call."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from floor.stateful import Keeping
 class ModelArgs:
     """The site's settings, the figures of a replica, and the gateway that the model belongs to."""
 
+    model: str
+    """What clients call it; the component has the name of its revision."""
     spec: ModelSpec
     plan: ModelServerPlan
     picker: PickerPlan
@@ -58,7 +60,7 @@ class ModelArgs:
 
 
 class Model(Component, token="model:Model"):
-    """Replicas, pool and route of one model."""
+    """Replicas, pool and route of one revision of a model."""
 
     def __init__(self, name: str, args: ModelArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
@@ -101,6 +103,7 @@ class Model(Component, token="model:Model"):
         ModelRoute(
             name,
             ModelRouteArgs(
+                model=args.model,
                 namespace=pool.namespace,
                 gateway=args.gateway.name,
                 gateway_namespace=args.gateway.namespace,

@@ -10,22 +10,25 @@ import pulumi
 
 from components.component import Component
 from components.models.ranking import ranking_backend, servers_service
-from floor.headers import MODEL_HEADER
+from floor.headers import MODEL_HEADER, REVISION_HEADER
 from floor.metadata import DELETED_IN_BACKGROUND
 
 
 def ai_gateway_route(
-    model: str,
+    name: str,
     namespace: str,
     *,
+    model: str,
     gateway: str,
     gateway_namespace: str,
     request_timeout_s: int,
     owned_by: str,
     ranks: bool = False,
 ) -> dict[str, Any]:
-    """One AIGatewayRoute for one model.
+    """One AIGatewayRoute for one revision of a model.
 
+    name, model: of the revision, and what clients call it. Where these differ, a request has to be for the revision,
+    too: of routes that match, the one with more headers wins.
     ranks: it leads to the model's ranking_backend instead of its pool.
     owned_by: shown in the model card of GET /v1/models.
     request_timeout_s: longest time from request to last token; the AI gateway's own default of 60 s cuts streams.
@@ -34,10 +37,11 @@ def ai_gateway_route(
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
     # Without group and kind it is an AIServiceBackend; the API server refuses both if they are written out.
     backend: dict[str, str] = {} if ranks else pool
+    headers = {MODEL_HEADER: model, **({REVISION_HEADER: name} if name != model else {})}
     return {
         "apiVersion": "aigateway.envoyproxy.io/v1beta1",
         "kind": "AIGatewayRoute",
-        "metadata": {"name": model, "namespace": namespace, "annotations": DELETED_IN_BACKGROUND},
+        "metadata": {"name": name, "namespace": namespace, "annotations": DELETED_IN_BACKGROUND},
         "spec": {
             "parentRefs": [
                 {
@@ -49,8 +53,10 @@ def ai_gateway_route(
             ],
             "rules": [
                 {
-                    "matches": [{"headers": [{"type": "Exact", "name": MODEL_HEADER, "value": model}]}],
-                    "backendRefs": [{**backend, "name": model}],
+                    "matches": [
+                        {"headers": [{"type": "Exact", "name": key, "value": value} for key, value in headers.items()]}
+                    ],
+                    "backendRefs": [{**backend, "name": name}],
                     "timeouts": {"request": timeout, "backendRequest": timeout},
                     "modelsOwnedBy": owned_by,
                 }
@@ -88,6 +94,8 @@ def parallel_limit(model: str, namespace: str, *, requests: int, connections: in
 class ModelRouteArgs:
     """Where the route hangs and what it leads to."""
 
+    model: str
+    """What clients call it."""
     namespace: str
     gateway: str
     gateway_namespace: str
@@ -105,13 +113,14 @@ class ModelRouteArgs:
 
 
 class ModelRoute(Component, token="model_route:ModelRoute"):
-    """The route of one model, and how much of it may be under way."""
+    """The route of one revision of a model, and how much of it may be under way."""
 
     def __init__(self, name: str, args: ModelRouteArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         body = ai_gateway_route(
             name,
             args.namespace,
+            model=args.model,
             gateway=args.gateway,
             gateway_namespace=args.gateway_namespace,
             request_timeout_s=args.request_timeout_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,16 @@ from components.specs.tiers import TierSpec
 _NAME = "callers"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """A second revision of a model, and who gets it, as services/gatekeeper/canary.go reads it."""
+
+    revision: str
+    percent: int
+    sticky: str
+    pinned: Mapping[str, str]
+
+
 def tenants_file(
     tenants: Mapping[str, TenantSpec],
     *,
@@ -28,11 +38,13 @@ def tenants_file(
     bounds: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
+    canaries: Mapping[str, Canary] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
     limits, bounds: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, and those that
     the gatekeeper holds. names: what a model may be called -> the model. owners: model -> its `owned_by`.
+    canaries: model -> its second revision.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -54,6 +66,7 @@ def tenants_file(
         "names": dict(names),
         "owners": dict(owners),
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
+        **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),
     }
     return json.dumps(content, sort_keys=True)
 

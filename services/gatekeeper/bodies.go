@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,26 +74,36 @@ type request struct {
 	wish    string // service_tier
 	stream  bool
 	options jsontext.Value // stream_options
+	model   string
+	session [len(sessions)]string
 }
 
-// rewritten is the body as the engine gets it, and the tier that it asked for. An error is a *refusal.
-func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
+// What a client may name a session by, the narrowest first.
+var sessions = [...]string{"prompt_cache_key", "safety_identifier", "user", "metadata"}
+
+// asked is what decides about the revision that serves it.
+func (r *request) asked() asked {
+	return asked{model: r.model, session: cmp.Or(r.session[:]...)}
+}
+
+// rewritten is the body as the engine gets it, and what was asked for. An error is a *refusal.
+func rewritten(path string, body []byte, t terms) ([]byte, *request, error) {
 	of := apis[path]
 	if of.unsalted && t.salt != "" {
-		return nil, "", &refusal{403, "not_isolated", "This API cannot keep this tenant's prompts apart from others in the " +
+		return nil, nil, &refusal{403, "not_isolated", "This API cannot keep this tenant's prompts apart from others in the " +
 			"engine's cache. Use /v1/chat/completions, or ask the operator for prefix_cache: shared."}
 	}
 	if t.promptTokens > 0 && int64(len(body))/bytesOfAToken > t.promptTokens {
-		return nil, "", &refusal{400, "context_length_exceeded", fmt.Sprintf("This request has about %d tokens, "+
+		return nil, nil, &refusal{400, "context_length_exceeded", fmt.Sprintf("This request has about %d tokens, "+
 			"a token for %d bytes, and this tenant's limit is %d.", len(body)/bytesOfAToken, bytesOfAToken, t.promptTokens)}
 	}
 	got, err := parse(body, of)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if t.answerTokens > 0 && len(of.answers) > 0 {
 		if err := got.bound(of.answers, t.answerTokens); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
 	for _, name := range of.answers {
@@ -112,7 +123,7 @@ func rewritten(path string, body []byte, t terms) ([]byte, string, error) {
 		got.add("priority", fmt.Appendf(nil, "%d", -priority))
 	}
 	got.out.WriteByte('}')
-	return got.out.Bytes(), got.wish, nil
+	return got.out.Bytes(), got, nil
 }
 
 // parse takes one JSON object in which no name comes twice at any depth, and leaves out what a client may not set.
@@ -189,6 +200,11 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 		return nil
 	case slices.Contains(dropped, name):
 		return nil
+	case name == "model":
+		// What is no text is refused by those behind.
+		_ = json.Unmarshal(value, &r.model)
+	case slices.Contains(sessions[:], name):
+		r.session[slices.Index(sessions[:], name)] = sessionIn(value)
 	case name == "stream":
 		// The AI gateway takes no other value for it.
 		r.stream = value.Kind() == 't'
@@ -202,6 +218,20 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 	}
 	r.add(name, value)
 	return nil
+}
+
+// sessionIn is a text, or what Anthropic's clients write as the user of a request's metadata.
+func sessionIn(value jsontext.Value) string {
+	var text string
+	var of struct {
+		User string `json:"user_id"`
+	}
+	if value.Kind() == '{' {
+		_ = json.Unmarshal(value, &of)
+	} else {
+		_ = json.Unmarshal(value, &text)
+	}
+	return cmp.Or(text, of.User)
 }
 
 // streamOptions has the client's own, and asks for the count of tokens in a stream. Without it a stream costs nothing: the

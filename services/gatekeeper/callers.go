@@ -62,6 +62,7 @@ type site struct {
 	Names     map[string]string          `json:"names"`     // what a model may be called -> its own name
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
 	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
+	Canaries  map[string]canary          `json:"canaries"`  // model -> the second revision that it has
 }
 
 // grant is what Envoy is answered about a tenant, made once for all of its keys.

@@ -58,6 +58,7 @@ func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.Ch
 	}
 	answers.WithLabelValues("allowed").Inc()
 	metadata := maps.Clone(found.metadata)
+	metadata["client"] = structpb.NewStringValue(found.client)
 	if found.key.ID != "" {
 		metadata["key"] = structpb.NewStringValue(found.key.ID)
 	}

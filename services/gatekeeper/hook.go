@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	process "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -38,6 +39,8 @@ type hook struct {
 	salt  []byte
 	slots *slots // nil: no tenant has a limit of parallel requests
 	turns *turns
+	// callers has which models have a second revision.
+	callers *atomic.Pointer[callers]
 	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
 	decisions, checked string
 }
@@ -106,7 +109,8 @@ func (h *hook) reading(
 	}
 	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
 	about = decided["body"].GetStructValue().GetFields()
-	return h.answer(body.RequestBody.GetBody(), decided["path"].GetStringValue(), about), about, nil
+	client := decided["client"].GetStringValue()
+	return h.answer(body.RequestBody.GetBody(), decided["path"].GetStringValue(), client, about), about, nil
 }
 
 // tenantOf is what Envoy names before the body (components/gateway/front_door.py).
@@ -116,7 +120,7 @@ func tenantOf(ctx context.Context) string {
 }
 
 // answer is what Envoy is answered about a body.
-func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value) *process.ProcessingResponse {
+func (h *hook) answer(body []byte, path, client string, about map[string]*structpb.Value) *process.ProcessingResponse {
 	tenant := about["tenant"].GetStringValue()
 	if tenant == "" {
 		return refusing(&refusal{503, "gateway_unavailable", "A part of the gateway has no decision. Try again."})
@@ -131,9 +135,9 @@ func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value
 	if !about["shared"].GetBoolValue() {
 		t.salt = saltOf(h.salt, tenant)
 	}
-	made, wish, err := body, "", error(nil)
+	made, got, err := body, &request{}, error(nil)
 	if !multipart[path] {
-		made, wish, err = rewritten(path, body, t)
+		made, got, err = rewritten(path, body, t)
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -144,8 +148,11 @@ func (h *hook) answer(body []byte, path string, about map[string]*structpb.Value
 		// A header with the length need not be there.
 		"prompt": structpb.NewNumberValue(float64(len(body) / bytesOfAToken)),
 	}
-	if tier := tierFor(wish, about); tier != "" {
+	if tier := tierFor(got.wish, about); tier != "" {
 		mark["tier"] = structpb.NewStringValue(tier)
+	}
+	if revision := h.callers.Load().revisionFor(got.asked(), tenant, client); revision != "" {
+		mark["revision"] = structpb.NewStringValue(revision)
 	}
 	return passing(made, h.checked, mark)
 }

@@ -92,16 +92,17 @@ func run(s settings) error {
 	if err != nil {
 		return err
 	}
-	bodies := &hook{salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns()}
+	follower, err := newFollower(s, callers)
+	if err != nil {
+		return err
+	}
+	bodies := &hook{
+		salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns(), callers: &follower.callers,
+	}
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
 		// As long as requests are under way here, also while this one ends.
 		go bodies.slots.renewing()
-	}
-
-	follower, err := newFollower(s, callers)
-	if err != nil {
-		return err
 	}
 	go follower.follow(ctx)
 	go follower.reread(ctx, s, pepper)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -55,7 +53,7 @@ class RevisionPlan:
 
     id: RevisionId
     digest: str
-    """Changes with the catalogue entry and with the settings of its servers; 8 hex digits."""
+    """Changes with the catalogue entry and with the settings of its servers, but their number; 8 hex digits."""
     spec: OrderedModelSpec
     """What the site sets for this revision."""
     proof: Proof
@@ -106,12 +104,17 @@ class ModelPlan:
 
     name: str
     revisions: Mapping[RevisionId, RevisionPlan]
-    """The stable one, which every model has; a further one would serve a share of the model's traffic."""
+    """The stable one, which every model has, and a canary, which serves a share of the model's sessions."""
 
     @property
     def stable(self) -> RevisionPlan:
         """The revision that serves the model's name."""
         return self.revisions[RevisionId(self.name)]
+
+    @property
+    def canary(self) -> RevisionPlan | None:
+        """The revision that serves a share of its sessions; None without one."""
+        return next((revision for revision in self.revisions.values() if revision.id.digest), None)
 
     @property
     def served_names(self) -> tuple[str, ...]:
@@ -120,16 +123,17 @@ class ModelPlan:
 
 
 def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LOCKS) -> ModelPlan:
-    """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes."""
-    stable = plan_revision(site, RevisionId(name), site.models[name], images, locks)
-    return ModelPlan(name=name, revisions={stable.id: stable})
-
-
-def plan_further(
-    site: SiteConfig, name: str, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
-) -> RevisionPlan:
-    """A revision of a model beside its stable one, called after its own digest. Raises DoesNotFitError."""
-    return plan_revision(site, RevisionId(name, _digest(spec)), spec, images, locks)
+    """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes, of all its revisions."""
+    problems: list[Problem] = []
+    revisions: dict[RevisionId, RevisionPlan] = {}
+    for path, revision, spec in site.models[name].revisions(name):
+        try:
+            revisions[revision] = plan_revision(site, revision, spec, images, locks)
+        except DoesNotFitError as error:
+            problems += [replace(found, path=(*path, *found.path[2:])) for found in error.problems]
+    if problems:
+        raise DoesNotFitError(problems)
+    return ModelPlan(name=name, revisions=revisions)
 
 
 def plan_revision(
@@ -150,7 +154,7 @@ def plan_revision(
     server = _server(spec.server, proof, settings, by_priority=bool(site.tiers) and site.has_gatekeeper)
     return RevisionPlan(
         id=revision,
-        digest=_digest(spec),
+        digest=spec.digest,
         spec=spec,
         proof=proof,
         settings=settings,
@@ -169,11 +173,6 @@ def plan_revision(
             budget_s=settings["download_budget_s"].whole,
         ),
     )
-
-
-def _digest(spec: OrderedModelSpec) -> str:
-    parts = [spec.entry.model_dump(mode="json"), spec.server.model_dump(mode="json")]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _misfits(name: str, spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:

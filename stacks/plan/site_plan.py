@@ -18,6 +18,7 @@ from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks
+from stacks.plan.canaries import describe_canaries
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
@@ -126,8 +127,9 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """A block of text for each revision, for their room on nodes and disks, and for limits of tenants."""
-        return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, [self.limits_text])]
+        """Blocks of text: each revision, their room on nodes and disks, canaries, and limits of tenants."""
+        ends = [describe_canaries(self.models), self.limits_text]
+        return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
 
     @cached_property
     def limits_text(self) -> str:

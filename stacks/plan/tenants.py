@@ -10,7 +10,9 @@ from components.specs.callers import CallersSpec
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
-from stacks.plan.models import ModelPlan
+from components.tenants.callers import Canary
+from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.site.demand import CanarySpec
 from stacks.site.model import SiteConfig
 
 
@@ -28,6 +30,8 @@ class TenantsPlan:
     """What a model may be called, by its own name or an alias -> the model."""
     owners: Mapping[str, str]
     """Model -> who owns it."""
+    canaries: Mapping[str, Canary]
+    """Model -> its second revision, of the models that have one."""
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
@@ -67,6 +71,11 @@ def _counter_class(site: SiteConfig) -> str:
     return scratch_class(named) if site.storage.system == "longhorn" else named
 
 
+def _canary(site: SiteConfig, revision: RevisionPlan) -> Canary:
+    spec = site.models[revision.model].canary or CanarySpec(percent=0)
+    return Canary(revision=revision.name, percent=spec.percent, sticky=spec.sticky, pinned=dict(spec.pinned))
+
+
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
     """The tenants of a site with these models."""
     return TenantsPlan(
@@ -76,6 +85,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         pools=tuple(revision.name for model in models.values() for revision in model.revisions),
         names={called: name for name, model in models.items() for called in model.served_names},
         owners={name: model.stable.engine.owned_by for name, model in models.items()},
+        canaries={name: _canary(site, model.canary) for name, model in models.items() if model.canary},
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,

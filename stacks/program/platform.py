@@ -182,8 +182,9 @@ def _front_door(step: PartStep) -> PartDone:
         tls=bool(site.gateway.certificate_secret),
         gatekeeper=tenants.gatekeeper,
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
-        shared=any(model.stable.spec.pool.queues for model in step.on.plan.models.values()),
+        shared=any(revision.spec.pool.queues for revision in step.on.plan.revisions),
         metered=site.has_ledger,
+        canaries=any(model.canary for model in step.on.plan.models.values()),
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )
@@ -265,6 +266,7 @@ def _models(step: PartStep) -> PartDone:
     storage = step.on.plan.site.storage
     for name, serving in step.on.plan.named.items():
         args = ModelArgs(
+            model=serving.model,
             spec=serving.spec,
             plan=serving.server,
             picker=serving.picker,

@@ -182,6 +182,7 @@ def _declare_gatekeeper(
                 bounds=tenants.bounds,
                 names=tenants.names,
                 owners=tenants.owners,
+                canaries=tenants.canaries,
             ),
             digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
             keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),

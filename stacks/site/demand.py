@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model import ModelSpec
-from floor.problems import WrongValueError
+from components.specs.model_server import ModelServerSpec
+from floor.problems import Path, WrongValueError
+from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
@@ -141,6 +147,31 @@ class OverridesSpec(Spec):
     """GiB of the node's memory that a replica requests; with more in use, it is evicted earlier than others."""
 
 
+class CanarySpec(Spec):
+    """A second revision of a model beside its stable one: who gets it, and the keys in which it differs."""
+
+    percent: int = Field(ge=0, le=100)
+    """Share of the model's sessions that it serves. As this grows, no session goes back; with 0 it has only tenants
+    that are pinned to it."""
+    sticky: Literal["session", "tenant"] = "session"
+    """What stays on one revision. `session`: a tenant's requests with the same `prompt_cache_key`, else the same
+    `safety_identifier` or `user`, else with the same key. `tenant`: all requests of a tenant."""
+    pinned: Mapping[str, Literal["stable", "canary"]] = Field(default_factory=dict)
+    """Tenants that have one revision whatever the share is."""
+    catalogue: str | None = None
+    """Name of its file in the catalogue; without it the model's own."""
+    server: ModelServerSpec | None = None
+    """How it is served, where that differs from the model's `server`; its other keys are the model's."""
+    pool: InferencePoolSpec | None = None
+    """How requests are spread over its replicas, where that differs from the model's `pool`."""
+    overrides: OverridesSpec | None = None
+    """Derived figures that are overridden for it, beside those of the model."""
+
+
+# Of these a server has one, so one of the canary's takes the place of the model's other.
+_ONE_OF = ("gpus", "layout")
+
+
 class OrderedModelSpec(ModelSpec):
     """A model that a site serves, with what the site expects of it."""
 
@@ -150,6 +181,47 @@ class OrderedModelSpec(ModelSpec):
     """Latency targets; without them any latency is accepted."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)
     """Derived figures that this site overrides, each with its reason."""
+    canary: CanarySpec | None = None
+    """A second revision that serves a share of its sessions, to try it before it serves all."""
+
+    @property
+    def of_canary(self) -> OrderedModelSpec | None:
+        """What its canary is as a model of its own, with its share of the load; None without one."""
+        canary = self.canary
+        if canary is None:
+            return None
+        update: dict[str, Any] = {"canary": None, "catalogue": canary.catalogue or self.catalogue}
+        if canary.server is not None:
+            given = {key: getattr(canary.server, key) for key in canary.server.model_fields_set}
+            alone = dict.fromkeys(_ONE_OF) if any(given.get(key) is not None for key in _ONE_OF) else {}
+            update["server"] = self.server.model_copy(update=alone | given)
+        if canary.pool is not None:
+            given = {key: getattr(canary.pool, key) for key in canary.pool.model_fields_set}
+            update["pool"] = self.pool.model_copy(update=given)
+        if canary.overrides is not None:
+            given = {key: getattr(canary.overrides, key) for key in canary.overrides.model_fields_set}
+            update["overrides"] = self.overrides.model_copy(update=given)
+        if self.load is not None and canary.percent < 100:
+            rate = self.load.requests_per_s * canary.percent / 100
+            # Nothing is known of what pinned tenants send.
+            share = self.load.model_copy(update={"requests_per_s": rate}) if rate else None
+            update |= {"load": share, "slo": self.slo if share else None}
+        return self.model_copy(update=update)
+
+    def revisions(self, name: str) -> Iterator[tuple[Path, RevisionId, OrderedModelSpec]]:
+        """The stable revision and its canary, each with the keys that it is of. name: the model's."""
+        yield ("models", name), RevisionId(name), self
+        if (canary := self.of_canary) is not None:
+            yield ("models", name, "canary"), RevisionId(name, canary.digest), canary
+
+    @property
+    def digest(self) -> str:
+        """Of what answers depend on: the catalogue entry, and the settings of its servers but how many there are.
+
+        8 hexadecimal digits.
+        """
+        parts = [self.entry.model_dump(mode="json"), self.server.model_dump(mode="json", exclude={"replicas"})]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
     def entry(self) -> CatalogueModel:

@@ -30,6 +30,7 @@ from components.specs.usage import UsageSpec
 from components.specs.weights import WeightsSpec
 from floor.problems import Path as KeyPath
 from floor.problems import WrongValueError
+from floor.revision_ids import RevisionId
 from floor.spec import Name, Spec
 from floor.stateful import Keeping
 from stacks.facts import catalogue
@@ -206,6 +207,11 @@ class SiteConfig(Spec):
     """Tenants by name; `{}` for none."""
 
     @property
+    def revisions(self) -> list[tuple[KeyPath, RevisionId, OrderedModelSpec]]:
+        """Every revision of every model, by the models' names, each with the keys that it is of."""
+        return [revision for name, spec in sorted(self.models.items()) for revision in spec.revisions(name)]
+
+    @property
     def limits(self) -> dict[str, dict[str, int]]:
         """Tenant -> each limit that it has, as `scope_of` knows it -> most of it, of the tenants with any."""
         return self._of_tenants(
@@ -293,5 +299,6 @@ def choices() -> dict[str, list[str]]:
     return {
         "cluster.gpu": sorted(GPUS),
         "models.<name>.catalogue": entries,
+        "models.<name>.canary.catalogue": entries,
         "models.<name>.server.speculative.catalogue": entries,
     }

@@ -13,6 +13,7 @@ from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
     bgp,
     callers,
+    canaries,
     certificates,
     disks,
     encryption,
@@ -71,6 +72,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _aliases(values, where),
         _drains_and_streams(values, where),
         callers.problems(values),
+        canaries.problems(values),
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
         machines.problems(values),
@@ -121,6 +123,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *monitoring.warnings(values),
         *servers.warnings(values),
         *models.warnings(values),
+        *canaries.warnings(values),
         *slices.warnings(values),
         *rdma_devices.warnings(values),
         *revisions.warnings(values),

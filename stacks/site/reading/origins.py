@@ -45,12 +45,14 @@ def origins(site: SiteConfig, written: YamlDocument, file: str) -> dict[str, Ori
     `versions.<key>` for every pin.
     """
     by_key = dict(_leaves(site, (), written, file))
-    for name, model in site.models.items():
+    for _, revision, model in site.revisions:
         entry = _file(catalogue.FOLDER / f"{model.catalogue}.yaml", "catalogue")
         for key, origin in entry.items():
             by_key[f"catalogue.{model.catalogue}.{key}"] = origin
+        if revision.digest:
+            continue
         for path, key in FROM_CATALOGUE.items():
-            dotted = ".".join(("models", name, *path))
+            dotted = ".".join(("models", revision.model, *path))
             if by_key[dotted].layer == "default" and key in entry:
                 by_key[dotted] = entry[key]
     for key, origin in _file(versions.FILE, "versions").items():

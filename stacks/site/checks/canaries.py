@@ -1,0 +1,130 @@
+"""Whether a canary can be told from its model's stable revision, and whether it would do as a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floor.problems import Path, Problem, nearest, shown
+from stacks.facts import catalogue
+from stacks.site.checks import engine_arguments, models, revisions, slices
+from stacks.site.reading.raw import at, items, mapping
+
+_MERGED = ("server", "pool", "overrides")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with canaries, as far as the values can be understood."""
+    for name, model in mapping(values.get("models")).items():
+        canary = at(model, "canary")
+        if not isinstance(canary, Mapping):
+            continue
+        path: Path = ("models", str(name), "canary")
+        if (decider := at(values, "callers", "decided_by")) != "gatekeeper":
+            yield Problem(
+                path=path,
+                what="needs the gatekeeper, which decides which revision a session has",
+                got=f"callers.decided_by {decider or 'gateway'}",
+                allowed="callers.decided_by: gatekeeper",
+                fix="set callers.decided_by to gatekeeper, or take the canary out",
+            )
+        yield from _pinned(values, str(name), canary)
+        yield from _task(path, model, canary)
+        yield from _by_itself(values, str(name), model, canary)
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Canaries that try nothing."""
+    for name, model in mapping(values.get("models")).items():
+        canary = at(model, "canary")
+        if isinstance(canary, Mapping) and _compared(_merged(model, canary)) == _compared(mapping(model)):
+            yield Problem(
+                path=("models", str(name), "canary"),
+                what="is the same as the model itself, and holds GPUs of its own",
+                fix=f"take it out once all replicas of {name} are ready",
+            )
+
+
+def _compared(model: Mapping[str, Any]) -> tuple[Any, Any]:
+    server = mapping(model.get("server"))
+    return model.get("catalogue"), {key: value for key, value in server.items() if key != "replicas"}
+
+
+def _pinned(values: Mapping[str, Any], name: str, canary: Mapping[str, Any]) -> Iterator[Problem]:
+    tenants = mapping(values.get("tenants"))
+    for tenant in mapping(canary.get("pinned")):
+        path = ("models", name, "canary", "pinned", str(tenant))
+        if tenant not in tenants:
+            near = nearest(str(tenant), [str(known) for known in tenants])
+            yield Problem(
+                path=path,
+                what="is no tenant of the site",
+                allowed=", ".join(map(str, tenants)),
+                near=near,
+                fix=f"write {near}" if near else "take it out",
+            )
+        elif name not in items(at(tenants[tenant], "models")):
+            yield Problem(
+                path=path,
+                what=f"may not call {name}, so it has no revision to stay on",
+                fix=f"take it out, or add {name} to tenants.{tenant}.models",
+            )
+
+
+def _task(path: Path, model: Any, canary: Mapping[str, Any]) -> Iterator[Problem]:
+    """Clients call both by one name and one path; requests to rank go around what chooses a revision."""
+    entries = [at(model, "catalogue"), canary.get("catalogue", at(model, "catalogue"))]
+    if any(entry not in catalogue.names() for entry in entries):
+        return
+    task, other = (catalogue.load(str(entry)).task for entry in entries)
+    if task == "rerank":
+        yield Problem(
+            path=path,
+            what=f"is of a model whose task is {task}: no gatekeeper chooses where requests to rank go",
+            fix="take it out, and serve the other revision as a model with a name of its own",
+        )
+    elif task != other:
+        yield Problem(
+            path=(*path, "catalogue"),
+            what=f"has another task than the model, whose clients would get no answer: {other} in place of {task}",
+            got=shown(entries[1]),
+            fix=f"name an entry whose task is {task}",
+        )
+
+
+def _by_itself(values: Mapping[str, Any], name: str, model: Any, canary: Mapping[str, Any]) -> Iterator[Problem]:
+    """What would be wrong with it as a model, and is not wrong with its model already."""
+    there = {*_of_model(values, name, model)}
+    for problem in _of_model(values, name, _merged(model, canary)):
+        if problem not in there:
+            yield Problem(
+                path=("models", name, "canary", *problem.path[2:]),
+                what=problem.what,
+                got=problem.got,
+                allowed=problem.allowed,
+                near=problem.near,
+                fix=problem.fix,
+            )
+
+
+def _of_model(values: Mapping[str, Any], name: str, model: Any) -> Iterator[Problem]:
+    alone = {**values, "models": {name: model}}
+    for found in (
+        *engine_arguments.problems(alone["models"]),
+        *models.problems(alone),
+        *revisions.problems(alone),
+        *slices.problems(alone),
+    ):
+        if found.path[:2] == ("models", name):
+            yield found
+
+
+def _merged(model: Any, canary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As `OrderedModelSpec.of_canary` has it, of plain values."""
+    merged = {key: value for key, value in mapping(model).items() if key != "canary"}
+    if "catalogue" in canary:
+        merged["catalogue"] = canary["catalogue"]
+    for key in _MERGED:
+        if isinstance(own := canary.get(key), Mapping):
+            merged[key] = {**mapping(merged.get(key)), **own}
+    return merged
