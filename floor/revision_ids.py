@@ -15,12 +15,17 @@ class RevisionId:
     model: str
     """The name that clients call."""
     digest: str = ""
-    """Of a further revision, 8 hex digits; empty for the stable one."""
+    """Of a canary, 8 hex digits; empty for the stable one."""
 
     @property
     def name(self) -> str:
         """Of its objects: the stable one has its model's, so a further one takes no name from it."""
         return f"{self.model}--{self.digest}" if self.digest else self.model
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Keys of the site's file that it is made of."""
+        return ("models", self.model, *(["canary"] if self.digest else []))
 
     @classmethod
     def of(cls, name: str) -> RevisionId:

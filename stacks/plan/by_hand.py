@@ -23,7 +23,7 @@ def _parts(plan: SitePlan) -> Iterator[str]:
     machines, weights = site.cluster.machines, site.storage.weights
     if machines and machines.cni == "external":
         yield "a pod network that enforces NetworkPolicies (cluster.machines.cni)"
-    if site.cluster.gpu_stack == "external" and any(model.server.engine == "vllm" for _, _, model in site.revisions):
+    if site.cluster.gpu_stack == "external" and any(model.server.engine == "vllm" for _, model in site.revisions):
         yield "what makes Kubernetes offer the GPUs (cluster.gpu_stack)"
     if site.storage.system == "external" and plan.stores and weights.place == "shared":
         yield f"the storage class {site.storage.storage_class}, with ReadWriteMany (storage.system)"

@@ -103,7 +103,7 @@ def uncertain(plan: RevisionPlan, has_room: Callable[[Proof], bool]) -> Iterator
     ways = [fix.text for fix in steadier(proof) if has_room(fix.proof)]
     sure = f"to hold over the whole band, {', or '.join(ways)}; else {_MEASURE}" if ways else _MEASURE
     yield Problem(
-        path=("models", plan.model, "slo" if proof.order.slo.targets else "load"),
+        path=(*plan.id.path, *([] if plan.id.digest else ["slo" if proof.order.slo.targets else "load"])),
         what=f"{end}: {', and '.join(doubt.text for doubt in proof.ends.doubts)}",
         fix=sure,
     )

@@ -70,11 +70,11 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         "picker_image": picker_image,
         "picker": picker,
         "storage_class": site.storage.storage_class,
-        "models": frozenset(model.catalogue for _, _, model in site.revisions),
+        "models": frozenset(model.catalogue for _, model in site.revisions),
     }
     if site.cluster.machines is not None and site.cluster.machines.cni == "cilium":
         known["cilium"] = pins.cilium.version
-    engines = {model.server.engine for _, _, model in site.revisions}
+    engines = {model.server.engine for _, model in site.revisions}
     if "vllm" in engines:
         known["vllm"] = versions.parts(pins.images.vllm)[1]
         known["vllm_flags"] = frozenset(_vllm_flags(site))
@@ -111,8 +111,8 @@ def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
 
 def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
     """Key of the first model that brings this entry into the fact."""
-    for path, _, model in site.revisions:
-        of = ".".join(path)
+    for revision, model in site.revisions:
+        of = ".".join(revision.path)
         if fact == "models" and model.catalogue == entry:
             return f"{of}.catalogue"
         if fact == "vllm_flags" and entry in _names(model.server.extra_args):
@@ -124,7 +124,7 @@ def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
 
 def _vllm_flags(site: SiteConfig) -> Iterator[str]:
     """Names of the flags that catalogue and site give to vLLM."""
-    served = [model for _, _, model in site.revisions if model.server.engine == "vllm"]
+    served = [model for _, model in site.revisions if model.server.engine == "vllm"]
     for entry in {model.catalogue for model in served}:
         yield from _names(catalogue.load(entry).engine_flags)
     for model in served:

@@ -19,11 +19,11 @@ def served_revision(spec: OrderedModelSpec) -> str:
 def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
     """Models whose documented minimum is above the pinned vLLM; nothing for an image that is pinned by digest alone."""
     pinned = versions.parts(pins.images.vllm)[1].removeprefix("v")
-    for of, _, spec in site.revisions:
+    for revision, spec in site.revisions:
         drafts = spec.server.speculative.catalogue if spec.server.speculative else None
-        served: dict[str, Path] = {spec.catalogue: (*of, "catalogue")}
+        served: dict[str, Path] = {spec.catalogue: (*revision.path, "catalogue")}
         if drafts:
-            served[drafts] = (*of, "server", "speculative", "catalogue")
+            served[drafts] = (*revision.path, "server", "speculative", "catalogue")
         if spec.server.engine != "vllm" or not pinned:
             continue
         yield from _too_old(served, pinned)

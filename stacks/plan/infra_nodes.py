@@ -42,7 +42,7 @@ class InfraPod:
 def pods_of(site: SiteConfig) -> list[InfraPod]:
     """Proxies and pickers, of which a site has as many as it states."""
     pods = [_pod(_PROXY, ENVOY_REQUESTS["cpu"], ENVOY_REQUESTS["memory"])] * site.gateway.replicas
-    for _, revision, model in site.revisions:
+    for revision, model in site.revisions:
         pods += [_pod(f"picker of {revision.name}", model.pool.cpu, model.pool.memory)] * model.pool.pickers
     return pods
 

@@ -126,11 +126,11 @@ def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LO
     """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes, of all its revisions."""
     problems: list[Problem] = []
     revisions: dict[RevisionId, RevisionPlan] = {}
-    for path, revision, spec in site.models[name].revisions(name):
+    for revision, spec in site.models[name].revisions(name):
         try:
             revisions[revision] = plan_revision(site, revision, spec, images, locks)
         except DoesNotFitError as error:
-            problems += [replace(found, path=(*path, *found.path[2:])) for found in error.problems]
+            problems += error.problems
     if problems:
         raise DoesNotFitError(problems)
     return ModelPlan(name=name, revisions=revisions)
@@ -141,13 +141,13 @@ def plan_revision(
 ) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
     name = revision.model
-    if unable := [*refused(("models", name, "server"), spec.server, spec.entry, site.cluster.gpu)]:
+    if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu)]:
         raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, revision.name, spec, versions.minor_of(images.vllm))), serving_of(spec)
-    unable = [*unstreamable(("models", name, "server"), spec.server, spec.entry, proof.case.layout)]
-    if problems := [*_misfits(name, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
+    unable = [*unstreamable((*revision.path, "server"), spec.server, spec.entry, proof.case.layout)]
+    if problems := [*_misfits(revision, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
-    of_locks = (name, spec, site.storage.weights, locks)
+    of_locks = (revision.name, spec, site.storage.weights, locks)
     if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
         raise DoesNotFitError(broken)
     settings = derive(proof, serving)
@@ -175,13 +175,13 @@ def plan_revision(
     )
 
 
-def _misfits(name: str, spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
+def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iterator[Problem]:
     """Nothing for a proof that does not fail; else one problem, or one for each size of a layout that cannot be."""
     if proof.verdict != "fails":
         return
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
-    path: Path = ("models", name, "server", "layout" if spec.server.layout else "gpus")
+    path: Path = (*revision.path, "server", "layout" if spec.server.layout else "gpus")
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
     sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(sizes.values()):
@@ -198,8 +198,9 @@ def _misfits(name: str, spec: OrderedModelSpec, proof: Proof) -> Iterator[Proble
         texts += [] if case.fit_problems else [_split(proof)]
         reasons = "; ".join(filter(None, texts))
         missed = [doubt.target.key for doubt in proof.ends.doubts if doubt.target]
-        if missed and not case.fit_problems:
-            path = ("models", name, "slo", missed[0])
+        # A canary has its model's targets.
+        if missed and not case.fit_problems and not revision.digest:
+            path = (*revision.path, "slo", missed[0])
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 
 

@@ -151,7 +151,7 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
         left = f"{_units(sum(free), missing.gpu)} left beside the others on {_nodes_in_words(len(free), missing.gpu)}"
         left += f", at most {max(free)} on one" if free else ""
         yield Problem(
-            path=("models", RevisionId.of(missing.model).model, "server", "replicas"),
+            path=(*RevisionId.of(missing.model).path, "server", "replicas"),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
             f"{_units(missing.gpus, missing.gpu)} of one node; {left}{_left_out(site, dead=dead)}",
             fix=fix,
@@ -176,7 +176,7 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
     if not cuts:
         return ""
     gap, _, demand, left = min(cuts, key=lambda cut: (cut[0], cut[1], cut[2].model))
-    cut = f"lower models.{RevisionId.of(demand.model).model}.server.replicas from {demand.replicas} to {left}"
+    cut = f"lower {'.'.join(RevisionId.of(demand.model).path)}.server.replicas from {demand.replicas} to {left}"
     return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
 
 
@@ -332,7 +332,7 @@ def _raised(nodes: Sequence[Node], demands: Sequence[Demand], placement: Placeme
         worse = [new for old, new in zip(placement.losses, after, strict=True) if new.missing and new != old]
         if better and not worse:
             yield (
-                f"models.{RevisionId.of(demand.model).model}.server.priority: {higher} would keep all its replicas "
+                f"{'.'.join(RevisionId.of(demand.model).path)}.server.priority: {higher} would keep all its replicas "
                 f"after the loss of {listed([loss.node for loss in better])}: for it {_moved(better[0])} make "
                 "room and start elsewhere"
             )

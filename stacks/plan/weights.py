@@ -11,6 +11,7 @@ from components.specs.weights import DRAFT, SERVED, WeightsSpec
 from floor.images import is_repository
 from floor.model_hub import HUB
 from floor.problems import Problem, shown
+from floor.revision_ids import RevisionId
 from services.weights import variables
 from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
@@ -107,7 +108,7 @@ def broken_locks(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: 
                 parse(entry.lock, file)
                 entry.manifest()
         except WeightsError as error:
-            yield Problem(path=("models", name), what=f"{LOCKS}/{error.what}", fix=error.fix)
+            yield Problem(path=RevisionId.of(name).path, what=f"{LOCKS}/{error.what}", fix=error.fix)
 
 
 def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, locks: Locks) -> Iterator[Problem]:
@@ -124,7 +125,7 @@ def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, 
             streamed = any(path.endswith(".safetensors") for path in manifest.files)
         if not streamed:
             yield Problem(
-                path=("models", name, "server", "loading"),
+                path=(*RevisionId.of(name).path, "server", "loading"),
                 what=f"{wanted.repository} has no safetensors at {wanted.revision[:8]}, and the streamer reads nothing "
                 "else: its engine would end at its start",
                 got=shown(server.loading),
@@ -146,7 +147,7 @@ def lacking_locks(models: Mapping[str, WeightsPlan], site: str) -> Iterator[Prob
             # As the draft's alone may be missing. Of a whole commit, errors hide the digits.
             commits = " and ".join(f"{entry.repository} at {entry.revision[:8]}" for entry in lacking)
             yield Problem(
-                path=("models", name),
+                path=RevisionId.of(name).path,
                 what=f"has no lock of {commits}, and {lacks}",
                 fix=_lock(site),
             )
@@ -158,7 +159,7 @@ def lacking_repositories(models: Mapping[str, WeightsPlan]) -> Iterator[Problem]
         for entry in plan.order.wanted if plan.order.source == "oci" else ():
             if not is_repository(entry.repository.lower()):
                 yield Problem(
-                    path=("models", name),
+                    path=RevisionId.of(name).path,
                     what=f"has the repository {entry.repository}, and no registry can have that name in lower-case "
                     "letters",
                     allowed="letters, digits, and between them a dot, one or two underscores, or dashes",

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
-from floor.problems import Path, WrongValueError
+from floor.problems import WrongValueError
 from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, Spec
 from stacks.facts import catalogue
@@ -208,11 +208,11 @@ class OrderedModelSpec(ModelSpec):
             update |= {"load": share, "slo": self.slo if share else None}
         return self.model_copy(update=update)
 
-    def revisions(self, name: str) -> Iterator[tuple[Path, RevisionId, OrderedModelSpec]]:
-        """The stable revision and its canary, each with the keys that it is of. name: the model's."""
-        yield ("models", name), RevisionId(name), self
+    def revisions(self, name: str) -> Iterator[tuple[RevisionId, OrderedModelSpec]]:
+        """The stable revision and its canary. name: the model's."""
+        yield RevisionId(name), self
         if (canary := self.of_canary) is not None:
-            yield ("models", name, "canary"), RevisionId(name, canary.digest), canary
+            yield RevisionId(name, canary.digest), canary
 
     @property
     def digest(self) -> str:

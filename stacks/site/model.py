@@ -207,8 +207,8 @@ class SiteConfig(Spec):
     """Tenants by name; `{}` for none."""
 
     @property
-    def revisions(self) -> list[tuple[KeyPath, RevisionId, OrderedModelSpec]]:
-        """Every revision of every model, by the models' names, each with the keys that it is of."""
+    def revisions(self) -> list[tuple[RevisionId, OrderedModelSpec]]:
+        """Every revision of every model, by the models' names."""
         return [revision for name, spec in sorted(self.models.items()) for revision in spec.revisions(name)]
 
     @property

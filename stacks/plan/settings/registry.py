@@ -52,7 +52,7 @@ def broken_overrides(proof: Proof, serving: Serving) -> Iterator[Problem]:
         value, bounds = values.get(key), DEFINITIONS[key].bounds
         if value is None or bounds is None:
             continue
-        path = ("models", RevisionId.of(proof.order.name).model, "overrides", key)
+        path = (*RevisionId.of(proof.order.name).path, "overrides", key)
         # Against what is derived with the other overrides in place: they are the site's wish as well.
         others = {name: other for name, other in serving.overrides.items() if name != key}
         free = derive(proof, replace(serving, overrides=others))

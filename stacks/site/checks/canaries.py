@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from floor.problems import Path, Problem, nearest, shown
@@ -29,8 +30,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 fix="set callers.decided_by to gatekeeper, or take the canary out",
             )
         yield from _pinned(values, str(name), canary)
-        yield from _task(path, model, canary)
-        yield from _by_itself(values, str(name), model, canary)
+        others = [*_task(path, model, canary)]
+        yield from others or _by_itself(values, str(name), model, canary)
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -97,14 +98,8 @@ def _by_itself(values: Mapping[str, Any], name: str, model: Any, canary: Mapping
     there = {*_of_model(values, name, model)}
     for problem in _of_model(values, name, _merged(model, canary)):
         if problem not in there:
-            yield Problem(
-                path=("models", name, "canary", *problem.path[2:]),
-                what=problem.what,
-                got=problem.got,
-                allowed=problem.allowed,
-                near=problem.near,
-                fix=problem.fix,
-            )
+            below = problem.path[2:] if {*problem.path[2:3]} & canary.keys() else ()
+            yield replace(problem, path=("models", name, "canary", *below))
 
 
 def _of_model(values: Mapping[str, Any], name: str, model: Any) -> Iterator[Problem]:

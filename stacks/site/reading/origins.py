@@ -45,7 +45,7 @@ def origins(site: SiteConfig, written: YamlDocument, file: str) -> dict[str, Ori
     `versions.<key>` for every pin.
     """
     by_key = dict(_leaves(site, (), written, file))
-    for _, revision, model in site.revisions:
+    for revision, model in site.revisions:
         entry = _file(catalogue.FOLDER / f"{model.catalogue}.yaml", "catalogue")
         for key, origin in entry.items():
             by_key[f"catalogue.{model.catalogue}.{key}"] = origin

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from floor.revision_ids import RevisionId
 from sitectl.shell.cli import main
-from stacks.plan.models import plan_further
 from stacks.plan.settings.definition import Serving, Setting
 from stacks.plan.settings.registry import derive
 from stacks.plan.site_plan import SitePlan, plan_file
@@ -110,22 +108,6 @@ def test_each_model_has_its_stable_revision_and_no_other(prod: SitePlan) -> None
         "qwen3-32b": [RevisionId("qwen3-32b")],
     }
     assert len({revision.digest for revision in prod.revisions}) == len(prod.revisions)
-
-
-def test_a_second_revision_is_one_more_item(prod: SitePlan, settings: Counter[str]) -> None:
-    """What the gateway and the report take of all revisions has it, and the name still has the first one's proof."""
-    name, longest_s = "qwen3-32b", prod.longest_stream_s + 60
-    model = prod.models[name]
-    server = model.stable.spec.server.model_copy(update={"longest_stream_s": longest_s})
-    spec = model.stable.spec.model_copy(update={"server": server})
-    second = plan_further(prod.site, name, spec, prod.versions.images)
-    both = replace(model, revisions={**model.revisions, second.id: second})
-    plan = replace(prod, models={**prod.models, name: both})
-    assert settings == {second.name: 1}
-    assert second.digest != both.stable.digest
-    assert plan.longest_stream_s == longest_s
-    assert [text.partition(":")[0] for text in plan.texts] == ["glm-5-1", name, second.name, "placement", "storage"]
-    assert plan.proofs == {**prod.proofs, second.name: second.proof}
 
 
 def calls(function: str) -> Iterator[str]:

@@ -1,45 +1,58 @@
-"""A second revision of a model beside the first: what a site has once per revision is not in its way."""
+"""A canary beside its model: planned, proven and placed like a model of its own, and declared without touching it."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from floor.headers import MODEL_HEADER, REVISION_HEADER
 from floor.revision_ids import RevisionId
 from policy.listing import RULES
 from policy.model import Resource, SiteFacts, violations
 from sitectl.change import cold_starts
 from sitectl.change.changes import Change
 from sitectl.change.report import report
-from stacks.plan.models import plan_further
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
-from stacks.plan.site_plan import SitePlan, plan_file, plan_site
+from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.spine.test_platform import Recorder, requested
+from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import changed
 
-PROD = Path(__file__).parents[3] / "Pulumi.prod.yaml"
+pytestmark = pytest.mark.row("001.06")
+
 NAME = "qwen3-32b"
-# Objects that list what all revisions have.
-SHARED = {"EnvoyPatchPolicy inference-gateway/front-door", "PrometheusRule inference-monitoring/inference-platform"}
+# Streams may be a minute longer than those of the stable one, so its replicas' pods are others.
+CANARY = {"percent": 25, "pinned": {"search": "stable"}, "server": {"replicas": 1, "longest_stream_s": 660}}
+# Objects that list what all revisions have, and pods that are replaced for another list.
+SHARED = {
+    "EnvoyPatchPolicy inference-gateway/front-door",
+    "ConfigMap inference-gateway/callers-tenants",
+    "Deployment inference-gateway/gatekeeper",
+    "PrometheusRule inference-monitoring/inference-platform",
+}
 
 
-def with_second(plan: SitePlan) -> SitePlan:
-    """The plan with a canary of one model, whose streams may be a minute longer."""
-    model = plan.models[NAME]
-    server = model.stable.spec.server.model_copy(update={"longest_stream_s": 660})
-    second = plan_further(
-        plan.site, NAME, model.stable.spec.model_copy(update={"server": server}), plan.versions.images
-    )
-    both = replace(model, revisions={**model.revisions, second.id: second})
-    return replace(plan, models={**plan.models, NAME: both})
+def planned(canary: dict[str, Any] | None) -> SitePlan:
+    """The reference site with a canary of one model."""
+    changes: dict[str, Any] = {"callers": {"decided_by": "gatekeeper"}}
+    if canary is not None:
+        changes[f"models.{NAME}.canary"] = canary
+    return plan_values(changed(prod(), changes), "Pulumi.prod.yaml")
 
 
 @pytest.fixture(scope="module")
 def plan() -> SitePlan:
-    return with_second(plan_file(PROD))
+    return planned(CANARY)
+
+
+@pytest.fixture(scope="module")
+def before() -> SitePlan:
+    return planned(None)
 
 
 def canary_of(plan: SitePlan) -> str:
@@ -56,20 +69,38 @@ def test_a_further_revision_has_a_name_of_its_own_and_the_stable_one_its_models(
     assert canary.engine.args != [] and f"--served-model-name={NAME}" in " ".join(canary.engine.args).replace(" ", "=")
 
 
-def test_each_has_its_proof_and_its_place(plan: SitePlan) -> None:
-    name, first = canary_of(plan), plan_site(plan.site)
-    assert plan.proofs.keys() == plan.load_s.keys() == plan.weight_bytes.keys() == {*first.proofs, name}
-    assert plan.proofs[NAME] == first.proofs[NAME]
+def test_more_replicas_or_a_larger_share_make_no_other_revision(plan: SitePlan) -> None:
+    larger = planned({**CANARY, "percent": 50, "server": {**CANARY["server"], "replicas": 2}})  # type: ignore[dict-item]
+    assert canary_of(larger) == canary_of(plan)
+    other = planned({**CANARY, "server": {**CANARY["server"], "extra_args": ["--seed=7"]}})  # type: ignore[dict-item]
+    assert canary_of(other) != canary_of(plan)
+
+
+def test_each_has_its_proof_and_its_place(plan: SitePlan, before: SitePlan) -> None:
+    """The canary's is of its share of the load, and the stable one's is still of all of it: there is a way back."""
+    name = canary_of(plan)
+    assert plan.proofs.keys() == plan.load_s.keys() == plan.weight_bytes.keys() == {*before.proofs, name}
+    assert plan.proofs[NAME] == before.proofs[NAME]
+    whole, share = plan.proofs[NAME].order.load, plan.proofs[name].order.load
+    assert whole and share and share.requests_per_s == whole.requests_per_s / 4
     assert plan.stores[name].claim != plan.stores[NAME].claim
     placement = place(nodes_of(plan.site) or [], demands_of(plan.proofs, plan.specs))
-    assert Counter(replica.model for replica in placement.replicas)[name] == plan.named[name].spec.server.replicas
-    assert name in plan.placement_text + "".join(plan.texts)
+    assert Counter(replica.model for replica in placement.replicas)[name] == 1
+    assert name in plan.placement_text
 
 
-def declared(tmp_path: Path) -> list[Resource]:
+def test_the_plan_says_who_gets_it_and_what_an_empty_cache_costs(plan: SitePlan) -> None:
+    text = plan.texts[-1]
+    name = canary_of(plan)
+    assert f"{NAME}: 25 % of its sessions are served by {name}; search stays on the stable one" in text
+    cold, usual = text.partition("TTFT p95 ")[2].split(" later")[0].split(", ")
+    assert float(cold.removesuffix(" ms")) > float(usual.removesuffix(" ms"))
+
+
+def declared(plan: SitePlan, tmp_path: Path) -> list[Resource]:
     tmp_path.mkdir()
     recorder = Recorder()
-    _, requests = requested(plan_file(PROD).site, tmp_path, recorder)
+    _, requests = requested(plan.site, tmp_path, recorder)
     return [
         Resource(
             type=args.typ,
@@ -84,20 +115,18 @@ def declared(tmp_path: Path) -> list[Resource]:
 
 
 def test_its_objects_clash_with_none_keep_the_rules_and_have_verdicts_of_their_own(
-    plan: SitePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: SitePlan, before: SitePlan, tmp_path: Path
 ) -> None:
-    before = declared(tmp_path / "before")
-    monkeypatch.setattr("tests.unit.spine.test_platform.plan_site", lambda *planned: with_second(plan_site(*planned)))
-    after, name = declared(tmp_path / "after"), canary_of(plan)
-    assert after != before
-    old, new = ({resource.label: resource for resource in some} for some in (before, after))
+    first, after = declared(before, tmp_path / "before"), declared(plan, tmp_path / "after")
+    name = canary_of(plan)
+    old, new = ({resource.label: resource for resource in some} for some in (first, after))
     own = [resource for label, resource in new.items() if label not in old]
     assert {label for label in old if old[label].kind and old[label].body != new[label].body} == SHARED
     kinds = Counter(resource.kind for resource in own if resource.kind)
     assert kinds == Counter(resource.kind for resource in old.values() if resource.kind and NAME in resource.label)
     facts = SiteFacts(name="prod", load_s=plan.load_s)
     assert {violation.resource for violation in violations(after, facts, RULES)} == {
-        violation.resource for violation in violations(before, facts, RULES)
+        violation.resource for violation in violations(first, facts, RULES)
     }
     changes = [Change(op="create", type=added.type, name=added.name, after=added.body) for added in own if added.kind]
     rows = report("prod", changes, {"search": {"glm-5-1"}, "chat": {NAME}}, starts=cold_starts.of_plan(plan)).rows
@@ -105,3 +134,22 @@ def test_its_objects_clash_with_none_keep_the_rules_and_have_verdicts_of_their_o
     assert {(row.model, row.tenants) for row in of_canary} == {(name, ("chat",))}
     server = next(row for row in of_canary if row.resource == f"Deployment inference-models/{name}")
     assert server.expected_start_s == cold_starts.of_plan(plan)[name].expected_s(server)
+
+
+def test_only_a_request_that_the_gatekeeper_marked_finds_its_route(plan: SitePlan, tmp_path: Path) -> None:
+    """The route of the stable revision takes all others, also when the canary's is not there."""
+    name = canary_of(plan)
+    bodies = {resource.label: resource.body for resource in declared(plan, tmp_path / "site")}
+    found = {
+        route: bodies[f"AIGatewayRoute inference-models/{route}"]["spec"]["rules"][0]["matches"][0]["headers"]
+        for route in (NAME, name)
+    }
+    assert {(header["name"], header["value"]) for header in found[NAME]} == {(MODEL_HEADER, NAME)}
+    assert {(header["name"], header["value"]) for header in found[name]} == {
+        (MODEL_HEADER, NAME),
+        (REVISION_HEADER, name),
+    }
+    callers = json.loads(bodies["ConfigMap inference-gateway/callers-tenants"]["data"]["tenants.json"])
+    assert callers["canaries"] == {
+        NAME: {"revision": name, "percent": 25, "sticky": "session", "pinned": {"search": "stable"}}
+    }
