@@ -25,8 +25,8 @@ from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
 from components.specs.access import TenantSpec
 from components.specs.tiers import TierSpec
-from components.tenants.callers import digest_of, keys_file, tenants_file
-from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from components.tenants.callers import Canary, digest_of, keys_file, tenants_file
+from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
 from lab.paths import Lab
 from tests.lab.lone_envoy import envoy_with, listening
 from tests.lab.waiting import eventually
@@ -53,7 +53,9 @@ class _Echo(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = b"".join(iter(self._chunk, b""))
         tier, prompt = self.headers.get(OBJECTIVE_HEADER, ""), self.headers.get(_PROMPT_HEADER, "")
-        answer = json.dumps({"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt}).encode()
+        revision = self.headers.get(REVISION_HEADER, "")
+        got = {"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt, "revision": revision}
+        answer = json.dumps(got).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -82,6 +84,8 @@ class Rig:
     tenants: Mapping[str, TenantSpec]
     tiers: Mapping[str, TierSpec] = field(default_factory=dict)
     refuse_uncounted: bool = False
+    canary: Canary | None = None
+    """Of the one model."""
     port: int = field(default_factory=free_port)
     state: int = field(default_factory=free_port)
     counters: int = field(default_factory=free_port)
@@ -89,11 +93,17 @@ class Rig:
     engine: EchoingEngine = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
+    def tenants_file(self) -> str:
+        """Of what it has now."""
+        bounds = {name: spec.limits.bounds for name, spec in self.tenants.items() if spec.limits}
+        canaries = {MODEL: self.canary} if self.canary else {}
+        names = {MODEL: MODEL}
+        return tenants_file(self.tenants, tiers=self.tiers, bounds=bounds, names=names, canaries=canaries)
+
     def start_gatekeeper(self) -> None:
         """As the platform's program gives it its files."""
-        bounds = {name: spec.limits.bounds for name, spec in self.tenants.items() if spec.limits}
         files = {
-            "tenants": tenants_file(self.tenants, tiers=self.tiers, bounds=bounds, names={MODEL: MODEL}),
+            "tenants": self.tenants_file(),
             "keys": keys_file({f"{tenant}.key": digest_of(key_of(tenant)) for tenant in self.tenants}),
             "salt": "salt-of-the-site",
         }
@@ -194,9 +204,17 @@ def rig(
     tiers: Mapping[str, TierSpec] | None = None,
     *,
     refuse_uncounted: bool = False,
+    canary: Canary | None = None,
 ) -> Iterator[Rig]:
     """All of its parts, running."""
-    made = Rig(lab=lab, folder=folder, tenants=tenants, tiers=tiers or {}, refuse_uncounted=refuse_uncounted)
+    made = Rig(
+        lab=lab,
+        folder=folder,
+        tenants=tenants,
+        tiers=tiers or {},
+        refuse_uncounted=refuse_uncounted,
+        canary=canary,
+    )
     made.engine = EchoingEngine()
     threading.Thread(target=made.engine.serve_forever, daemon=True).start()
     try:
@@ -238,7 +256,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
         ],
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
-    *filters, names_of_models = first_filters(connection)
+    *filters, names_of_models = first_filters(connection, canaries=made.canary is not None)
     # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0).
     waiting = {
         "name": "the-ai-gateway",

@@ -24,6 +24,7 @@ SITE_GROUPS = {
         "test_tier_queues",
         "test_limits",
         "test_gatekeeper",
+        "test_canary",
         "test_usage_ledger",
         "test_portal",
         "test_weights",

@@ -24,6 +24,8 @@ class Load:
 
     model: str
     stream_tokens: int
+    key: str | None = None
+    """Client whose key is used; None for any."""
     streams: list[Streamed] = field(default_factory=list)
     short: list[httpx.Response | httpx.HTTPError] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
@@ -45,7 +47,9 @@ class Load:
     async def during(self, site: Site, work: Callable[[], object], *beside: Coroutine[None, None, None]) -> None:
         """Requests arrive until `work` has returned, and then end; `beside` runs as long."""
         # The keys are those of now: a site that was destroyed and made again has others.
-        async with replace(site, front=deploy.front(site.lab)).http_async(120) as client:
+        now = replace(site, front=deploy.front(site.lab))
+        key = now.front.keys[self.key] if self.key else None
+        async with now.http_async(120, key=key) as client:
             under_way: set[asyncio.Task[None]] = set()
 
             async def arrive() -> None:
