@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tests import alert_callers
-from tests.alert_larger_site import LARGER, SLOW_GPU, SLOW_REPLICA
+from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
     ITL,
@@ -50,7 +50,22 @@ _PROXY_UP = target("inference-proxies", "envoy-a")
 _ANSWERED = engine("vllm:request_success_total", ', finished_reason="stop"')
 _BUDGET = ("ErrorBudgetBurnsFastest", "ErrorBudgetBurnsFast", "ErrorBudgetBurnsSlow", "ErrorBudgetBurnsSlowest")
 
+_OF_CANARY = {"model": "code", "revision": CANARY}
+
 CASES = (
+    # Half of them take up to 5 s, where those of the stable revision take up to 1 s.
+    Case(
+        alert="CanarySlower",
+        change=ttft({"1.0": 0.5, "2.5": 0.5, "5.0": 1, "+Inf": 1}, f"{CANARY}-a"),
+        labels=_OF_CANARY,
+        shown="4.85",
+    ),
+    Case(
+        alert="CanaryFails",
+        change={cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"', CANARY): grows(2)},
+        labels=_OF_CANARY,
+        shown="3.226%",
+    ),
     Case(alert="Watchdog", change={}, shown="1"),
     # From the start of a series all windows see the same share, so the slower ones fire with the faster ones.
     Case(alert="ErrorBudgetBurnsFastest", change=_failing(0.02), shown="2%", minutes=10, also=_BUDGET[1:]),

@@ -47,7 +47,11 @@ def _gpu(number: int, mhz: float, active: float) -> dict[str, Values]:
     }
 
 
+CANARY = "code--0a1b2c3d"
+
 LARGER: Mapping[str, Values] = {
+    **ttft({"1.0": 0.95, "2.5": 0.97, "5.0": 1, "+Inf": 1}, f"{CANARY}-a"),
+    cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="2"', CANARY): grows(60),
     **_replica("chat-b", 0.03),
     **_replica("code-a", 0.05),
     **_replica("code-b", 0.05),

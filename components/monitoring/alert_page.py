@@ -28,6 +28,7 @@ _TITLES = {
     "ledger": "Ledgers of usage",
     "usage-shipper": "Usage on its way to the ledger",
     "prices": "Prices of tokens",
+    "canaries": "Canaries",
     "etcd": "etcd",
     "measuring": "What measures",
 }
@@ -45,8 +46,8 @@ third column before it fires; `ReplicaMissing` and `WeightsNotOnNode` wait longe
 site may take longer. Those about models compare with what the site declares and its proof promises, which the rules
 record as series whose names end with `:declared` and `:promised`. GPUs, storage and etcd have alerts where the program
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
-cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger and
-prices where the site has them.
+cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger,
+prices and canaries where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -9,6 +9,7 @@ from typing import Any
 from components.monitoring import recording
 from components.monitoring.alerts import (
     callers,
+    canaries,
     certificates,
     credentials,
     etcd,
@@ -32,7 +33,8 @@ class Measured:
     """Which parts a site has that alerts are about."""
 
     parts: Collection[str]
-    """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens."""
+    """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
+    `canaries`, of models."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -51,6 +53,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "ledger": usage.ledgers,
     "usage-shipper": usage.shippers,
     "prices": usage.prices,
+    "canaries": canaries.canaries,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import model_validator
@@ -35,3 +37,13 @@ class CallersSpec(Spec):
                 fix="set decided_by to gatekeeper, or take database_secret out",
             )
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """A second revision of a model, and who gets it, as services/gatekeeper/canary.go reads it."""
+
+    revision: str
+    percent: int
+    sticky: str
+    pinned: Mapping[str, str]

@@ -14,20 +14,11 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
+from components.specs.callers import Canary
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
 _NAME = "callers"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Canary:
-    """A second revision of a model, and who gets it, as services/gatekeeper/canary.go reads it."""
-
-    revision: str
-    percent: int
-    sticky: str
-    pinned: Mapping[str, str]
 
 
 def tenants_file(

@@ -19,39 +19,39 @@ from sitectl.live.site_cluster import SiteCluster
 from sitectl.shell import temporary
 from sitectl.shell.errors import Exit, SitectlError
 
-_NAMESPACE = f"/api/v1/namespaces/{namespaces.GATEWAY}"
 _LIMIT_S = 30.0
 _REACH = "check that its API server can be reached from here, and that the kubeconfig is of this cluster"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlatformService:
-    """A service of the gateway's namespace that operators ask."""
+    """A service that operators ask."""
 
     name: str
     """Of the Service."""
     port: int
     called: str
     """For people, as `directory of keys`."""
-    secret: str
-    token_key: str
-    """Of the Secret: the operator's token."""
-    token_header: str
     setting: str
     """Key of the site's file with which a site has it."""
     page: str
     meanwhile: str
     """What goes on while it does not answer."""
+    namespace: str = namespaces.GATEWAY
+    secret: str = ""
+    """With the operator's token; empty for one that asks for none."""
+    token_key: str = ""
+    token_header: str = ""
 
     @property
     def secret_path(self) -> str:
         """Of the API server."""
-        return f"{_NAMESPACE}/secrets/{self.secret}"
+        return f"/api/v1/namespaces/{self.namespace}/secrets/{self.secret}"
 
     @property
     def path(self) -> str:
         """Of the API server, in front of the service's own."""
-        return f"{_NAMESPACE}/services/http:{self.name}:{self.port}/proxy"
+        return f"/api/v1/namespaces/{self.namespace}/services/http:{self.name}:{self.port}/proxy"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SiteService:
             return base64.b64decode(record["data"][self.service.token_key]).strip().decode()
         except (KeyError, TypeError, ValueError):
             raise SitectlError(
-                f"the Secret {namespaces.GATEWAY}/{self.service.secret} of {self.site} has no key "
+                f"the Secret {self.service.namespace}/{self.service.secret} of {self.site} has no key "
                 f"{self.service.token_key}",
                 fix="run `pulumi up`, which writes it",
             ) from None
@@ -99,7 +99,8 @@ class SiteService:
             record = answer.json()
         except json.JSONDecodeError:
             record = {}
-        if error := record.get("error"):
+        error = record.get("error")
+        if isinstance(error, dict):
             what, _, fix = str(error["message"]).partition("; fix: ")
             return SitectlError(what, fix=fix, status=Exit.UNABLE if answer.status_code >= 500 else Exit.REFUSED)
         service, site = self.service, self.site
@@ -109,9 +110,9 @@ class SiteService:
             return SitectlError(f"{site} has no {service.called}: {reason}", fix=fix, status=Exit.REFUSED)
         if answer.status_code == httpx.codes.FORBIDDEN:
             needed = "get the Secret" if path == service.secret_path else "use the Service's proxy"
-            fix = f"ask for a role in {namespaces.GATEWAY} that lets you {needed}"
+            fix = f"ask for a role in {service.namespace} that lets you {needed}"
             return SitectlError(f"the cluster of {site} refuses: {reason}", fix=fix, status=Exit.REFUSED)
-        fix = f"see its pods: kubectl -n {namespaces.GATEWAY} get pods,endpoints; {service.meanwhile}"
+        fix = f"see its pods: kubectl -n {service.namespace} get pods,endpoints; {service.meanwhile}"
         return SitectlError(f"the {service.name} of {site} does not answer: {reason}", fix=fix)
 
 
@@ -129,8 +130,9 @@ def of_cluster(
     ):
         client.base_url = httpx.URL("http://localhost")
         running = SiteService(cluster.site, service, client)
-        # The API server takes the header Authorization away, and passes others on.
-        client.headers[service.token_header] = running.token()
+        if service.secret:
+            # The API server takes the header Authorization away, and passes others on.
+            client.headers[service.token_header] = running.token()
         yield running
 
 

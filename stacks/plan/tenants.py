@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
-from components.specs.callers import CallersSpec
+from components.specs.callers import CallersSpec, Canary
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
-from components.tenants.callers import Canary
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.site.demand import CanarySpec
 from stacks.site.model import SiteConfig

@@ -52,6 +52,7 @@ def declare_monitoring(
                 *(target.job for target in targets),
                 *(["credentials"] if own and ends else []),
                 *(["prices"] if site.usage.prices else []),
+                *(["canaries"] if plan.tenants.canaries else []),
             },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,

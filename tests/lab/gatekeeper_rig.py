@@ -24,8 +24,9 @@ from components.gateway.envoy_names import CHECKED, DECISIONS, MODEL_NAMES_FILTE
 from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
 from components.specs.access import TenantSpec
+from components.specs.callers import Canary
 from components.specs.tiers import TierSpec
-from components.tenants.callers import Canary, digest_of, keys_file, tenants_file
+from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
 from lab.paths import Lab
 from tests.lab.lone_envoy import envoy_with, listening

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from components.specs.access import TenantSpec
+from components.specs.callers import Canary
 from components.specs.tiers import TierSpec
-from components.tenants.callers import Canary
 from floor.headers import REVISION_HEADER
 from lab.paths import Lab
 from tests.lab.gatekeeper_rig import MODEL, Rig, rig

@@ -114,7 +114,15 @@ MAY_IMPORT = {
         "policy",
     }
     | {"sitectl.shell", "stacks.facts", "stacks.plan", "stacks.proof", "stacks.site", "talos"},
-    "sitectl.live": {"components.addons", "definitions", "floor", "services", "sitectl.change", "sitectl.shell"}
+    "sitectl.live": {
+        "components.addons",
+        "components.monitoring",
+        "definitions",
+        "floor",
+        "services",
+        "sitectl.change",
+        "sitectl.shell",
+    }
     | {"stacks.facts", "stacks.plan", "stacks.site", "talos", "talos.api", "talos.factory"},
     "sitectl.offline": {"bundle", "components.addons", "floor", "floor.reading", "policy", "services"}
     | {"sitectl.change", "sitectl.shell", "stacks.facts", "stacks.plan", "stacks.site"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import queries, revisions
 from components.monitoring.alerts.alert import Alert
 
 _LEDGERS, _SHIPPERS = 'job="ledger"', 'job="usage-shipper"'
@@ -41,8 +41,9 @@ def shippers() -> list[Alert]:
 
 def gap_share() -> str:
     """By model: the share of the engines' tokens that no row has; below 0 where rows have more."""
+    # Rows know a model, whatever revision served them.
     engines = " + ".join(
-        queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED)
+        revisions.of_models(queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED))
         for metric in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
     )
     rows = queries.growth("inference_usage_tokens_total", _LEDGERS, by=("model",), window=_COMPARED)

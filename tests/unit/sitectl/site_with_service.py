@@ -19,7 +19,7 @@ if "proxy" not in sys.argv or not pathlib.Path(options["kubeconfig"]).read_text(
 if settings.get("refuses"):
     sys.exit("error: " + settings["refuses"])
 GATEWAY = "/api/v1/namespaces/inference-gateway"
-PROXY = GATEWAY + "/services/http:" + settings["service"] + ":8080/proxy"
+PROXY = "/api/v1/namespaces/" + settings["namespace"] + "/services/http:" + settings["at"] + "/proxy"
 class Handler(BaseHTTPRequestHandler):
     def answer(self):
         length = int(self.headers.get("content-length") or 0)
@@ -55,9 +55,18 @@ with socketserver.ThreadingUnixStreamServer(options["unix-socket"], Handler) as 
 class AskedSite:
     """A checkout whose stack has a kubeconfig, and whose cluster is as `settings` state."""
 
-    def __init__(self, folder: Path, service: str, port: int, token: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        service: str,
+        port: int,
+        token: str,
+        namespace: str = "inference-gateway",
+        service_port: int = 8080,
+    ) -> None:
         self.project, self._file = folder / "project", folder / "settings.json"
         self._settings = {"service": service, "port": port, "token": token, "refuses": ""}
+        self._settings |= {"namespace": namespace, "at": f"{service}:{service_port}"}
         programs = folder / "bin"
         programs.mkdir()
         self.set()

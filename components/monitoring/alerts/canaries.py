@@ -1,0 +1,50 @@
+"""Alerts about canaries: that one does not do worse than its model's stable revision."""
+
+from __future__ import annotations
+
+from components.monitoring import queries, revisions
+from components.monitoring.alerts.alert import Alert
+
+_WINDOW = "30m"
+# Fewer say nothing about a 95th percentile.
+_FEWEST = 100
+# Beyond what an empty cache costs a fresh revision; an estimate.
+_SLOWER = 1.5
+# One failed request of a hundred more than the stable revision has.
+_MORE_FAILED = 0.01
+
+
+def canaries() -> list[Alert]:
+    """Of a site with any."""
+    first_tokens = queries.growth(
+        "vllm:time_to_first_token_seconds_count", revisions.CANARIES, by=("model",), window=_WINDOW
+    )
+    slower = revisions.beside_stable(
+        queries.ttft_s(0.95, revisions.CANARIES, window=_WINDOW), queries.ttft_s(0.95, window=_WINDOW), "/"
+    )
+    more = revisions.beside_stable(
+        revisions.failed_share(revisions.TO_CANARIES, window=_WINDOW), revisions.failed_share(window=_WINDOW), "-"
+    )
+    enough = f"and on (revision) {revisions.as_revision(first_tokens)} >= {_FEWEST}"
+    return [
+        Alert(
+            name="CanaryFails",
+            severity="ticket",
+            expression=f"{more} > {_MORE_FAILED:g}",
+            minutes=5,
+            summary="Requests fail on {{ $labels.revision }}, the canary of {{ $labels.model }}",
+            description="Of its requests {{ $value | humanizePercentage }} more end with 5xx than of those of the "
+            "stable revision, over 30 minutes.",
+            runbook="canary-worse",
+        ),
+        Alert(
+            name="CanarySlower",
+            severity="ticket",
+            expression=f"{slower} > {_SLOWER:g} {enough}",
+            minutes=15,
+            summary="First tokens take longer on {{ $labels.revision }}, the canary of {{ $labels.model }}",
+            description="The TTFT at p95 is {{ $value | humanize }} times that of the stable revision, over 30 "
+            "minutes.",
+            runbook="canary-worse",
+        ),
+    ]

@@ -1,0 +1,93 @@
+"""How a canary does beside its model's stable revision, by what Prometheus measured of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from components.monitoring import queries, revisions
+from floor import namespaces
+from sitectl.live import site_service
+from sitectl.live.site_cluster import SiteCluster
+from sitectl.live.site_service import PlatformService, SiteService
+
+PAGE = "docs/how-to/try-a-revision.md"
+_PROMETHEUS = PlatformService(
+    name="prometheus-operated",
+    port=9090,
+    called="Prometheus",
+    namespace=namespaces.MONITORING,
+    setting="monitoring.system",
+    page=PAGE,
+    meanwhile="requests are served, and nothing is measured",
+)
+FEWEST = 100
+"""Requests to a canary below which a 95th percentile says nothing."""
+# As the alerts have them (components/monitoring/alerts/canaries.py): beyond what an empty cache costs, an estimate.
+_SLOWER, _MORE_FAILED = 1.5, 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One revision over the time that was looked at. NaN where nothing was measured."""
+
+    requests: float
+    failed: float
+    """Share of requests that ended with 5xx."""
+    ttft_p95_s: float
+    itl_p95_s: float
+
+
+def judge(stable: Measured, canary: Measured) -> list[str]:
+    """Why the canary may not have more sessions; empty where it does as well as the stable revision."""
+    if not canary.requests >= FEWEST:
+        known = 0 if math.isnan(canary.requests) else canary.requests
+        return [f"{known:,.0f} requests are too few to tell; {FEWEST} or more are needed"]
+    reasons = []
+    if (more := canary.failed - (0 if math.isnan(stable.failed) else stable.failed)) > _MORE_FAILED:
+        reasons.append(f"{100 * more:.2g} % more of its requests fail")
+    for name, of_stable, own in (
+        ("TTFT", stable.ttft_p95_s, canary.ttft_p95_s),
+        ("ITL", stable.itl_p95_s, canary.itl_p95_s),
+    ):
+        # What was not measured compares as neither.
+        if own > _SLOWER * of_stable:
+            reasons.append(f"its {name} at p95 is {own / of_stable:.1f} times as long")
+    return reasons
+
+
+@dataclass(frozen=True)
+class AskedPrometheus:
+    """Of one site. Every request raises SitectlError where it is refused, or nothing answers."""
+
+    _service: SiteService
+
+    def measured(self, window: str) -> dict[str, Measured]:
+        """Revision, by its name -> what it did within this long, which is a duration of PromQL."""
+        counted = queries.growth(
+            "vllm:time_to_first_token_seconds_count", queries.ENGINES, by=("model",), window=window
+        )
+        figures = {
+            "requests": self._by_model(counted),
+            "failed": self._by_model(revisions.failed_share(window=window)),
+            "ttft_p95_s": self._by_model(queries.ttft_s(0.95, window=window)),
+            "itl_p95_s": self._by_model(queries.itl_s(0.95, window=window)),
+        }
+        names = {name for found in figures.values() for name in found}
+        return {
+            name: Measured(**{figure: found.get(name, math.nan) for figure, found in figures.items()}) for name in names
+        }
+
+    def _by_model(self, query: str) -> Mapping[str, float]:
+        answer = self._service.ask("GET", f"/api/v1/query?{urlencode({'query': query})}")
+        return {sample["metric"]["model"]: float(sample["value"][1]) for sample in answer["data"]["result"]}
+
+
+@contextmanager
+def of_cluster(cluster: SiteCluster) -> Iterator[AskedPrometheus]:
+    """Prometheus of a site's cluster. Raises SitectlError where the cluster does not answer, or has none."""
+    with site_service.of_cluster(cluster, _PROMETHEUS) as service:
+        yield AskedPrometheus(service)
