@@ -58,7 +58,7 @@ CASES = (
         alert="CanarySlower",
         change=ttft({"1.0": 0.5, "2.5": 0.5, "5.0": 1, "+Inf": 1}, f"{CANARY}-a"),
         labels=_OF_CANARY,
-        shown="4.85",
+        shown="4.75s",
     ),
     Case(
         alert="CanaryFails",

@@ -34,7 +34,7 @@ def as_revision(expression: str) -> str:
 
 def beside_stable(canaries: str, all_: str, operator: str) -> str:
     """A figure of canaries with that of the model's stable revision, by `model` and `revision`."""
-    return f"{as_revision(canaries)} {operator} on (model) group_left ({all_})"
+    return f"{as_revision(canaries)} {operator} on (model) group_left () ({all_})"
 
 
 def _of_model(expression: str) -> str:

@@ -27,7 +27,7 @@ Compares requests that failed, TTFT and ITL of both revisions, as the site's own
 nothing: the share is models.N.canary.percent of the site's file. {canaries.PAGE} has the way from a canary to the
 stable revision, and back.
 
-exit status 1: a canary does worse, or has had too few requests to tell.
+exit status 1: a canary does worse, or had too few requests for a verdict.
 """
 _HEADS = ("REVISION", "SERVES", "REQUESTS", "FAILED", "TTFT P95", "ITL P95")
 _DURATION = re.compile(r"[1-9][0-9]{0,4}[mhd]")

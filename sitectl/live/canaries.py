@@ -25,7 +25,7 @@ _PROMETHEUS = PlatformService(
     meanwhile="requests are served, and nothing is measured",
 )
 FEWEST = 100
-"""Requests to a canary below which a 95th percentile says nothing."""
+"""Requests to a canary below which it has no 95th percentile that counts."""
 # As the alerts have them (components/monitoring/alerts/canaries.py): beyond what an empty cache costs, an estimate.
 _SLOWER, _MORE_FAILED = 1.5, 0.01
 
@@ -45,7 +45,7 @@ def judge(stable: Measured, canary: Measured) -> list[str]:
     """Why the canary may not have more sessions; empty where it does as well as the stable revision."""
     if not canary.requests >= FEWEST:
         known = 0 if math.isnan(canary.requests) else canary.requests
-        return [f"{known:,.0f} requests are too few to tell; {FEWEST} or more are needed"]
+        return [f"{known:,.0f} requests are too few; a verdict needs {FEWEST}"]
     reasons = []
     if (more := canary.failed - (0 if math.isnan(stable.failed) else stable.failed)) > _MORE_FAILED:
         reasons.append(f"{100 * more:.2g} % more of its requests fail")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
 from floor.problems import WrongValueError
 from floor.revision_ids import RevisionId
-from floor.spec import MOST_SECONDS, Spec
+from floor.spec import MOST_SECONDS, Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 
@@ -156,7 +156,7 @@ class CanarySpec(Spec):
     sticky: Literal["session", "tenant"] = "session"
     """What stays on one revision. `session`: a tenant's requests with the same `prompt_cache_key`, else the same
     `safety_identifier` or `user`, else with the same key. `tenant`: all requests of a tenant."""
-    pinned: Mapping[str, Literal["stable", "canary"]] = Field(default_factory=dict)
+    pinned: dict[Name, Literal["stable", "canary"]] = Field(default_factory=dict)
     """Tenants that have one revision whatever the share is."""
     catalogue: str | None = None
     """Name of its file in the catalogue; without it the model's own."""

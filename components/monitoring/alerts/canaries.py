@@ -6,7 +6,7 @@ from components.monitoring import queries, revisions
 from components.monitoring.alerts.alert import Alert
 
 _WINDOW = "30m"
-# Fewer say nothing about a 95th percentile.
+# Fewer have no 95th percentile.
 _FEWEST = 100
 # Beyond what an empty cache costs a fresh revision; an estimate.
 _SLOWER = 1.5
@@ -20,7 +20,9 @@ def canaries() -> list[Alert]:
         "vllm:time_to_first_token_seconds_count", revisions.CANARIES, by=("model",), window=_WINDOW
     )
     slower = revisions.beside_stable(
-        queries.ttft_s(0.95, revisions.CANARIES, window=_WINDOW), queries.ttft_s(0.95, window=_WINDOW), "/"
+        queries.ttft_s(0.95, revisions.CANARIES, window=_WINDOW),
+        f"{_SLOWER:g} * {queries.ttft_s(0.95, window=_WINDOW)}",
+        ">",
     )
     more = revisions.beside_stable(
         revisions.failed_share(revisions.TO_CANARIES, window=_WINDOW), revisions.failed_share(window=_WINDOW), "-"
@@ -40,11 +42,11 @@ def canaries() -> list[Alert]:
         Alert(
             name="CanarySlower",
             severity="ticket",
-            expression=f"{slower} > {_SLOWER:g} {enough}",
+            expression=f"{slower} {enough}",
             minutes=15,
             summary="First tokens take longer on {{ $labels.revision }}, the canary of {{ $labels.model }}",
-            description="The TTFT at p95 is {{ $value | humanize }} times that of the stable revision, over 30 "
-            "minutes.",
+            description="The TTFT at p95 is {{ $value | humanizeDuration }} over 30 minutes, more than "
+            f"{_SLOWER:g} times that of the stable revision.",
             runbook="canary-worse",
         ),
     ]

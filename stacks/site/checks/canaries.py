@@ -1,4 +1,4 @@
-"""Whether a canary can be told from its model's stable revision, and whether it would do as a model of its own."""
+"""Whether a canary differs from its model as it may, and whether it would do as a model of its own."""
 
 from __future__ import annotations
 

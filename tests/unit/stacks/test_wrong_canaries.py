@@ -1,4 +1,4 @@
-"""Canaries that could not be told from their model, or would not do as a model: each is refused at its own key."""
+"""Canaries that could not serve beside their model, or would not do as a model: each is refused at its own key."""
 
 from __future__ import annotations
 
