@@ -5,10 +5,12 @@ from __future__ import annotations
 from tests.alert_site import (
     Case,
     answered,
+    budget_used,
     constant,
     files_refused,
     grows,
     heard,
+    heard_of_use,
     kept_tokens,
     of_ledger,
     of_shipper,
@@ -33,6 +35,25 @@ CASES = (
     Case(
         alert="DirectoryNotHeard",
         change={heard("gatekeeper-b"): constant(0)},
+        labels={"pod": "gatekeeper-b"},
+        shown="10",
+        minutes=10,
+    ),
+    Case(
+        alert="BudgetNearlySpent",
+        change={budget_used("tokens_per_month"): constant(0.85)},
+        labels={"tenant": "acme", "budget": "tokens_per_month"},
+        shown="85%",
+    ),
+    Case(
+        alert="BudgetSpent",
+        change={budget_used("spend_per_month"): constant(1.02)},
+        labels={"tenant": "acme", "budget": "spend_per_month"},
+        shown="102%",
+    ),
+    Case(
+        alert="BudgetsNotHeld",
+        change={heard_of_use("gatekeeper-b"): constant(0)},
         labels={"pod": "gatekeeper-b"},
         shown="10",
         minutes=10,

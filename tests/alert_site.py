@@ -147,6 +147,14 @@ def files_refused(pod: str) -> str:
     return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
 
 
+def budget_used(budget: str) -> str:
+    return f'gatekeeper_budget_used_ratio{{job="gatekeeper", pod="gatekeeper-a", tenant="acme", budget="{budget}"}}'
+
+
+def heard_of_use(pod: str) -> str:
+    return f'gatekeeper_budgets_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
+
+
 def of_ledger(metric: str) -> str:
     return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
 
@@ -282,6 +290,9 @@ HEALTHY: Mapping[str, Values] = {
     **{target("gatekeeper", f"gatekeeper-{letter}"): constant(1) for letter in "ab"},
     **{heard(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
     **{files_refused(f"gatekeeper-{letter}"): constant(0) for letter in "ab"},
+    **{heard_of_use(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
+    budget_used("spend_per_month"): constant(0.5),
+    budget_used("tokens_per_month"): constant(0.7),
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
     target("directory", "directory-a"): constant(1),

@@ -241,6 +241,8 @@ class GatewayArgs:
     """What limits tenants; None where none has a limit."""
     decided: bool = False
     """Whether a gatekeeper runs."""
+    budgeted: bool = False
+    """Whether it refuses tenants that have spent a month's limit."""
     shipping: Shipping | None = None
     """How Envoy pods' requests get to the ledger; None where none runs."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
@@ -332,6 +334,7 @@ class Gateway(Component, token="gateway:Gateway"):
             tls=bool(args.spec.certificate_secret),
             limited=args.rate_limit is not None,
             decided=args.decided,
+            budgeted=args.budgeted,
         )
 
 

@@ -258,6 +258,8 @@ _GATEKEEPER_ANSWERS = (
     _of_gatekeeper(429, "rate_limit_exceeded", "rate_limit_error"),
     _of_gatekeeper(503, "limits_unavailable", _SERVER),
 )
+# Of a site with limits of a month.
+_SPENT = _of_gatekeeper(429, "insufficient_quota", "insufficient_quota")
 # Statuses by the codes of all errors: the ones above, and the front door's own.
 ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
     "method_not_allowed": 405,
@@ -276,11 +278,12 @@ def openai_errors(
     tls: bool,
     limited: bool = False,
     decided: bool = False,
+    budgeted: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
-    decided: whether a gatekeeper runs.
+    decided: whether a gatekeeper runs. budgeted: whether it refuses tenants that have spent a month's limit.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -292,7 +295,7 @@ def openai_errors(
         for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
     ]
     limits = [answer.mapper() for answer in _LIMIT_ANSWERS] if limited else []
-    asked = [answer.mapper() for answer in _GATEKEEPER_ANSWERS] if decided else []
+    asked = [answer.mapper() for answer in (*_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else ()))] if decided else []
     mappers = [*asked, *limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",

@@ -34,7 +34,7 @@ class Measured:
 
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
-    `canaries`, of models."""
+    `budgets`, of tenants; `canaries`, of models."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -50,6 +50,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "secrets": secrets.secrets,
     "gatekeeper": callers.gatekeepers,
     "directory": callers.directory,
+    "budgets": callers.budgets,
     "ledger": usage.ledgers,
     "usage-shipper": usage.shippers,
     "prices": usage.prices,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from components.specs.usage import Exact
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
@@ -36,6 +37,11 @@ LIMITS = (
 GUARANTEE = "guaranteed_tokens_per_minute"
 BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
 """Limits of what is under way and of single requests, which a gatekeeper holds."""
+SPEND = "spend_per_month"
+BUDGETS = (SPEND, "tokens_per_month")
+"""Limits of a calendar month, UTC, which a gatekeeper holds by what the ledger counts."""
+# Of tokens in a month; a double, in which they are handed on, has them exactly.
+_MOST_IN_MONTH = 10**15
 
 
 class MostSpec(Spec):
@@ -82,6 +88,12 @@ class LimitsSpec(MostSpec):
     max_prompt_tokens: _Most | None = None
     """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
     it."""
+    tokens_per_month: Annotated[int, Field(ge=1, le=_MOST_IN_MONTH)] | None = None
+    """Tokens in one calendar month, UTC, by the ledger's rows; further requests get 429. It needs a gatekeeper and
+    `usage`."""
+    spend_per_month: Annotated[Exact, Field(gt=0)] | None = None
+    """What it uses in one calendar month, UTC, in `usage.currency`, at the prices of `usage.prices`; further requests
+    get 429. It needs a gatekeeper, `usage` and a price of each model of the tenant."""
     guaranteed_tokens_per_minute: _Most | None = None
     """Tokens per minute that are planned for, on each of the tenant's models: a preview refuses guarantees that a
     model is not proven to carry together, at the slow end of its band. It counts and refuses no request."""
@@ -90,6 +102,12 @@ class LimitsSpec(MostSpec):
     def bounds(self) -> dict[str, int]:
         """The limits that a gatekeeper holds, by their key."""
         return self._set(BOUNDS)
+
+    @property
+    def budgets(self) -> dict[str, float]:
+        """The limits of a month, by their key: tokens, and money in the currency of the ledger."""
+        values: dict[str, float | None] = dict(self)
+        return {key: most for key in BUDGETS if (most := values[key]) is not None}
 
 
 def limit_of(scope: str, name: str, key: str) -> str:

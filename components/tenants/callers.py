@@ -27,15 +27,16 @@ def tenants_file(
     tiers: Mapping[str, TierSpec] = MappingProxyType({}),
     limits: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     bounds: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    budgets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
     canaries: Mapping[str, Canary] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
-    limits, bounds: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, and those that
-    the gatekeeper holds. names: what a model may be called -> the model. owners: model -> its `owned_by`.
-    canaries: model -> its second revision.
+    limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
+    that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
+    its `owned_by`. canaries: model -> its second revision.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -44,6 +45,7 @@ def tenants_file(
                 "models": sorted(spec.models),
                 **({"tier": spec.tier} if spec.tier else {}),
                 **({"bounds": dict(bounds[name])} if name in bounds else {}),
+                **({"budgets": dict(budgets[name])} if name in budgets else {}),
                 **({"shared": True} if spec.prefix_cache == "shared" else {}),
                 "limits": {
                     limit: {"requests_per_unit": most, "unit": units[scope_of(limit)[2]]}

@@ -18,6 +18,7 @@ from components.network_policies import Peer, allow_ingress, peer, read_by
 from components.placing import budget
 from components.tenants.callers import CallersHandle
 from components.tenants.directory import DIRECTORY_URL, SECRETS_FOLDER, shared_secrets
+from components.tenants.ledger import LedgerAccess
 from components.tenants.pods import ServicePods, opaque_secret, two_pods
 from floor.headers import CLIENT_HEADER, TENANT_HEADER
 from services.directory import variables
@@ -27,7 +28,8 @@ GATEKEEPER_PODS = {"app.kubernetes.io/name": GATEKEEPER}
 _DECISIONS_PORT = 9001
 # Until proxies have learned that a pod is leaving, and then for requests that wait.
 _ENDING_S = 30
-_TENANTS, _KEYS, _SALT, _KEPT = "/etc/tenants", "/etc/keys", "/etc/salt", "/var/cache/gatekeeper"
+_TENANTS, _KEYS, _SALT, _LEDGER = "/etc/tenants", "/etc/keys", "/etc/salt", "/etc/ledger"
+_KEPT = "/var/cache/gatekeeper"
 _SALT_SECRET, _SALT_KEY = "gatekeeper-salt", "salt"
 
 
@@ -39,9 +41,16 @@ def gatekeeper_connection(namespace: str, parallel: int) -> Connection:
 
 
 def deployment(
-    namespace: str, *, image: str, known: CallersHandle, directory: bool, counters: str | None, refuse_uncounted: bool
+    namespace: str,
+    *,
+    image: str,
+    known: CallersHandle,
+    directory: bool,
+    counters: str | None,
+    refuse_uncounted: bool,
+    ledger: LedgerAccess | None,
 ) -> dict[str, Any]:
-    """directory: whether the site has one. counters: where parallel requests are counted."""
+    """directory: whether the site has one. counters, ledger: where parallel requests and a month's use are counted."""
     arguments = [
         f"--listen=:{_DECISIONS_PORT}",
         f"--listen-state=:{STATE_PORT}",
@@ -69,6 +78,9 @@ def deployment(
             f"--token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
         ]
         volumes |= {SECRETS_FOLDER: shared_secrets(variables.PEPPER_KEY, variables.READER_KEY)}
+    if ledger:
+        arguments += [f"--ledger={ledger.url}", f"--ledger-token-file={_LEDGER}/{ledger.key}"]
+        volumes |= {_LEDGER: ledger.volume}
     pods = ServicePods(
         name=GATEKEEPER,
         image=image,
@@ -117,6 +129,8 @@ class GatekeeperArgs:
     """Host and port of the store in which parallel requests are counted, where any are."""
     refuse_uncounted: bool
     """What becomes of limited requests while it is away."""
+    ledger: LedgerAccess | None
+    """Where a month's use is counted; None where no tenant has a limit of it."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -141,6 +155,7 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
             directory=args.directory,
             counters=args.counters,
             refuse_uncounted=args.refuse_uncounted,
+            ledger=args.ledger,
         )
         entry = [
             ([args.proxies], [_DECISIONS_PORT]),

@@ -108,6 +108,12 @@ class LedgerAccess:
     key: str
     """Of the Secret: the operator's token."""
 
+    @property
+    def volume(self) -> dict[str, Any]:
+        """The token, in a file that has the key's name."""
+        items = [{"key": self.key, "path": self.key}]
+        return {"name": "ledger", "secret": {"secretName": self.secret, "items": items, "defaultMode": 0o440}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerHandle:

@@ -76,10 +76,7 @@ def deployment(
     ]
     if ledger:
         arguments += [f"--ledger={ledger.url}", f"--ledger-token-file={_LEDGER}/{ledger.key}"]
-        items = [{"key": ledger.key, "path": ledger.key}]
-        files |= {
-            _LEDGER: {"name": "ledger", "secret": {"secretName": ledger.secret, "items": items, "defaultMode": 0o440}}
-        }
+        files |= {_LEDGER: ledger.volume}
     if spec.ca:
         arguments.append(f"--ca-file={_TRUST}/ca.crt")
         trusted = {"name": PORTAL, "items": [{"key": "ca.crt", "path": "ca.crt"}]}

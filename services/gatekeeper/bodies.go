@@ -27,6 +27,8 @@ type terms struct {
 type refusal struct {
 	status     int
 	code, text string
+	of         string // of several that have the code, for the log
+	after      int64  // seconds in which nothing else can be the answer; 0: it may be at any time
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -90,12 +92,14 @@ func (r *request) asked() asked {
 func rewritten(path string, body []byte, t terms) ([]byte, *request, error) {
 	of := apis[path]
 	if of.unsalted && t.salt != "" {
-		return nil, nil, &refusal{403, "not_isolated", "This API cannot keep this tenant's prompts apart from others in the " +
-			"engine's cache. Use /v1/chat/completions, or ask the operator for prefix_cache: shared."}
+		text := "This API cannot keep this tenant's prompts apart from others in the engine's cache. Use " +
+			"/v1/chat/completions, or ask the operator for prefix_cache: shared."
+		return nil, nil, &refusal{status: 403, code: "not_isolated", text: text}
 	}
 	if t.promptTokens > 0 && int64(len(body))/bytesOfAToken > t.promptTokens {
-		return nil, nil, &refusal{400, "context_length_exceeded", fmt.Sprintf("This request has about %d tokens, "+
-			"a token for %d bytes, and this tenant's limit is %d.", len(body)/bytesOfAToken, bytesOfAToken, t.promptTokens)}
+		text := fmt.Sprintf("This request has about %d tokens, a token for %d bytes, and this tenant's limit is %d.",
+			len(body)/bytesOfAToken, bytesOfAToken, t.promptTokens)
+		return nil, nil, &refusal{status: 400, code: "context_length_exceeded", text: text}
 	}
 	got, err := parse(body, of)
 	if err != nil {
@@ -321,7 +325,7 @@ func prompts(value jsontext.Value) int64 {
 	return max(count, 1)
 }
 
-func invalid(text string) *refusal { return &refusal{400, "invalid_request", text} }
+func invalid(text string) *refusal { return &refusal{status: 400, code: "invalid_request", text: text} }
 
 func notStrict(err error) *refusal {
 	var wrong *jsontext.SyntacticError

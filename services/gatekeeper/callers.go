@@ -49,11 +49,12 @@ func (k *key) works(now time.Time) bool {
 
 // tenant is as the site's file has it.
 type tenant struct {
-	Models []string                   `json:"models"`
-	Tier   string                     `json:"tier"`
-	Limits map[string]json.RawMessage `json:"limits"` // what Envoy's rate limit filter reads
-	Bounds map[string]float64         `json:"bounds"` // what is held here: parallel_requests, max_answer_tokens, max_prompt_tokens
-	Shared bool                       `json:"shared"` // whether it shares the engines' caches with others that do
+	Models  []string                   `json:"models"`
+	Tier    string                     `json:"tier"`
+	Limits  map[string]json.RawMessage `json:"limits"` // what Envoy's rate limit filter reads
+	Bounds  map[string]float64         `json:"bounds"` // what is held here: parallel_requests, max_answer_tokens, max_prompt_tokens
+	Budgets budget                     `json:"budgets"`
+	Shared  bool                       `json:"shared"` // whether it shares the engines' caches with others that do
 }
 
 type site struct {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	process "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -22,8 +23,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Seconds. Of what a refusal waits for, something ends nearly at any time.
-const retryAfter = "1"
+// Seconds. Of what most refusals wait for, something ends nearly at any time.
+const retryAfter = 1
 
 // In Envoy's words for why it answered itself, before the code of the error.
 const refusedBy = "gatekeeper_"
@@ -41,6 +42,8 @@ type hook struct {
 	turns *turns
 	// callers has which models have a second revision.
 	callers *atomic.Pointer[callers]
+	// nil: no tenant has a limit of a month.
+	budgets *budgets
 	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
 	decisions, checked string
 }
@@ -123,7 +126,10 @@ func tenantOf(ctx context.Context) string {
 func (h *hook) answer(body []byte, path, client string, about map[string]*structpb.Value) *process.ProcessingResponse {
 	tenant := about["tenant"].GetStringValue()
 	if tenant == "" {
-		return refusing(&refusal{503, "gateway_unavailable", "A part of the gateway has no decision. Try again."})
+		return refusing(&refusal{status: 503, code: "gateway_unavailable", text: "A part of the gateway has no decision. Try again."})
+	}
+	if spent := h.budgets.refusal(tenant, time.Now()); spent != nil {
+		return refusing(spent)
 	}
 	t := terms{
 		answerTokens: int64(about["max_answer_tokens"].GetNumberValue()),
@@ -180,10 +186,12 @@ func tierFor(wish string, about map[string]*structpb.Value) string {
 
 func tooMany(most int64, counted bool) *refusal {
 	if !counted {
-		return &refusal{503, "limits_unavailable", "What counts this tenant's requests does not answer. Try again."}
+		text := "What counts this tenant's requests does not answer. Try again."
+		return &refusal{status: 503, code: "limits_unavailable", text: text}
 	}
-	return &refusal{429, "rate_limit_exceeded", "This tenant has as many requests under way as it may, which is " +
-		strconv.FormatInt(most, 10) + ". Try again when one has ended."}
+	text := "This tenant has as many requests under way as it may, which is " + strconv.FormatInt(most, 10) +
+		". Try again when one has ended."
+	return &refusal{status: 429, code: "rate_limit_exceeded", text: text}
 }
 
 func passing(body []byte, namespace string, mark map[string]*structpb.Value) *process.ProcessingResponse {
@@ -204,10 +212,24 @@ func refusing(r *refusal) *process.ProcessingResponse {
 		Body:    []byte(r.text),
 		Details: refusedBy + r.code,
 	}
+	if r.of != "" {
+		immediate.Details += "." + r.of
+	}
+	headers := map[string]string{}
 	if r.status == 429 || r.status == 503 {
+		headers["retry-after"] = strconv.FormatInt(cmp.Or(r.after, retryAfter), 10)
+	}
+	if r.after > 0 {
+		// OpenAI's and Anthropic's libraries obey it, and so do not try again for what cannot succeed.
+		headers["x-should-retry"] = "false"
+	}
+	if len(headers) > 0 {
+		immediate.Headers = &process.HeaderMutation{}
+	}
+	for name, value := range headers {
 		// Envoy takes no text here.
-		after := &core.HeaderValue{Key: "retry-after", RawValue: []byte(retryAfter)}
-		immediate.Headers = &process.HeaderMutation{SetHeaders: []*core.HeaderValueOption{{Header: after}}}
+		header := &core.HeaderValue{Key: name, RawValue: []byte(value)}
+		immediate.Headers.SetHeaders = append(immediate.Headers.SetHeaders, &core.HeaderValueOption{Header: header})
 	}
 	return &process.ProcessingResponse{
 		Response: &process.ProcessingResponse_ImmediateResponse{ImmediateResponse: immediate},

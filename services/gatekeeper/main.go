@@ -42,6 +42,7 @@ type settings struct {
 	clientHeader, tenantHeader string
 	salt, counters             string
 	refuseUncounted            bool
+	ledger, ledgerToken        string
 	decided, checked           string
 	patience                   time.Duration
 }
@@ -62,6 +63,8 @@ func read() settings {
 	flag.StringVar(&s.salt, "salt-file", "", "secret out of which each tenant's part of the engines' caches is made")
 	flag.StringVar(&s.counters, "counters", "", "HOST:PORT of the store that counts parallel requests; empty: none is limited")
 	flag.BoolVar(&s.refuseUncounted, "refuse-uncounted", false, "refuse limited requests while that store is away")
+	flag.StringVar(&s.ledger, "ledger", "", "URL of the ledger that counts a month's use; empty: no budget is held")
+	flag.StringVar(&s.ledgerToken, "ledger-token-file", "", "token by which the ledger knows its readers")
 	flag.StringVar(&s.decided, "decided", "", "metadata in which Envoy keeps the decision about a caller")
 	flag.StringVar(&s.checked, "checked", "", "metadata that tells Envoy that a body was read")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "ready without the directory's keys after this long")
@@ -103,6 +106,10 @@ func run(s settings) error {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
 		// As long as requests are under way here, also while this one ends.
 		go bodies.slots.renewing()
+	}
+	if s.ledger != "" {
+		bodies.budgets = newBudgets(s.ledger, s.ledgerToken, &follower.callers)
+		bodies.budgets.follow(ctx)
 	}
 	go follower.follow(ctx)
 	go follower.reread(ctx, s, pepper)

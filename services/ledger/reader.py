@@ -15,6 +15,8 @@ from services.ledger.usage import COSTS, GROUPS, UsageQuery
 
 _SUMS = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
 
+_PICO_OF_MILLIONTH = 10**6
+
 
 class UsageReader:
     """Reads one database. Every method raises ServiceError while it is away."""
@@ -40,6 +42,24 @@ class UsageReader:
         )
         async with self._database.transaction() as connection:
             return [dict(row) for row in (await connection.execute(chosen)).mappings()]
+
+    async def spent(self, month: Month, currency: str) -> dict[str, dict[str, int]]:
+        """Tenant -> `cost_millionths` in this currency, rounded down, and `tokens` of prompts and answers."""
+        own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency) == currency
+        cost = sa.func.coalesce(sa.func.sum(USAGE.c.cost_pico).filter(own), 0)
+        chosen = (
+            sa.select(
+                USAGE.c.tenant,
+                sa.cast(sa.func.div(cost, _PICO_OF_MILLIONTH), sa.BigInteger).label("cost_millionths"),
+                sa.cast(sa.func.sum(USAGE.c.input_tokens + USAGE.c.output_tokens), sa.BigInteger).label("tokens"),
+            )
+            .select_from(USAGE.outerjoin(PRICE_VERSIONS, PRICE_VERSIONS.c.version == USAGE.c.price_version))
+            .where(USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
+            .group_by(USAGE.c.tenant)
+        )
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(chosen)).all()
+        return {row.tenant: {"cost_millionths": row.cost_millionths, "tokens": row.tokens} for row in rows}
 
     async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion]]:
         """What a tenant used by day, and every version of prices of it."""

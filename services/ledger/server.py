@@ -68,6 +68,7 @@ class _LedgerRequests:
             ("GET", "/v1/organization/usage/completions"): self.completions,
             ("GET", "/v1/organization/costs"): self.costs,
             ("GET", "/v1/bills/{tenant}/{month}"): self.bill,
+            ("GET", "/v1/spent"): self.spent,
             ("GET", "/healthz"): self.health,
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
@@ -139,6 +140,14 @@ class _LedgerRequests:
         if form == "csv":
             return Response(bill.as_csv(), media_type="text/csv")
         return JSONResponse(bill.as_json())
+
+    async def spent(self, request: Request) -> Response:
+        """What gatekeepers hold tenants' budgets against, every few seconds."""
+        self._operator(request)
+        month, currency = Month.of(time.time()), self._settings.prices_in_use().currency
+        tenants = await self._reader.spent(month, currency)
+        ends = int((month + 1).start.timestamp())
+        return JSONResponse({"month": str(month), "ends": ends, "currency": currency, "tenants": tenants})
 
     async def health(self) -> Response:
         return PlainTextResponse("ok\n")

@@ -69,10 +69,11 @@ def _shown(proof: Proof) -> dict[str, Any] | None:
 
 def _tenant(plan: SitePlan, name: str) -> dict[str, Any]:
     spec = plan.site.tenants[name]
-    people = spec.people or _NO_PEOPLE
+    people, budgets = spec.people or _NO_PEOPLE, plan.tenants.budgets.get(name)
     return {
         "models": sorted(spec.models),
         "admins": list(people.admins),
         "users": list(people.users),
         "limits": {**plan.tenants.limits.get(name, {}), **plan.tenants.bounds.get(name, {})},
+        **({"budgets": dict(budgets)} if budgets else {}),
     }

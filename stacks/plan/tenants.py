@@ -38,6 +38,8 @@ class TenantsPlan:
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
     bounds: Mapping[str, Mapping[str, int]]
     """The same of the limits that a gatekeeper holds."""
+    budgets: Mapping[str, Mapping[str, float]]
+    """The same of the limits of a month."""
     counters: CountersSpec
     counted: bool
     """Whether the limit service and its counters run."""
@@ -89,6 +91,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,
         bounds=site.bounds,
+        budgets=site.budgets,
         counters=site.counters,
         counted=site.limits_tenants,
         counter_class=_counter_class(site),

@@ -53,6 +53,7 @@ def declare_monitoring(
                 *(["credentials"] if own and ends else []),
                 *(["prices"] if site.usage.prices else []),
                 *(["canaries"] if plan.tenants.canaries else []),
+                *(["budgets"] if plan.tenants.budgets else []),
             },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,

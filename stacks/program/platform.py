@@ -144,7 +144,10 @@ def _models_namespace(step: PartStep) -> PartDone:
 def _tenants(step: PartStep) -> PartDone:
     front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
     needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets")
-    tenants = declare_tenants(step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts)
+    ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.tenants.budgets else None
+    tenants = declare_tenants(
+        step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts, ledger=ledger
+    )
     return PartDone(ready=[*tenants.checked, *tenants.ranked], handle=tenants)
 
 
@@ -208,6 +211,7 @@ def _gateway(step: PartStep) -> PartDone:
         proxy_image=plan.proxy_image,
         rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
         decided=plan.tenants.by_gatekeeper,
+        budgeted=bool(plan.tenants.budgets),
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,
@@ -306,7 +310,7 @@ PARTS = (
     SitePart("models-namespace", _models_namespace),
     filled("certificate-secrets", GATEWAY_NAMESPACE, "gateway-namespace"),
     filled("weights-token", None, "models-namespace"),
-    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets")),
+    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets", "ledger")),
     SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
     SitePart("ledger", _ledger, ("gateway-controllers", "gateway-namespace", "certificate-secrets")),
     SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),

@@ -19,7 +19,7 @@ from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
 from components.tenants.directory import Directory, DirectoryArgs
 from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
-from components.tenants.ledger import Ledger, LedgerArgs, LedgerHandle
+from components.tenants.ledger import Ledger, LedgerAccess, LedgerArgs, LedgerHandle
 from components.tenants.limits import LimitCounters, LimitCountersArgs, counters_address, limit_service
 from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
@@ -103,11 +103,13 @@ def declare_tenants(
     filled: Sequence[pulumi.Resource],
     scrapers: Sequence[Peer],
     top: pulumi.ResourceOptions,
+    *,
+    ledger: LedgerAccess | None,
 ) -> Tenants:
     """Declare them at the site's gateway.
 
     front, models: the namespaces of the gateway and of models. filled: Secrets of the first that a store fills.
-    scrapers: pods that measure.
+    scrapers: pods that measure. ledger: where the limits of a month are counted; None where no tenant has one.
     """
     tenants = plan.tenants
     target = target_gateway()
@@ -145,7 +147,7 @@ def declare_tenants(
         ).handle.ready
     decided: list[pulumi.Resource] = []
     if tenants.by_gatekeeper:
-        decided = _declare_gatekeeper(plan, keys, front, needs, filled, scrapers, top)
+        decided = _declare_gatekeeper(plan, keys, front, needs, filled, scrapers, top, ledger)
     parallel = plan.site.gateway.max_parallel_streams
     lists = {tenant: model_list(owners) for tenant, owners in tenants.listed.items()}
     return Tenants(
@@ -167,6 +169,7 @@ def _declare_gatekeeper(
     filled: Sequence[pulumi.Resource],
     scrapers: Sequence[Peer],
     top: pulumi.ResourceOptions,
+    ledger: LedgerAccess | None,
 ) -> list[pulumi.Resource]:
     tenants, images = plan.tenants, plan.versions.images
     specs = {
@@ -180,6 +183,7 @@ def _declare_gatekeeper(
                 tiers=tenants.tiers,
                 limits=tenants.limits,
                 bounds=tenants.bounds,
+                budgets=tenants.budgets,
                 names=tenants.names,
                 owners=tenants.owners,
                 canaries=tenants.canaries,
@@ -213,6 +217,7 @@ def _declare_gatekeeper(
         scrapers=scrapers,
         counters=counters_address(front.name) if tenants.counted else None,
         refuse_uncounted=tenants.counters.when_away == "refuse",
+        ledger=ledger,
         needs=[*needs, *shared],
     )
     return Gatekeeper("gatekeeper", args, top).handle.ready

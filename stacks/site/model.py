@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -149,6 +149,9 @@ class StorageSpec(Spec):
         return self.shared_read_bytes_per_s or self.read_bytes_per_s
 
 
+_Number = TypeVar("_Number", bound=float)
+
+
 class Guarantee(NamedTuple):
     """Tokens per minute that a tenant is guaranteed."""
 
@@ -227,11 +230,16 @@ class SiteConfig(Spec):
         """Tenant -> key of each limit that it has and a gatekeeper holds -> most of it, of the tenants with any."""
         return self._of_tenants(lambda limits: limits.bounds)
 
+    @property
+    def budgets(self) -> dict[str, dict[str, float]]:
+        """Tenant -> key of each limit of a month that it has -> most of it, of the tenants with any."""
+        return self._of_tenants(lambda limits: limits.budgets)
+
     def _of_tenants(
         self,
-        of: Callable[[LimitsSpec], dict[str, int]],
-        narrower: Callable[[TenantSpec], dict[str, int]] = lambda _: {},
-    ) -> dict[str, dict[str, int]]:
+        of: Callable[[LimitsSpec], dict[str, _Number]],
+        narrower: Callable[[TenantSpec], dict[str, _Number]] = lambda _: {},
+    ) -> dict[str, dict[str, _Number]]:
         merged = {
             name: {
                 # A plan that the site has not is reported where its file is read.

@@ -31,6 +31,7 @@ from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISIO
 from lab.paths import Lab
 from tests.lab.lone_envoy import envoy_with, listening
 from tests.lab.waiting import eventually
+from tests.unit.services.ledger_rig import OPERATOR
 from tests.unit.services.postgres_rig import free_port
 
 MODEL = "chat"
@@ -87,6 +88,8 @@ class Rig:
     refuse_uncounted: bool = False
     canary: Canary | None = None
     """Of the one model."""
+    ledger: str = ""
+    """Its URL; empty for none."""
     port: int = field(default_factory=free_port)
     state: int = field(default_factory=free_port)
     counters: int = field(default_factory=free_port)
@@ -96,23 +99,33 @@ class Rig:
 
     def tenants_file(self) -> str:
         """Of what it has now."""
-        bounds = {name: spec.limits.bounds for name, spec in self.tenants.items() if spec.limits}
-        canaries = {MODEL: self.canary} if self.canary else {}
-        names = {MODEL: MODEL}
-        return tenants_file(self.tenants, tiers=self.tiers, bounds=bounds, names=names, canaries=canaries)
+        limited = {name: spec.limits for name, spec in self.tenants.items() if spec.limits}
+        return tenants_file(
+            self.tenants,
+            tiers=self.tiers,
+            bounds={name: limits.bounds for name, limits in limited.items()},
+            budgets={name: limits.budgets for name, limits in limited.items()},
+            names={MODEL: MODEL},
+            canaries={MODEL: self.canary} if self.canary else {},
+        )
 
-    def start_gatekeeper(self) -> None:
-        """As the platform's program gives it its files."""
+    def write_files(self) -> list[str]:
+        """Those that the platform's program gives a gatekeeper; their names."""
         files = {
             "tenants": self.tenants_file(),
             "keys": keys_file({f"{tenant}.key": digest_of(key_of(tenant)) for tenant in self.tenants}),
             "salt": "salt-of-the-site",
+            "ledger-token": OPERATOR,
         }
         for name, content in files.items():
             (self.folder / name).write_text(content)
+        return [*files]
+
+    def start_gatekeeper(self) -> None:
+        files = [f"--{name}-file={self.folder / name}" for name in self.write_files()]
         command = [
             str(self.lab.bin / "gatekeeper"),
-            *(f"--{name}-file={self.folder / name}" for name in files),
+            *files,
             f"--listen=127.0.0.1:{self.port}",
             f"--listen-state=127.0.0.1:{self.state}",
             f"--client-header={CLIENT_HEADER}",
@@ -121,9 +134,14 @@ class Rig:
             f"--checked={CHECKED}",
             f"--counters=127.0.0.1:{self.counters}",
             f"--refuse-uncounted={str(self.refuse_uncounted).lower()}",
+            f"--ledger={self.ledger}",
         ]
         self._start("gatekeeper", command)
-        eventually(lambda: httpx.get(f"http://127.0.0.1:{self.state}/readyz", trust_env=False).status_code == 200)
+        eventually(lambda: self.state_of("/readyz").status_code == 200)
+
+    def state_of(self, path: str) -> httpx.Response:
+        """What the gatekeeper answers those who watch it."""
+        return httpx.get(f"http://127.0.0.1:{self.state}{path}", trust_env=False)
 
     def start_counters(self) -> None:
         # Redis's server takes its name from the program.
@@ -205,6 +223,7 @@ def rig(
     tiers: Mapping[str, TierSpec] | None = None,
     *,
     refuse_uncounted: bool = False,
+    ledger: str = "",
     canary: Canary | None = None,
 ) -> Iterator[Rig]:
     """All of its parts, running."""
@@ -214,6 +233,7 @@ def rig(
         tenants=tenants,
         tiers=tiers or {},
         refuse_uncounted=refuse_uncounted,
+        ledger=ledger,
         canary=canary,
     )
     made.engine = EchoingEngine()
@@ -266,7 +286,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
             "default_source_code": {"inline_string": "function envoy_on_request(request) request:body() end"},
         },
     }
-    (errors,) = openai_errors("g", {}, listener="l", tls=False, decided=True)["spec"]["jsonPatches"]
+    (errors,) = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True)["spec"]["jsonPatches"]
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router"},

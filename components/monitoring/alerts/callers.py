@@ -1,4 +1,4 @@
-"""Alerts about what decides about callers: the gatekeepers, and the directory whose keys they know."""
+"""Alerts about what decides about callers: the gatekeepers, the directory whose keys they know, and tenants' budgets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _MINUTE_S = 60
 _UNHEARD_MINUTES = 2
 # A client that sends a made-up key to a gatekeeper that is starting is not enough.
 _UNKNOWN_SHARE = 0.01
+_NEARLY_SPENT = 0.8
 
 
 def gatekeepers() -> list[Alert]:
@@ -76,5 +77,42 @@ def directory() -> list[Alert]:
             description="For {{ $value | humanize }} minutes; millions of them if never since it started. A key that "
             "was made since then does not work there, and one that was revoked does.",
             runbook="directory-away",
+        ),
+    ]
+
+
+def budgets() -> list[Alert]:
+    """Of a site with limits of a month, which gatekeepers hold by what the ledger counts."""
+    used = queries.highest("gatekeeper_budget_used_ratio", _GATEKEEPERS, by=("tenant", "budget"))
+    last = queries.highest("gatekeeper_budgets_last_answer_timestamp_seconds", _GATEKEEPERS, by=("pod",))
+    return [
+        Alert(
+            name="BudgetNearlySpent",
+            severity="ticket",
+            expression=f"{used} > {_NEARLY_SPENT:g} < 1",
+            minutes=0,
+            summary="{{ $labels.tenant }} has nearly used its {{ $labels.budget }}",
+            description="{{ $value | humanizePercentage }} of it. Once it is used, its requests are refused until the "
+            "month ends.",
+            runbook="budget-spent",
+        ),
+        Alert(
+            name="BudgetSpent",
+            severity="ticket",
+            expression=f"{used} >= 1",
+            minutes=0,
+            summary="{{ $labels.tenant }} has used its {{ $labels.budget }}: its requests are refused",
+            description="{{ $value | humanizePercentage }} of it; until the month ends (UTC), or the limit is raised.",
+            runbook="budget-spent",
+        ),
+        Alert(
+            name="BudgetsNotHeld",
+            severity="ticket",
+            expression=f"(time() - {last}) / {_MINUTE_S} > {_UNHEARD_MINUTES}",
+            minutes=5,
+            summary="The gatekeeper {{ $labels.pod }} does not hear what tenants have used",
+            description="For {{ $value | humanize }} minutes; millions of them if never since it started. It refuses "
+            "whom it knew as spent, and admits everyone else.",
+            runbook="budget-spent",
         ),
     ]

@@ -31,6 +31,7 @@ NOT_SHOWN = {
     "directory-away": "few sites have a directory; no request fails, and the alert names the gatekeeper",
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",
+    "budget-spent": "few sites have budgets; the alert names the tenant, and its portal page the remainder",
     "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
     "usage-gap": "the same; its page has both counts",
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",

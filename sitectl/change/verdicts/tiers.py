@@ -70,7 +70,7 @@ def _tables(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if spec.get("tier"):
             yield tenant, str(spec["tier"])
         counted = {key: limit.get("requests_per_unit", 0) for key, limit in (spec.get("limits") or {}).items()}
-        yield tenant, counted | (spec.get("bounds") or {})
+        yield tenant, counted | (spec.get("bounds") or {}) | (spec.get("budgets") or {})
 
 
 def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:
@@ -78,10 +78,10 @@ def _tier_of(body: Mapping[str, Any]) -> dict[str, str]:
     return {tenant: str(known) for tenant, known in _tables(body) if not isinstance(known, Mapping)}
 
 
-def _limits_of(body: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _limits_of(body: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Tenant -> its limits, out of the policy's inputs. The plugin keeps numbers as floats."""
     return {
-        tenant: {key: int(most) for key, most in known.items()}
+        tenant: {key: int(most) if int(most) == most else most for key, most in known.items()}
         for tenant, known in _tables(body)
         if isinstance(known, Mapping)
     }

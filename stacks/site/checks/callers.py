@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.limits import BOUNDS
+from components.specs.limits import BOUNDS, BUDGETS
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import at, mapping, matching
 
@@ -65,7 +65,8 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
-    limits = [(f"{place}.{bound}", bound) for place in ("plans.<name>", "tenants.<name>.limits") for bound in BOUNDS]
+    places = ("plans.<name>", "tenants.<name>.limits")
+    limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, *BUDGETS)]
     for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache")]:
         for path, value in matching(values, pattern):
             if value is not None:

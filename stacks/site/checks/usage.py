@@ -1,11 +1,14 @@
-"""The ledger of usage: that Envoy pods can ship to it, and that its prices are of what the site serves."""
+"""The ledger of usage: that Envoy pods can ship to it, that its prices are of what the site serves, and that budgets
+can be held by it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from floor.problems import Problem, nearest
+from components.specs.limits import BUDGETS, SPEND
+from floor.problems import Path, Problem, nearest
 from stacks.site.reading.raw import at, items, mapping, matching
 
 
@@ -22,6 +25,42 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _unknown(values, "tiers", range(len(versions)))
     # What is served no longer has prices in earlier versions.
     yield from _unknown(values, "models", range(len(versions))[-1:])
+    for place in ("plans.<name>", "tenants.<name>.limits"):
+        for budget in BUDGETS:
+            for path, most in matching(values, f"{place}.{budget}"):
+                if most is not None:
+                    yield from _uncounted(values, path)
+
+
+def _uncounted(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
+    """What keeps a limit of a month from being reached."""
+    if at(values, "usage", "database_secret") is None:
+        yield Problem(
+            path=path,
+            what="is held by what the ledger counts, and none runs",
+            fix="set usage.database_secret first (sitectl docs usage-and-bills), or take it out",
+        )
+        return
+    versions = items(at(values, "usage", "prices"))
+    priced = mapping(at(versions[-1], "models")) if versions else {}
+    free = ", ".join(sorted(_models_under(values, path) - {*priced})) if path[-1] == SPEND else ""
+    if free:
+        yield Problem(
+            path=path,
+            what=f"counts nothing of {free}, which it holds for: the newest of usage.prices has no price of it",
+            fix=f"add {free} to usage.prices.{max(0, len(versions) - 1)}.models; 0 where tokens are to cost nothing",
+        )
+
+
+def _models_under(values: Mapping[str, Any], path: Path) -> set[str]:
+    """Models of the tenants that a limit holds for: its own, or those of its plan without another one."""
+    tenants = mapping(values.get("tenants"))
+    if path[0] == "tenants":
+        held = [tenants[path[1]]]
+    else:
+        own = [spec for spec in tenants.values() if at(spec, "plan") == path[1]]
+        held = [spec for spec in own if at(spec, "limits", path[-1]) is None]
+    return {name for spec in held for name in items(at(spec, "models")) if name in mapping(values.get("models"))}
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:

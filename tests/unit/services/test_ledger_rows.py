@@ -186,13 +186,13 @@ def test_a_partition_that_is_lost_is_made_again(both: tuple[Server, Ledger]) -> 
 
 
 def test_each_token_opens_what_it_is_for(both: tuple[Server, Ledger]) -> None:
-    questions = ("organization/usage/completions?start_time=0", "organization/costs?start_time=0", "bills/a/2026-12")
-    paths = [f"/v1/{question}" for question in questions]
+    usage, costs = "organization/usage/completions?start_time=0", "organization/costs?start_time=0"
+    paths = [f"/v1/{question}" for question in (usage, costs, "bills/a/2026-12", "spent")]
     answers = {}
     for token in ("", "wrong", WRITER, OPERATOR):
         with both[1].client(token) as client:
             answers[token] = [client.post(ROWS_PATH).status_code, *(client.get(path).status_code for path in paths)]
-    assert answers == {"": [401] * 4, "wrong": [401] * 4, WRITER: [200, 403, 403, 403], OPERATOR: [403, 200, 200, 200]}
+    assert answers == {"": [401] * 5, "wrong": [401] * 5, WRITER: [200, *[403] * 4], OPERATOR: [403, *[200] * 4]}
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,40 @@ def test_openais_client_reads_usage_and_costs(both: tuple[Server, Ledger]) -> No
     # Of three, one is of the tier at half price: 2.5 times 0.00022, twice.
     assert cost["amount"] == {"value": 0.0011, "currency": "eur", "exact": "0.0011"}
     rows_equal_their_sums(server)
+
+
+@pytest.mark.row("000.32", "001.40")
+def test_what_a_tenant_has_used_of_a_month_is_summed(both: tuple[Server, Ledger], operator: httpx.Client) -> None:
+    """Over its keys, tiers and hours, from the month's first moment on, and in the currency of today's prices."""
+    _, ledger = both
+    month = Month.of(time.time())
+    first = int(month.start.timestamp())
+    now = max(first, int(time.time()) - 3600)
+    one_token = {"input_tokens": 1, "cached_input_tokens": 0, "output_tokens": 0}
+    ledger.send(
+        line(client="saver.a", started=f"{first - 1}.999999"),
+        line(client="saver.a", started=f"{first}.000000"),
+        line(client="saver.b", started=f"{now}.000000", objective="batch.chat"),
+        line(client="saver.b", started=f"{now}.000000", **one_token),
+        line(client="saver.b", started=f"{now}.000000", status=429, input_tokens=0, output_tokens=0),
+        line(client="spender.a", started=f"{now}.000000"),
+    )
+
+    def spent() -> dict[str, Any]:
+        answer: dict[str, Any] = operator.get("/v1/spent").json()
+        return answer
+
+    answer = spent()
+    assert (answer["month"], answer["ends"]) == (str(month), (month + 1).start.timestamp())
+    # 220 at the whole price, half of that, and a fifth of a millionth, which is not yet one.
+    assert answer["tenants"]["saver"] == {"cost_millionths": 330, "tokens": 2201}
+    assert answer["tenants"]["spender"] == {"cost_millionths": 220, "tokens": 1100}
+    file = setting(ledger.folder, "--prices-file")
+    before = file.read_text()
+    file.write_text(before.replace("EUR", "CHF"))
+    assert spent()["currency"] == "CHF"
+    assert spent()["tenants"]["saver"] == {"cost_millionths": 0, "tokens": 2201}
+    file.write_text(before)
 
 
 def test_prices_are_read_again_and_unusable_ones_are_not_used(both: tuple[Server, Ledger]) -> None:

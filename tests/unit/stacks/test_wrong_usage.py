@@ -24,6 +24,8 @@ def since(day: str, models: dict[str, Any] | None = None, **more: Any) -> dict[s
     return {"since": day, "models": models or MODELS, **more}
 
 
+DECIDED: dict[str, Any] = {"callers": {"decided_by": "gatekeeper"}}
+ONE = since("2026-12-01", {"glm-5-1": PRICE})
 FIRST, NEXT = since("2026-12-01"), since("2027-01-01")
 WRONG: dict[str, Wrong] = {
     "prices that no ledger reads": Wrong(
@@ -61,6 +63,36 @@ WRONG: dict[str, Wrong] = {
         "among its tiers",
         {"usage.prices.0.tiers": {"batch": 0.5}},
     ),
+    "a budget without a ledger": Wrong(
+        DECIDED | {"tenants.search.limits": {"tokens_per_month": 5}},
+        "tenants.search.limits.tokens_per_month",
+        "what the ledger counts, and none runs",
+        {"usage.database_secret": "usage-database"},
+    ),
+    "a budget that no one holds": Wrong(
+        usage(FIRST) | {"plans": {"small": {"spend_per_month": 5}}},
+        "plans.small.spend_per_month",
+        "needs a gatekeeper",
+        DECIDED,
+    ),
+    "a budget of what has no price": Wrong(
+        {**DECIDED, **usage(ONE), "plans": {"small": {"spend_per_month": 5}}, "tenants.search.plan": "small"},
+        "plans.small.spend_per_month",
+        "counts nothing of qwen3-32b,",
+        {"usage.prices.0.models": MODELS},
+    ),
+    "a tenant's own budget of what has no price": Wrong(
+        {**DECIDED, **usage(), "tenants.archive.limits": {"spend_per_month": 5.5}},
+        "tenants.archive.limits.spend_per_month",
+        "counts nothing of qwen3-32b,",
+        {"usage.prices": [FIRST]},
+    ),
+    "a budget finer than what is counted": Wrong(
+        {**DECIDED, **usage(FIRST), "tenants.archive.limits": {"spend_per_month": 0.0000005}},
+        "tenants.archive.limits.spend_per_month",
+        "finer than a millionth",
+        {"tenants.archive.limits.spend_per_month": 0.000001},
+    ),
     "Envoy pods that are others'": Wrong(
         usage(FIRST) | {"gateway.controllers": "external"},
         "usage.database_secret",
@@ -73,6 +105,20 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_wrong_prices_are_refused(wrong: Wrong) -> None:
     refused_and_fixed(wrong)
+
+
+@pytest.mark.row("001.40")
+def test_a_plan_has_a_budget_and_a_tenant_its_own_in_its_place() -> None:
+    """A limit of tokens holds for what is free; no limit service is needed for either."""
+    plans = {"small": {"tokens_per_month": 5 * 10**9, "spend_per_month": 20}}
+    tenants = {"tenants.search.plan": "small", "tenants.search.limits": {"spend_per_month": 7.5}}
+    free = {"tenants.archive.limits": {"tokens_per_month": 8}}
+    site = plan_values(changed(prod(), {**DECIDED, **usage(FIRST), "plans": plans, **tenants, **free}), "site").site
+    assert site.budgets == {
+        "archive": {"tokens_per_month": 8},
+        "search": {"tokens_per_month": 5 * 10**9, "spend_per_month": 7.5},
+    }
+    assert not site.limits_tenants
 
 
 def test_what_is_served_for_nothing_is_a_warning() -> None:
