@@ -56,11 +56,11 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
 
     @router.get("/tenants")
     async def tenants(request: Request) -> dict[str, Any]:
-        """Yours, with your role, models and limits."""
-        entries = desk.catalogue.tenants
+        """Yours, with your role, models, limits and budgets."""
+        entries, shown = desk.catalogue.tenants, {"models", "limits", "budgets"}
         return {
             "tenants": {
-                name: {"role": role.name.lower(), "models": entries[name].models, "limits": entries[name].limits}
+                name: {"role": role.name.lower(), **entries[name].model_dump(include=shown)}
                 for name, role in desk.tenants(_person(request)).items()
             }
         }

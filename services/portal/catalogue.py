@@ -76,6 +76,8 @@ class TenantEntry(_Entry):
     admins: list[str] = []
     users: list[str] = []
     limits: dict[str, int] = {}
+    budgets: dict[str, float] = {}
+    """Limits of a calendar month: `tokens_per_month`, and `spend_per_month` in the ledger's currency."""
 
 
 class Catalogue(_Entry):

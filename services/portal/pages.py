@@ -116,7 +116,9 @@ class Pages:
         tenant = _some_tenant(shared)
         month = usage.month_of(request.query_params.get("month", ""), this_month())
         use = await self._desk.usage(shared["me"], tenant, month)
-        plot = {"bars": usage.bars(use), "width": usage.PLOT_WIDTH, "height": usage.PLOT_HEIGHT}
+        budgets = self._desk.catalogue.tenants[tenant].budgets if month == this_month() else {}
+        left = usage.remainders(use, budgets, is_admin=shared["is_admin"])
+        plot = {"bars": usage.bars(use), "width": usage.PLOT_WIDTH, "height": usage.PLOT_HEIGHT, "left": left}
         more = {"use": use, "months": usage.last_months(this_month()), "forms": FORMS, "bar": usage.BAR_WIDTH}
         return view.page(request, "usage", shared | plot | more)
 

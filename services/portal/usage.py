@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -82,6 +82,13 @@ def summed(
     whole.days = list(days.values())
     whole.models, whole.keys = (sorted(some.values(), key=lambda sums: -sums.tokens) for some in (models, keys))
     return whole
+
+
+def remainders(use: MonthOfUse, budgets: Mapping[str, float], *, is_admin: bool) -> dict[str, tuple[Decimal, Decimal]]:
+    """What is left of each budget of the running month, and the budget. Money is for admins, as costs are."""
+    used = {"tokens_per_month": Decimal(use.total.tokens)} | ({"spend_per_month": use.total.cost} if is_admin else {})
+    most = {name: Decimal(str(budget)) for name, budget in budgets.items()}
+    return {name: (max(Decimal(0), most[name] - used[name]), most[name]) for name in used if name in most}
 
 
 def _results(buckets: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Alerts about what decides about callers: the gatekeepers, the directory whose keys they know, and tenants' budgets."""
+"""Alerts about what decides about callers: the gatekeepers, the directory whose keys they know, and budgets."""
 
 from __future__ import annotations
 

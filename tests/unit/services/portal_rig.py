@@ -69,6 +69,7 @@ CATALOGUE = {
             "admins": ["search-admins"],
             "users": ["search-people"],
             "limits": {"tokens_per_minute": 100000},
+            "budgets": {"tokens_per_month": 20_000_000, "spend_per_month": 4.5},
         },
         "sales": {"models": [CHAT], "users": ["sales-people"]},
     },

@@ -84,7 +84,9 @@ def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
 
     def body(parallel: int, **given: TenantSpec) -> dict[str, Any]:
         limits = {name: {"tokens_per_day": 5} for name in given}
-        content = tenants_file(given, limits=limits, bounds={name: {"parallel_requests": parallel} for name in given})
+        bounds = {name: {"parallel_requests": parallel} for name in given}
+        budgets = {name: {"spend_per_month": parallel + 0.5, "tokens_per_month": 10**10} for name in given}
+        content = tenants_file(given, limits=limits, bounds=bounds, budgets=budgets)
         return mounted("g", "tenants", {"tenants.json": content})
 
     acme = TenantSpec(models=("qwen", "glm"), tier="batch")
@@ -95,7 +97,7 @@ def test_a_gatekeepers_tenants_are_named_by_what_changes() -> None:
     assert rows(change) == [
         (Severity.REPLACED, "tenant acme loses glm", ("acme",)),
         (LIVE, "tenant acme: tier batch -> no tier", ("acme",)),
-        (LIVE, "tenant acme: parallel_requests 4 -> 2", ("acme",)),
+        (LIVE, "tenant acme: parallel_requests 4 -> 2, spend_per_month 4.5 -> 2.5", ("acme",)),
         (LIVE, "tenant acme: prefix cache own -> shared", ("acme",)),
     ]
     same = Change(op="update", type=kind, name="callers-tenants", before=before, after=before)
