@@ -25,6 +25,7 @@ _TITLES = {
     "secrets": "Secrets out of a store",
     "gatekeeper": "Gatekeepers",
     "directory": "The directory of keys",
+    "budgets": "Budgets of tenants",
     "ledger": "Ledgers of usage",
     "usage-shipper": "Usage on its way to the ledger",
     "prices": "Prices of tokens",

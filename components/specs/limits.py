@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from components.specs.usage import Exact
+from components.specs.usage import no_finer
 from floor.problems import WrongValueError
 from floor.spec import Spec
 
@@ -40,8 +40,8 @@ BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
 SPEND = "spend_per_month"
 BUDGETS = (SPEND, "tokens_per_month")
 """Limits of a calendar month, UTC, which a gatekeeper holds by what the ledger counts."""
-# Of tokens in a month; a double, in which they are handed on, has them exactly.
-_MOST_IN_MONTH = 10**15
+# Of tokens, and of any currency, in a month: a double, in which they are handed on, has them exactly.
+_MOST_TOKENS, _MOST_SPENT = 10**15, 10**9
 
 
 class MostSpec(Spec):
@@ -88,10 +88,10 @@ class LimitsSpec(MostSpec):
     max_prompt_tokens: _Most | None = None
     """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
     it."""
-    tokens_per_month: Annotated[int, Field(ge=1, le=_MOST_IN_MONTH)] | None = None
+    tokens_per_month: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = None
     """Tokens in one calendar month, UTC, by the ledger's rows; further requests get 429. It needs a gatekeeper and
     `usage`."""
-    spend_per_month: Annotated[Exact, Field(gt=0)] | None = None
+    spend_per_month: Annotated[float, Field(gt=0, le=_MOST_SPENT), AfterValidator(no_finer)] | None = None
     """What it uses in one calendar month, UTC, in `usage.currency`, at the prices of `usage.prices`; further requests
     get 429. It needs a gatekeeper, `usage` and a price of each model of the tenant."""
     guaranteed_tokens_per_minute: _Most | None = None

@@ -22,7 +22,8 @@ def millionths(value: float) -> int:
     return int(Decimal(repr(value)) * MILLION)
 
 
-def _no_finer(value: float) -> float:
+def no_finer(value: float) -> float:
+    """The amount, which the ledger counts exactly. Raises WrongValueError for one that it cannot."""
     if Decimal(repr(value)) * MILLION % 1:
         coarser = millionths(value) / MILLION
         raise WrongValueError(
@@ -46,18 +47,17 @@ def _day(text: str) -> str:
     return text
 
 
-Exact = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(_no_finer)]
-"""An amount of money, or a factor of one, that the ledger counts exactly."""
+_Exact = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(no_finer)]
 
 
 class TokenPricesSpec(Spec):
     """What a million tokens of a model cost, in the currency of the price book."""
 
-    input: Exact
+    input: _Exact
     """Of prompts."""
-    cached_input: Exact | None = None
+    cached_input: _Exact | None = None
     """Of prompts, where the engine had computed them before; as `input` if not given."""
-    output: Exact
+    output: _Exact
     """Of answers, reasoning included."""
 
 
@@ -69,7 +69,7 @@ class PriceVersionSpec(Spec):
     models: dict[Name, TokenPricesSpec]
     """By the models' own names. A model without a price costs nothing, and is counted. A version that another follows
     may name models that the site serves no longer: their last requests still arrive."""
-    tiers: dict[Name, Exact] = Field(default_factory=dict)
+    tiers: dict[Name, _Exact] = Field(default_factory=dict)
     """By what prices are multiplied, by tier: 0.5 is half. A tier that is not here pays them as they are."""
 
     @property

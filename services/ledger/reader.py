@@ -10,7 +10,7 @@ from services.database import Database
 from services.ledger.bills import UsedInDay
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
-from services.ledger.tables import PRICE_VERSIONS, USAGE
+from services.ledger.tables import PRICE_VERSIONS, SPENT, USAGE
 from services.ledger.usage import COSTS, GROUPS, UsageQuery
 
 _SUMS = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
@@ -46,16 +46,16 @@ class UsageReader:
     async def spent(self, month: Month, currency: str) -> dict[str, dict[str, int]]:
         """Tenant -> `cost_millionths` in this currency, rounded down, and `tokens` of prompts and answers."""
         own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency) == currency
-        cost = sa.func.coalesce(sa.func.sum(USAGE.c.cost_pico).filter(own), 0)
+        cost = sa.func.coalesce(sa.func.sum(SPENT.c.cost_pico).filter(own), 0)
         chosen = (
             sa.select(
-                USAGE.c.tenant,
+                SPENT.c.tenant,
                 sa.cast(sa.func.div(cost, _PICO_OF_MILLIONTH), sa.BigInteger).label("cost_millionths"),
-                sa.cast(sa.func.sum(USAGE.c.input_tokens + USAGE.c.output_tokens), sa.BigInteger).label("tokens"),
+                sa.cast(sa.func.sum(SPENT.c.tokens), sa.BigInteger).label("tokens"),
             )
-            .select_from(USAGE.outerjoin(PRICE_VERSIONS, PRICE_VERSIONS.c.version == USAGE.c.price_version))
-            .where(USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
-            .group_by(USAGE.c.tenant)
+            .select_from(SPENT.outerjoin(PRICE_VERSIONS, PRICE_VERSIONS.c.version == SPENT.c.price_version))
+            .where(SPENT.c.month == month.start)
+            .group_by(SPENT.c.tenant)
         )
         async with self._database.transaction() as connection:
             rows = (await connection.execute(chosen)).all()

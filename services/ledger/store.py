@@ -17,7 +17,7 @@ from services.database import Database
 from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
-from services.ledger.tables import PRICE_VERSIONS, REQUESTS, USAGE
+from services.ledger.tables import PRICE_VERSIONS, REQUESTS, SPENT, USAGE
 
 _AHEAD = 2
 """Months that have a partition before they begin."""
@@ -47,7 +47,7 @@ def _type(name: str) -> str:
 
 def _statement() -> str:
     """One statement, so that what is summed is what was added. Both writers of two processes take rows in one order,
-    first of requests and then of sums, so that none waits for the other in a circle.
+    table by table, so that none waits for the other in a circle.
     """
     # Costs have more digits than a bigint; as text they need no object each.
     given = ", ".join(
@@ -70,6 +70,12 @@ def _statement() -> str:
         INSERT INTO {USAGE.name} ({group}, {", ".join(_COUNTED)})
         SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums} FROM added GROUP BY {group} ORDER BY {group}
         ON CONFLICT ({group}) DO UPDATE SET {added}
+    ), spent AS (
+        INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
+        SELECT date_trunc('month', hour, 'UTC'), tenant, price_version,
+        sum(input_tokens + output_tokens), sum(cost_pico) FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        ON CONFLICT (month, tenant, price_version) DO UPDATE SET
+        tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
     )
     SELECT model, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output FROM added GROUP BY model
     """  # noqa: S608 - names of columns

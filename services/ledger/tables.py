@@ -71,6 +71,17 @@ USAGE = sa.Table(
 )
 """Sums of the rows, written in the transaction that adds them; they outlive the rows."""
 
+SPENT = sa.Table(
+    "spent_by_month",
+    METADATA,
+    sa.Column("month", _MOMENT, primary_key=True),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("price_version", sa.Text, primary_key=True),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost_pico", sa.Numeric, nullable=False),
+)
+"""The same by month of UTC, in a few rows for each tenant: gatekeepers ask for these every few seconds."""
+
 PRICE_VERSIONS = sa.Table(
     "price_versions",
     METADATA,

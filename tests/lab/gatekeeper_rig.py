@@ -97,10 +97,10 @@ class Rig:
     engine: EchoingEngine = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def tenants_file(self) -> str:
-        """Of what it has now."""
+    def write_files(self) -> list[str]:
+        """Those that the platform's program gives a gatekeeper; their names."""
         limited = {name: spec.limits for name, spec in self.tenants.items() if spec.limits}
-        return tenants_file(
+        tenants = tenants_file(
             self.tenants,
             tiers=self.tiers,
             bounds={name: limits.bounds for name, limits in limited.items()},
@@ -108,11 +108,8 @@ class Rig:
             names={MODEL: MODEL},
             canaries={MODEL: self.canary} if self.canary else {},
         )
-
-    def write_files(self) -> list[str]:
-        """Those that the platform's program gives a gatekeeper; their names."""
         files = {
-            "tenants": self.tenants_file(),
+            "tenants": tenants,
             "keys": keys_file({f"{tenant}.key": digest_of(key_of(tenant)) for tenant in self.tenants}),
             "salt": "salt-of-the-site",
             "ledger-token": OPERATOR,

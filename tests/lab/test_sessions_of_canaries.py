@@ -71,7 +71,7 @@ def test_it_gets_its_share_of_sessions_and_keeps_them_as_it_grows(door: Rig) -> 
     assert asyncio.run(of_sessions(door, names[:100])) == {name: first[name] for name in names[:100]}
 
     door.canary = replace(CANARY, percent=60)
-    (door.folder / "tenants").write_text(door.tenants_file())
+    door.write_files()
     moving = next(name for name in names if name not in served)
     # Until the gatekeeper has read its file again, within seconds, nothing has moved.
     eventually(lambda: set(asyncio.run(of_sessions(door, names[:40])).values()) and _share(door, names[:200]) > 0.4)

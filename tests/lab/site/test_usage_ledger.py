@@ -38,6 +38,8 @@ INPUT, CACHED, OUTPUT = 200_000, 50_000, 800_000
 PRICES = {"input": INPUT / 10**6, "cached_input": CACHED / 10**6, "output": OUTPUT / 10**6}
 PER_MINUTE = 3
 AT_ONCE_S = 5
+# Of the currency: a few completions, as each has 20 tokens of answer.
+BUDGET = 50 / 10**6
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "hello", "max_tokens": 20, "ignore_eos": True}
 ANSWER: dict[str, Any] = {"model": MODEL, "input": "hello", "max_output_tokens": 20}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
@@ -55,6 +57,19 @@ def _limited(site: Document) -> None:
     _metered(site)
     limits = {"requests_per_minute": PER_MINUTE}
     site["tenants"]["brisk"] = {"models": [MODEL], "keys": {"one": {}}, "limits": limits}
+
+
+def _deciding(budget: float, site: Document) -> None:
+    """One tenant with a budget, where a gatekeeper decides."""
+    _metered(site)
+    site["callers"] = {"decided_by": "gatekeeper"}
+    limits = {"spend_per_month": budget}
+    site["tenants"]["saving"] = {"models": [MODEL], "keys": {"one": {}}, "limits": limits}
+
+
+def _both(decided_by: str, site: Document) -> None:
+    _metered(site)
+    site["callers"] = {"decided_by": decided_by, "keep_both": True}
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +307,36 @@ def test_ledger_and_shippers_are_measured(metered: Site, cluster: Cluster) -> No
         assert measured
         texts = [cluster.run_in(pod, "curl", "-sS", "--fail", f"http://{pod.ip}:{port}/metrics") for pod in measured]
         assert exposition.differences(metrics.load()[part], exposition.union(texts)) == []
+
+
+@pytest.mark.row("001.40", "004.17")
+def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: EditedStack, ledger: Ledger) -> None:
+    """By the path of every request: Envoy's line, the ledger's sum, the gatekeeper's refusal, and its row."""
+    stack.up(partial(_both, "gatekeeper"))
+    saving = replace(metered, front=stack.up(partial(_deciding, BUDGET)))
+    ask_budgeted = partial(ask, saving, "/completions", COMPLETION, client="saving.one")
+    asked = list[tuple[str, httpx.Response]]()
+
+    def refused() -> bool:
+        asked.append(ask_budgeted())
+        return asked[-1][1].status_code == 429
+
+    until(refused, what="a refusal")
+    *answered, (last, answer) = asked
+    assert {got.status_code for _, got in answered} == {200}
+    assert answer.json()["error"]["code"] == "insufficient_quota"
+    assert answer.headers["x-should-retry"] == "false"
+    row = the_row(ledger, last)
+    assert row["details"] == "gatekeeper_insufficient_quota.spend_per_month"
+    assert (row["status"], row["failed"], counted_in(row), row["cost_pico"]) == (429, True, (0, 0, 0), 0)
+    used = sum(the_row(ledger, prompt_id)["cost_pico"] for prompt_id, _ in answered)
+    assert used >= BUDGET * 10**12
+    assert ask(saving)[1].status_code == 200, "it is another tenant's budget"
+    with saving.http(key=saving.front.keys["saving.one"]) as http:
+        assert http.get("/models").status_code == 200
+    stack.up(partial(_deciding, 1.0))
+    assert ask_budgeted()[1].status_code == 200
+    stack.up(partial(_both, "gateway"))
 
 
 def the_envoy(cluster: Cluster) -> Replica:
