@@ -66,8 +66,8 @@ class Door:
     def share(self, name: str) -> dict[str, float]:
         """Of each of its budgets, as it is measured."""
         pattern = rf'^gatekeeper_budget_used_ratio{{budget="(\w+)",tenant="{name}"}} (\S+)$'
-        found = re.findall(pattern, self.rig.state_of("/metrics").text, re.MULTILINE)
-        return {budget: float(value) for budget, value in found}
+        shares = re.findall(pattern, self.rig.state_of("/metrics").text, re.MULTILINE)
+        return {budget: float(share) for budget, share in shares}
 
     def is_refused(self, name: str) -> bool:
         return self.rig.ask(name, BODY).status_code == 429

@@ -149,7 +149,7 @@ PARTS = {
     "front_door": {"connections", "gateway_errors", "pickers", "request_log"},
     "pickers": {"connections"},
     "portal": {"callers", "directory", "ledger", "pods"},
-    "gatekeeper": {"callers", "directory", "pods"},
+    "gatekeeper": {"callers", "directory", "ledger", "pods"},
     "directory": {"callers", "pods"},
     "ledger": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"}
