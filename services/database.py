@@ -111,11 +111,11 @@ class Database:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def migrate(self) -> None:
-        """Bring the tables to this program's version."""
+    async def migrate(self, back_to: str = "") -> None:
+        """Bring the tables to this program's version, or back to an earlier one."""
         async with self._engine.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            await connection.run_sync(_upgrade, self._kept)
+            await connection.run_sync(_migrate, self._kept, back_to)
 
     def end_waits(self) -> None:
         """Let every request that waits for a change answer now."""
@@ -178,13 +178,16 @@ def _reason_of(error: BaseException) -> str:
     return f"SQLSTATE {state}" if state else type(error).__name__
 
 
-def _upgrade(connection: sa.Connection, kept: Kept) -> None:
+def _migrate(connection: sa.Connection, kept: Kept, back_to: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS))
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", str(kept.migrations))
     config.attributes.update(connection=connection, version_table=kept.version_table)
-    command.upgrade(config, "head")
+    if back_to:
+        command.downgrade(config, back_to)
+    else:
+        command.upgrade(config, "head")
 
 
 def _was_seen(future: asyncio.Future[bool]) -> None:

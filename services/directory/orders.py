@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from services.directory.variables import ACTOR_HEADER
+from services.directory.variables import ACTOR_HEADER, SOURCE_HEADER
 from services.failure import ServiceError, shown
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -85,13 +86,27 @@ def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
     return _problem(shown(name)[1:-1], what, got, _ALLOWED[name] if name in kind.model_fields else f"only {fields}")
 
 
-def actor_of(header: str | None) -> str:
-    """Who asks, for the audit. Raises ServiceError."""
-    if header is None or not _ACTOR.fullmatch(header) or shown(header) != repr(header):
+@dataclass(frozen=True)
+class AskedBy:
+    """Whose request it is, for the audit."""
+
+    actor: str
+    source: str
+    """Through what they ask, in its own words; empty where it does not say."""
+
+
+def asked_by(headers: Mapping[str, str]) -> AskedBy:
+    """Who asks. Raises ServiceError."""
+    source = headers.get(SOURCE_HEADER)
+    return AskedBy(_named(ACTOR_HEADER, headers.get(ACTOR_HEADER)), _named(SOURCE_HEADER, source) if source else "")
+
+
+def _named(header: str, text: str | None) -> str:
+    if text is None or not _ACTOR.fullmatch(text) or shown(text) != repr(text):
         allowed = "1 to 60 printable ASCII characters, and no key"
-        what = _problem(ACTOR_HEADER, "does not name who asks", header or "nothing", allowed)
+        what = _problem(header, "does not name who asks", text or "nothing", allowed)
         raise ServiceError(422, "invalid_request", what, fix="send the name of a person or program in it")
-    return header
+    return text
 
 
 def _problem(field: str, what: str, got: object, allowed: str) -> str:

@@ -14,16 +14,17 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 from services import serving
 from services.database import Database
 from services.directory.keys import ID, new_key
-from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed, require, scope_problems
+from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed, require, scope_problems
 from services.directory.settings import Settings
 from services.directory.store import Store
 from services.directory.tables import KEPT
-from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
+from services.directory.variables import TOKEN_HEADER
 from services.failure import ServiceError, shown
 
 _LONGEST_WAIT_S = 30.0
 _LARGEST_BODY = 64 * 1024
 _COUNT_EVERY_S = 60.0
+_MOST_ACTS = 1000
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
 _WAITING = Gauge("directory_waiting_readers", "Readers that wait for a change.")
@@ -57,6 +58,7 @@ class _Requests:
             ("GET", "/v1/keys"): self.keys,
             ("POST", "/v1/keys/{key_id}/rotate"): self.rotate,
             ("DELETE", "/v1/keys/{key_id}"): self.revoke,
+            ("GET", "/v1/audit"): self.audit,
             ("GET", "/healthz"): self.health,
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
@@ -85,12 +87,12 @@ class _Requests:
         return JSONResponse({"cursor": changes.cursor, "full": changes.full, "keys": changes.keys})
 
     async def create(self, request: Request) -> Response:
-        actor = self._operator(request)
+        by = self._operator(request)
         order = parsed(KeyOrder, await _body(request))
         order.check(self._settings.models_by_tenant())
         key = new_key(self._settings.pepper_bytes())
-        made = await self._store.create(order, key, actor)
-        log.info("%s created %s of %s/%s", actor, key.id, order.tenant, order.name)
+        made = await self._store.create(order, key, by)
+        log.info("%s created %s of %s/%s", by.actor, key.id, order.tenant, order.name)
         return JSONResponse(made | {"key": key.text}, 201)
 
     async def keys(self, request: Request, tenant: str | None = None) -> Response:
@@ -98,20 +100,26 @@ class _Requests:
         return JSONResponse({"keys": await self._store.keys(tenant)})
 
     async def rotate(self, request: Request, key_id: str) -> Response:
-        actor = self._operator(request)
+        by = self._operator(request)
         order = parsed(RotationOrder, await _body(request))
         old = await self._store.find(_id(key_id))
         require(scope_problems(old.tenant, old.models, self._settings.models_by_tenant()))
         key = new_key(self._settings.pepper_bytes())
-        made = await self._store.rotate(key_id, order.overlap_s, key, actor)
-        log.info("%s rotated %s of %s/%s to %s", actor, key_id, old.tenant, old.name, key.id)
+        made = await self._store.rotate(key_id, order.overlap_s, key, by)
+        log.info("%s rotated %s of %s/%s to %s", by.actor, key_id, old.tenant, old.name, key.id)
         return JSONResponse(made | {"key": key.text}, 201)
 
     async def revoke(self, request: Request, key_id: str) -> Response:
-        actor = self._operator(request)
-        key = await self._store.revoke(_id(key_id), actor)
-        log.info("%s revoked %s of %s/%s", actor, key_id, key["tenant"], key["name"])
+        by = self._operator(request)
+        key = await self._store.revoke(_id(key_id), by)
+        log.info("%s revoked %s of %s/%s", by.actor, key_id, key["tenant"], key["name"])
         return JSONResponse(key)
+
+    async def audit(self, request: Request, after: str = "0", limit: str = str(_MOST_ACTS)) -> Response:
+        self._operator(request)
+        most = _whole("limit", limit, 1, _MOST_ACTS)
+        acts, head = await self._store.acts(_whole("after", after, 0, 2**62), most)
+        return JSONResponse({"acts": acts, "more": len(acts) == most, "head": {"count": head.count, "hash": head.hash}})
 
     async def health(self) -> Response:
         return PlainTextResponse("ok\n")
@@ -135,11 +143,11 @@ class _Requests:
             _KEYS.labels(state).set(count)
         self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
-    def _operator(self, request: Request) -> str:
+    def _operator(self, request: Request) -> AskedBy:
         """Who asks. Raises ServiceError for anyone but an operator."""
         token = request.headers.get(TOKEN_HEADER, "")
         if self._settings.is_operator(token):
-            return actor_of(request.headers.get(ACTOR_HEADER))
+            return asked_by(request.headers)
         raise _not_allowed(is_known=self._settings.is_reader(token))
 
 
@@ -166,6 +174,13 @@ def _wait_s(text: str) -> float:
             return min(seconds, _LONGEST_WAIT_S)
     what, fix = "wait: no number of seconds", "send wait=30, or leave it out"
     raise ServiceError(422, "invalid_request", what, got=shown(text), allowed="0 to 30", fix=fix)
+
+
+def _whole(name: str, text: str, least: int, most: int) -> int:
+    if text.isdecimal() and len(text) < 20 and least <= int(text) <= most:
+        return int(text)
+    allowed, fix = f"{least} to {most}", "correct it, or leave it out"
+    raise ServiceError(422, "invalid_request", f"{name}: no such number", got=shown(text), allowed=allowed, fix=fix)
 
 
 def _not_allowed(*, is_known: bool) -> ServiceError:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
+from services.directory.audit import COLUMNS, Head
 from services.directory.keys import NewKey
-from services.directory.orders import KeyOrder
+from services.directory.orders import AskedBy, KeyOrder
 from services.directory.tables import AUDIT, KEPT, KEYS, LAST_CHANGE
 from services.failure import ServiceError
 
@@ -41,6 +42,18 @@ class Changes:
     keys: Sequence[dict[str, Any]]
     age_s: float
     """Since the last change of the directory."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """What is done, and to what, for the audit."""
+
+    action: str
+    subject: str
+    """The id of a key."""
+    tenant: str
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
 
 
 def state_of(row: Any, now: float) -> str:
@@ -80,6 +93,16 @@ class Store:
             rows = await connection.execute(query.where(KEYS.c.tenant == tenant) if tenant else query)
             return [_shown_row(row) for row in rows]
 
+    async def acts(self, after: int, most: int) -> tuple[list[dict[str, Any]], Head]:
+        """Rows of the audit behind this number, with their hashes; and the head of all."""
+        query = sa.select(AUDIT).where(AUDIT.c.number > after).order_by(AUDIT.c.number).limit(most)
+        last = sa.select(AUDIT.c.hash).order_by(AUDIT.c.number.desc()).limit(1)
+        async with self._database.transaction(snapshot=True) as connection:
+            rows = (await connection.execute(query)).mappings().all()
+            count = await connection.scalar(sa.select(sa.func.count()).select_from(AUDIT))
+            head = Head(count, str(await connection.scalar(last))) if count else Head()
+        return [{name: row[name] for name in (*COLUMNS, "hash")} for row in rows], head
+
     async def count_by_state(self) -> dict[str, int]:
         """How many keys there are in each state."""
         revoked, expired = KEYS.c.revoked.is_not(None), KEYS.c.expires <= _CLOCK
@@ -93,16 +116,16 @@ class Store:
         async with self._database.transaction() as connection:
             return await _row(connection, key_id)
 
-    async def create(self, order: KeyOrder, key: NewKey, actor: str) -> dict[str, Any]:
+    async def create(self, order: KeyOrder, key: NewKey, by: AskedBy) -> dict[str, Any]:
         """The key, which works once this returns."""
         async with self._database.transaction() as connection:
             version, now = await _next_version(connection)
             expires = None if order.expires_in_s is None else now + order.expires_in_s
             made = await _insert(connection, key, order, version, now, expires)
-            await _record(connection, now, actor, "create", key.id, order.tenant)
+            await _record(connection, now, by, Act("create", key.id, order.tenant, after=_kept(made)))
             return made
 
-    async def rotate(self, key_id: str, overlap_s: int, key: NewKey, actor: str) -> dict[str, Any]:
+    async def rotate(self, key_id: str, overlap_s: int, key: NewKey, by: AskedBy) -> dict[str, Any]:
         """Another key for the same purpose, which lives as long as the first was made for; that one ends."""
         async with self._database.transaction() as connection:
             version, now = await _next_version(connection)
@@ -118,14 +141,16 @@ class Store:
                 )
             end = now + overlap_s if old.expires is None else min(old.expires, now + overlap_s)
             await _update(connection, key_id, version=version, expires=end)
+            before = _kept(old._mapping)
+            ended = before | {"expires": end, "successor": key.id}
+            await _record(connection, now, by, Act("rotate", key_id, old.tenant, before, ended))
             order = KeyOrder(tenant=old.tenant, name=old.name, models=old.models)
             expires = None if old.expires is None else now + old.expires - old.created
             made = await _insert(connection, key, order, version, now, expires)
-            await _record(connection, now, actor, "rotate", key_id, old.tenant)
-            await _record(connection, now, actor, "create", key.id, old.tenant)
+            await _record(connection, now, by, Act("create", key.id, old.tenant, after=_kept(made)))
             return made
 
-    async def revoke(self, key_id: str, actor: str) -> dict[str, Any]:
+    async def revoke(self, key_id: str, by: AskedBy) -> dict[str, Any]:
         """The key, which does not work any more once this returns; nothing changes where it was revoked before."""
         async with self._database.transaction() as connection:
             row = await _row(connection, key_id)
@@ -135,8 +160,9 @@ class Store:
                 row = await _row(connection, key_id)
                 if row.revoked is None:
                     await _update(connection, key_id, version=version, revoked=now)
-                    await _record(connection, now, actor, "revoke", key_id, row.tenant)
+                    before = _kept(row._mapping)
                     row = await _row(connection, key_id)
+                    await _record(connection, now, by, Act("revoke", key_id, row.tenant, before, _kept(row._mapping)))
             return _shown_row(row)
 
 
@@ -169,9 +195,17 @@ async def _update(connection: AsyncConnection, key_id: str, **values: int) -> No
     await connection.execute(sa.update(KEYS).where(KEYS.c.id == key_id).values(**values))
 
 
-async def _record(connection: AsyncConnection, now: int, actor: str, action: str, key_id: str, tenant: str) -> None:
-    values = {"at": now, "actor": actor, "action": action, "key_id": key_id, "tenant": tenant}
-    await connection.execute(sa.insert(AUDIT).values(values))
+async def _record(connection: AsyncConnection, now: int, by: AskedBy, act: Act) -> None:
+    """Add it to the chain. The row that _next_version has locked keeps every other writer from the same place."""
+    last = sa.select(AUDIT.c.number, AUDIT.c.hash).order_by(AUDIT.c.number.desc()).limit(1)
+    number, previous = (await connection.execute(last)).tuples().one_or_none() or (0, Head().hash)
+    row = {"number": number + 1, "at": now, **asdict(by), **asdict(act)}
+    await connection.execute(sa.insert(AUDIT).values(hash=Head(number, previous).then(row).hash, **row))
+
+
+def _kept(key: Mapping[str, Any]) -> dict[str, Any]:
+    """What the audit says of a key: nothing by which one could call."""
+    return {name: key.get(name) for name in ("name", "models", "expires", "revoked")}
 
 
 def _shown_row(row: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from services.database import Kept
 
@@ -44,11 +44,15 @@ LAST_CHANGE = sa.Table(
 AUDIT = sa.Table(
     "audit",
     METADATA,
-    sa.Column("number", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
-    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("before", JSONB(none_as_null=True)),
+    sa.Column("after", JSONB(none_as_null=True)),
+    sa.Column("hash", sa.Text, nullable=False),
 )
-"""Who did what. A trigger refuses to change or delete its rows."""
+"""Who did what from where, and what it changed: a chain (audit.py). A trigger refuses to change or delete its rows."""

@@ -9,6 +9,8 @@ DEFAULT_PORT = 8080
 
 TOKEN_HEADER = "x-directory-token"  # noqa: S105 - a name
 ACTOR_HEADER = "x-directory-actor"
+SOURCE_HEADER = "x-directory-source"
+"""Through what the actor asks, for the audit."""
 
 SERVICE = "directory"
 """The Service in the gateway's namespace."""

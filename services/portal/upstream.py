@@ -86,6 +86,7 @@ class KeyService:
         headers = {
             directory_names.TOKEN_HEADER: secret(self._token_file),
             directory_names.ACTOR_HEADER: actor,
+            directory_names.SOURCE_HEADER: "portal",
         }
         response = await self._service.ask(method, path, headers, **more)
         answer: dict[str, Any] = _json(response, self._service)

@@ -57,3 +57,14 @@ def created(client: httpx.Client, **order: Any) -> dict[str, Any]:
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made
+
+
+def chain(client: httpx.Client, limit: int = 1000) -> list[dict[str, Any]]:
+    """All rows of the audit, by pages of this size."""
+    acts: list[dict[str, Any]] = []
+    while True:
+        answer = client.get("/v1/audit", params={"after": acts[-1]["number"] if acts else 0, "limit": limit})
+        assert answer.status_code == 200, answer.text
+        acts += answer.json()["acts"]
+        if not answer.json()["more"]:
+            return acts

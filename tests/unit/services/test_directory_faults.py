@@ -17,9 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
+from services.directory.audit import Head, chained
 from tests import documented
 from tests.unit.services import directory_rig, postgres_rig
-from tests.unit.services.directory_rig import READER, Directory, created
+from tests.unit.services.directory_rig import READER, Directory, chain, created
 from tests.unit.services.postgres_rig import Server
 
 pytestmark = pytest.mark.processes
@@ -117,6 +118,11 @@ def test_no_reader_misses_a_change_of_writers_at_two_processes(both: tuple[Serve
         second.end(signal.SIGKILL)
     rows = int(server.sql("SELECT count(*) FROM keys").stdout)
     assert rows == int(server.sql("SELECT count(*) FROM audit WHERE action = 'create'").stdout)
+    # Both processes have written one chain.
+    with first.client() as client:
+        acts = chain(client)
+    assert len(acts) > rows
+    assert chained(acts) == (Head(len(acts), acts[-1]["hash"]), "")
 
 
 def test_a_database_that_is_killed_ends_waits_and_is_found_again(both: tuple[Server, Directory]) -> None:
@@ -201,7 +207,7 @@ def test_a_write_that_the_database_dies_in_is_done_or_not_done(both: tuple[Serve
     assert answered <= there
     # At most the one write of each that was under way has no answer.
     assert len(there - answered) <= len(writers)
-    audited = server.sql("SELECT key_id FROM audit WHERE action = 'create'").stdout.split()
+    audited = server.sql("SELECT subject FROM audit WHERE action = 'create'").stdout.split()
     assert sorted(audited) == sorted(there)
     assert int(server.sql("SELECT version FROM last_change").stdout) == len(there)
 
@@ -278,7 +284,7 @@ def test_a_dropped_database_is_restored_by_the_pages_commands(both: tuple[Server
         assert set(replica.working) == {kept["id"]}
         states = {key["id"]: key["state"] for key in client.get("/v1/keys").json()["keys"]}
         assert states == {kept["id"]: "works", revoked["id"]: "revoked"}
-    audited = server.sql("SELECT action, key_id FROM audit ORDER BY number").stdout.split()
+    audited = server.sql("SELECT action, subject FROM audit ORDER BY number").stdout.split()
     assert audited == [f"create|{kept['id']}", f"create|{revoked['id']}", f"revoke|{revoked['id']}"]
     assert server.sql("DELETE FROM audit", check=False).returncode != 0
 

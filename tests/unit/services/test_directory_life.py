@@ -14,7 +14,7 @@ import pytest
 
 from services.directory.keys import digest_of
 from services.directory.tables import KEPT, METADATA
-from services.directory.variables import ACTOR_HEADER, TOKEN_HEADER
+from services.directory.variables import ACTOR_HEADER, SOURCE_HEADER, TOKEN_HEADER
 from tests.unit.services import directory_rig, postgres_rig
 from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, Directory, created
 from tests.unit.services.postgres_rig import Server, differences, setting
@@ -132,6 +132,7 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Directory], operato
     requests = (
         ("POST", "/v1/keys"),
         ("GET", "/v1/keys"),
+        ("GET", "/v1/audit"),
         ("POST", f"/v1/keys/{made['id']}/rotate"),
         ("DELETE", f"/v1/keys/{made['id']}"),
         ("GET", "/v1/changes"),
@@ -142,8 +143,8 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Directory], operato
         headers = [(TOKEN_HEADER.encode(), token.encode()), (ACTOR_HEADER.encode(), b"a-test")]
         with httpx.Client(base_url=operator.base_url, headers=headers) as client:
             answers[token] = [client.request(*request, json={}).status_code for request in requests]
-    assert answers[""] == answers["wrong"] == answers["t\u00f6ken"] == [401] * 5
-    assert answers[READER] == [403] * 4 + [200]
+    assert answers[""] == answers["wrong"] == answers["t\u00f6ken"] == [401] * 6
+    assert answers[READER] == [403] * 5 + [200]
     with httpx.Client(base_url=operator.base_url, headers={TOKEN_HEADER: OPERATOR}) as unnamed:
         refused = unnamed.request("DELETE", f"/v1/keys/{made['id']}")
         assert (refused.status_code, "x-directory-actor" in refused.text) == (422, True)
@@ -167,6 +168,8 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Directory], operato
         ("DELETE", "/v1/keys/aaaaaaaaaa", b"", 404, "unknown_key"),
         ("DELETE", "/v1/keys/no-id", b"", 404, "unknown_key"),
         ("GET", "/v1/changes?wait=soon", b"", 422, "invalid_request"),
+        ("GET", "/v1/audit?after=-1", b"", 422, "invalid_request"),
+        ("GET", "/v1/audit?limit=1001", b"", 422, "invalid_request"),
         ("GET", "/nonesuch", b"", 404, "no_such_request"),
         ("PUT", "/v1/keys", b"", 405, "no_such_request"),
     ],
@@ -183,12 +186,18 @@ def test_errors_have_one_form(
 
 def test_the_audit_has_who_did_what_and_keeps_it(both: tuple[Server, Directory], operator: httpx.Client) -> None:
     server, _ = both
-    made = created(operator)
-    operator.post(f"/v1/keys/{made['id']}/rotate", json={"overlap_s": 0})
-    operator.delete(f"/v1/keys/{made['id']}")
-    rows = server.sql("SELECT key_id, actor, action, tenant FROM audit ORDER BY number").stdout.split()
-    assert [row for row in rows if row.startswith(made["id"])] == [
-        f"{made['id']}|a-test|{action}|search" for action in ("create", "rotate", "revoke")
+    made = created(operator, models=["qwen3-32b"])
+    operator.headers[SOURCE_HEADER] = "a-program"
+    successor = operator.post(f"/v1/keys/{made['id']}/rotate", json={"overlap_s": 0}).json()
+    revoked = operator.delete(f"/v1/keys/{made['id']}").json()["revoked"]
+    key = {"name": "ci", "models": ["qwen3-32b"], "expires": None, "revoked": None}
+    rotated = key | {"expires": successor["created"]}
+    rows = [row for row in server.rows("SELECT * FROM audit ORDER BY number") if row["subject"] == made["id"]]
+    assert {(row["actor"], row["tenant"]) for row in rows} == {("a-test", "search")}
+    assert [(row["source"], row["action"], row["before"], row["after"]) for row in rows] == [
+        ("", "create", None, key),
+        ("a-program", "rotate", key, rotated | {"successor": successor["id"]}),
+        ("a-program", "revoke", rotated, rotated | {"revoked": revoked}),
     ]
     for change in ("UPDATE audit SET actor = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
         assert "only added" in server.sql(change, check=False).stderr

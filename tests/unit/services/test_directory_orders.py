@@ -13,7 +13,7 @@ import pytest
 from services.directory import __main__ as command
 from services.directory import variables
 from services.directory.keys import digest_of, new_key
-from services.directory.orders import KeyOrder, RotationOrder, actor_of, parsed
+from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed
 from services.directory.settings import Settings
 from services.failure import ServiceError, shown
 
@@ -82,7 +82,7 @@ def test_no_message_quotes_a_key() -> None:
     )
     shown_text = [message(body) for body in bodies]
     with pytest.raises(ServiceError) as refused:
-        actor_of(f"bob {key[:60]}")
+        asked_by({variables.ACTOR_HEADER: f"bob {key[:60]}"})
     for text in (*shown_text, refused.value.message, shown(f"0123456789 {key}")):
         assert "sk-(hidden)" in text
         assert key[14:20] not in text
@@ -91,8 +91,11 @@ def test_no_message_quotes_a_key() -> None:
 @pytest.mark.parametrize("header", [None, "", " bob", "bob\n", "b" * 61, "b\u00f6b"])
 def test_the_audit_gets_a_name(header: str | None) -> None:
     with pytest.raises(ServiceError, match="x-directory-actor"):
-        actor_of(header)
-    assert actor_of("Bob <bob@example.com>") == "Bob <bob@example.com>"
+        asked_by({} if header is None else {variables.ACTOR_HEADER: header})
+    bob = {variables.ACTOR_HEADER: "Bob <bob@example.com>"}
+    assert asked_by(bob) == AskedBy("Bob <bob@example.com>", "")
+    with pytest.raises(ServiceError, match="x-directory-source"):
+        asked_by(bob | {variables.SOURCE_HEADER: f"{header or 'b'}\n"})
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from services.directory.keys import digest_of
 from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
-from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER
+from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, chain
 from tests.unit.services.portal_rig import CHAT, CLIENT_SECRET, EMBED, LEDGER_TOKEN, SESSION_SECRET, Browser, Portal
 from tests.unit.services.postgres_rig import ROOT
 
@@ -113,8 +113,12 @@ def test_a_person_has_a_bounded_number_of_keys(portal: Portal) -> None:
     assert opal.send_form("/orders", **fields).status_code == 201
 
 
+@pytest.mark.row("000.05")
 def test_the_directorys_audit_names_the_person(portal: Portal) -> None:
     key = ordered(portal.logged_in("ann"))
+    with portal.directory.client(OPERATOR) as client:
+        (act,) = (act for act in chain(client) if act["subject"] == id_of(key))
+    assert (act["actor"].split()[0], act["source"], act["action"]) == ("portal:ann", "portal", "create")
     assert re.search(
         rf"portal:ann [a-z2-7]{{8}} created {id_of(key)} of search/ann-laptop-", portal.directory.log.read_text()
     )

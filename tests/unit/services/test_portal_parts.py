@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from services.directory.orders import actor_of
+from services.directory.orders import asked_by
+from services.directory.variables import ACTOR_HEADER
 from services.ledger.months import Month
 from services.portal.catalogue import Catalogue, CatalogueFile
 from services.portal.desk import Desk
@@ -36,7 +37,7 @@ def test_a_name_of_a_key_fits_the_directory_and_names_its_owner(name: str) -> No
     made = owner.key_name("a" * 20)
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", made)
     assert owner.owns(made)
-    assert actor_of(owner.actor) == owner.actor
+    assert asked_by({ACTOR_HEADER: owner.actor}).actor == owner.actor
 
 
 def test_no_label_makes_a_key_that_another_person_owns() -> None:
