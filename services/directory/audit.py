@@ -1,6 +1,6 @@
 """The chain of the audit: each row has a hash over the row before it, so that one which was changed does not fit.
 
-A whole chain that was written anew fits by itself. It differs from a head that was kept elsewhere.
+A whole chain that was written again fits by itself. It differs from a head that was kept elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def chained(rows: Iterable[Mapping[str, Any]], kept: Head | None = None) -> tupl
         if row["hash"] != head.hash:
             return head, f"row {row['number']} does not fit: it was changed, or a row before it is missing"
         if kept is not None and head.count == kept.count and head.hash != kept.hash:
-            return head, f"row {row['number']} is not the one of the head that was kept: it was written anew"
+            return head, f"row {row['number']} is not the one of the head that was kept: it was written again"
     if kept is not None and head.count < kept.count:
         return head, f"row {head.count + 1} is missing: there were {kept.count} rows, and {head.count} are left"
     return head, ""

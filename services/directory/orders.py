@@ -92,7 +92,7 @@ class AskedBy:
 
     actor: str
     source: str
-    """Through what they ask, in its own words; empty where it does not say."""
+    """Through what they ask, in its own words; empty where it is not named."""
 
 
 def asked_by(headers: Mapping[str, str]) -> AskedBy:

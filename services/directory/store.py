@@ -204,7 +204,7 @@ async def _record(connection: AsyncConnection, now: int, by: AskedBy, act: Act) 
 
 
 def _kept(key: Mapping[str, Any]) -> dict[str, Any]:
-    """What the audit says of a key: nothing by which one could call."""
+    """What the audit has of a key: nothing by which one could call."""
     return {name: key.get(name) for name in ("name", "models", "expires", "revoked")}
 
 

@@ -55,11 +55,21 @@ class KeyDirectory:
         """The key, which works no more."""
         return self._service.ask("DELETE", f"/v1/keys/{key_id}")
 
+    def acts(self) -> list[dict[str, Any]]:
+        """Every row of the audit, from the first one."""
+        acts: list[dict[str, Any]] = []
+        while True:
+            page = self._service.ask("GET", f"/v1/audit?{urlencode({'after': acts[-1]['number'] if acts else 0})}")
+            acts += page["acts"]
+            if not page["more"]:
+                return acts
+
 
 @contextmanager
 def of_cluster(cluster: SiteCluster) -> Iterator[KeyDirectory]:
     """The directory of a site's cluster. Raises SitectlError where the cluster does not answer, or has none."""
-    with site_service.of_cluster(cluster, _DIRECTORY, {variables.ACTOR_HEADER: _actor()}) as service:
+    headers = {variables.ACTOR_HEADER: _actor(), variables.SOURCE_HEADER: "sitectl"}
+    with site_service.of_cluster(cluster, _DIRECTORY, headers) as service:
         yield KeyDirectory(service)
 
 

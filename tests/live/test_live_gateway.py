@@ -11,14 +11,18 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import testinfra
+import yaml
 from cryptography import x509
 
 from components.gateway.traffic_policies import GATEWAY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER
+from services.directory.audit import chained
+from sitectl.live import key_directory
+from sitectl.live.site_cluster import SiteCluster
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.program.platform import GATEWAY_NAMESPACE
 from tests.live.conftest import Seen
-from tests.live.running import Object, RunningSite
+from tests.live.running import ROOT, Object, RunningSite
 
 _CERTIFICATE_DAYS = 14
 _MODELS = "models"
@@ -133,6 +137,18 @@ def test_no_key_calls_a_model_that_its_tenant_does_not_have(site: RunningSite, s
     if not tried:
         pytest.skip("every tenant may call every model")
     assert not opened, f"not refused with 403: {'; '.join(opened)}"
+
+
+@pytest.mark.row("000.05")
+def test_the_audit_of_keys_is_whole(site: RunningSite, seen: Seen) -> None:
+    """The head is for a later audit: `sitectl audit --check` finds rows that were taken out or written anew since."""
+    if not site.plan.site.has_directory:
+        pytest.skip("the site's file names no database for a directory of keys")
+    cluster = SiteCluster(project=ROOT, site=site.name, kubeconfig=yaml.safe_dump(site.kubeconfig))
+    with key_directory.of_cluster(cluster) as directory:
+        head, wrong = chained(directory.acts())
+    seen(f"head {head}")
+    assert not wrong, f"the audit is not whole: {wrong}"
 
 
 @pytest.mark.row("001.07")

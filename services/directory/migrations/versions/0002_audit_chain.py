@@ -1,4 +1,4 @@
-"""The audit says from where, before and after, and is a chain; rows that are there become its first ones."""
+"""The audit has from where, before and after, and is a chain; rows that are there become its first ones."""
 
 import sqlalchemy as sa
 from alembic import op
