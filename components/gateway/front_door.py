@@ -126,12 +126,13 @@ def model_names_script(*, decided: bool = False, canaries: bool = False) -> str:
 
 
 def first_filters(
-    gatekeeper: Connection | None = None, *, metered: bool = False, canaries: bool = False
+    gatekeeper: Connection | None = None, *, metered: bool = False, canaries: bool = False, prompts: bool = False
 ) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
-    gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has.
+    gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has. prompts: whether it has
+    prompts of tenants, whose names the log gets.
     """
     method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
@@ -147,7 +148,7 @@ def first_filters(
         else _filter(KEY_FILTER, "api_key_auth.v3.ApiKeyAuth", {"key_sources": [{"header": "Authorization"}]}),
         _filter(BODY_LIMIT_FILTER, "buffer.v3.Buffer", {"max_request_bytes": _MOST_BYTES}),
         _filter(_SCRIPT, "lua.v3.Lua", {"default_source_code": {"inline_string": own}}),
-        *([_filter(_BODIES, "ext_proc.v3.ExternalProcessor", _handing_bodies(gatekeeper))] if gatekeeper else []),
+        *([_handing_bodies(gatekeeper, prompts=prompts)] if gatekeeper else []),
         _filter(
             MODEL_NAMES_FILTER,
             "lua.v3.Lua",
@@ -167,8 +168,8 @@ def _asking_who(gatekeeper: Connection) -> dict[str, Any]:
     }
 
 
-def _handing_bodies(gatekeeper: Connection) -> dict[str, Any]:
-    """Settings of the filter that gives each body to the gatekeeper, in front of all that read it.
+def _handing_bodies(gatekeeper: Connection, *, prompts: bool) -> dict[str, Any]:
+    """The filter that gives each body to the gatekeeper, in front of all that read it.
 
     A request whose body was not read is refused by the script behind the AI gateway, which misses the mark in its
     metadata. The filter itself lets it pass, as what it lets pass goes on, too, when a gatekeeper dies: it stays
@@ -178,7 +179,7 @@ def _handing_bodies(gatekeeper: Connection) -> dict[str, Any]:
     The tenant is named before the body, as bodies of each wait for one another (services/gatekeeper/turns.go).
     """
     tenant = {"key": "tenant", "value": f"%DYNAMIC_METADATA({DECISIONS}:body:tenant)%"}
-    return {
+    settings = {
         "grpc_service": {**asked(gatekeeper), "initial_metadata": [tenant]},
         "failure_mode_allow": True,
         "processing_mode": {
@@ -192,9 +193,10 @@ def _handing_bodies(gatekeeper: Connection) -> dict[str, Any]:
         "message_timeout": f"{_DECISION_S}s",
         "metadata_options": {
             "forwarding_namespaces": {"untyped": [DECISIONS]},
-            "receiving_namespaces": {"untyped": [CHECKED]},
+            "receiving_namespaces": {"untyped": [CHECKED, *([PROMPT_ID[0]] if prompts else [])]},
         },
     }
+    return _filter(_BODIES, "ext_proc.v3.ExternalProcessor", settings)
 
 
 def front_door(
@@ -210,6 +212,7 @@ def front_door(
     shared: bool = False,
     metered: bool = False,
     canaries: bool = False,
+    prompts: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
@@ -232,7 +235,7 @@ def front_door(
         *(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
             for place, body in enumerate(
-                first_filters(gatekeeper if decided else None, metered=metered, canaries=canaries)
+                first_filters(gatekeeper if decided else None, metered=metered, canaries=canaries, prompts=prompts)
             )
         ),
         *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
@@ -348,6 +351,8 @@ class FrontDoorArgs:
     """Whether a ledger gets what streams used."""
     canaries: bool
     """Whether any model has a second revision."""
+    prompts: bool
+    """Whether the gatekeeper has prompts of tenants, whose names the log gets."""
     needs: list[pulumi.Resource]
 
 
@@ -376,6 +381,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             shared=args.shared,
             metered=args.metered,
             canaries=args.canaries,
+            prompts=args.prompts,
         )
         lists = listed_models(
             space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names

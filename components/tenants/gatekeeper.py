@@ -12,6 +12,7 @@ from components.addons.callers import STATE_PORT
 from components.component import Component
 from components.gateway.connections import Connection
 from components.gateway.envoy_names import CHECKED, DECISIONS
+from components.gateway.request_log import PROMPT_ID
 from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
@@ -74,6 +75,7 @@ def deployment(
             f"--directory={DIRECTORY_URL.format(namespace=namespace)}",
             f"--peers={GATEKEEPER}.{namespace}.svc:{STATE_PORT}",
             f"--kept-file={_KEPT}/directory.json",
+            f"--named={':'.join(PROMPT_ID)}",
             f"--pepper-file={SECRETS_FOLDER}/{variables.PEPPER_KEY}",
             f"--token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
         ]

@@ -65,7 +65,7 @@ def require(problems: list[str]) -> None:
         raise ServiceError(422, "invalid_request", "; ".join(problems), fix=fix)
 
 
-Order = TypeVar("Order", KeyOrder, RotationOrder)
+Order = TypeVar("Order", bound=BaseModel)
 
 
 def parsed(kind: type[Order], body: bytes) -> Order:
@@ -83,7 +83,12 @@ def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
         return _problem("body", what, "another form", f"a JSON object of {fields}")
     name = str(error["loc"][0])
     got = "nothing" if error["type"] == "missing" else error["input"]
-    return _problem(shown(name)[1:-1], what, got, _ALLOWED[name] if name in kind.model_fields else f"only {fields}")
+    return _problem(
+        shown(name)[1:-1],
+        what,
+        got,
+        _ALLOWED.get(name, "as the page has it") if name in kind.model_fields else f"only {fields}",
+    )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from services import serving
 from services.database import Database
 from services.directory.keys import ID, new_key
 from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed, require, scope_problems
+from services.directory.prompts import PromptOrder, Prompts, UseOrder
 from services.directory.settings import Settings
 from services.directory.store import Store
 from services.directory.tables import KEPT
@@ -46,7 +47,8 @@ class _Requests:
     """One method per request. Tokens are checked before a body is read."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        self._settings, self._database, self._store = settings, database, Store(database)
+        self._settings, self._database = settings, database
+        self._store, self._prompts = Store(database), Prompts(database)
         self._counted_before: asyncio.Future[bool] | None = None
         self._next_count = 0.0
 
@@ -59,6 +61,11 @@ class _Requests:
             ("POST", "/v1/keys/{key_id}/rotate"): self.rotate,
             ("DELETE", "/v1/keys/{key_id}"): self.revoke,
             ("GET", "/v1/audit"): self.audit,
+            ("POST", "/v1/prompts"): self.put_prompt,
+            ("GET", "/v1/prompts"): self.prompts,
+            ("GET", "/v1/prompts/{tenant}/{prompt}"): self.prompt,
+            ("POST", "/v1/prompts/{tenant}/{prompt}/use"): self.use_prompt,
+            ("DELETE", "/v1/prompts/{tenant}/{prompt}/{version}"): self.remove_prompt,
             ("GET", "/healthz"): self.health,
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
@@ -75,7 +82,7 @@ class _Requests:
             coming = self._database.next_change()
             changes = await self._store.changes(after)
             left_s = deadline - time.monotonic()
-            if changes.keys or changes.full or left_s <= 0:
+            if changes.keys or changes.prompts or changes.full or left_s <= 0:
                 break
             with _WAITING.track_inprogress():
                 done, _ = await asyncio.wait([coming], timeout=left_s)
@@ -84,7 +91,8 @@ class _Requests:
             has_waited = True
         if has_waited and changes.keys:
             _LATENCY.observe(max(0.0, changes.age_s))
-        return JSONResponse({"cursor": changes.cursor, "full": changes.full, "keys": changes.keys})
+        answer = {"cursor": changes.cursor, "full": changes.full, "keys": changes.keys, "prompts": changes.prompts}
+        return JSONResponse(answer)
 
     async def create(self, request: Request) -> Response:
         by = self._operator(request)
@@ -120,6 +128,37 @@ class _Requests:
         most = _whole("limit", limit, 1, _MOST_ACTS)
         acts, head = await self._store.acts(_whole("after", after, 0, 2**62), most)
         return JSONResponse({"acts": acts, "more": len(acts) == most, "head": {"count": head.count, "hash": head.hash}})
+
+    async def put_prompt(self, request: Request) -> Response:
+        by = self._operator(request)
+        order = parsed(PromptOrder, await _body(request))
+        order.check()
+        require(scope_problems(order.tenant, None, self._settings.models_by_tenant()))
+        made = await self._prompts.put(order, by)
+        log.info("%s put version %d of %s/%s", by.actor, made["version"], order.tenant, order.id)
+        return JSONResponse(made, 201)
+
+    async def prompts(self, request: Request, tenant: str = "") -> Response:
+        self._operator(request)
+        return JSONResponse({"versions": await self._prompts.versions(tenant)})
+
+    async def prompt(self, request: Request, tenant: str, prompt: str) -> Response:
+        self._operator(request)
+        return JSONResponse({"versions": await self._prompts.versions(tenant, prompt)})
+
+    async def use_prompt(self, request: Request, tenant: str, prompt: str) -> Response:
+        by = self._operator(request)
+        version = parsed(UseOrder, await _body(request)).version
+        used = await self._prompts.use(tenant, prompt, version, by)
+        log.info("%s let version %d of %s/%s be used", by.actor, version, tenant, prompt)
+        return JSONResponse(used)
+
+    async def remove_prompt(self, request: Request, tenant: str, prompt: str, version: str) -> Response:
+        by = self._operator(request)
+        number = _whole("version", version, 1, 2**31 - 1)
+        removed = await self._prompts.remove(tenant, prompt, number, by)
+        log.info("%s removed version %d of %s/%s", by.actor, number, tenant, prompt)
+        return JSONResponse(removed)
 
     async def health(self) -> Response:
         return PlainTextResponse("ok\n")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
+from services.directory.acts import CLOCK, Act, next_version, record
 from services.directory.audit import COLUMNS, Head
 from services.directory.keys import NewKey
 from services.directory.orders import AskedBy, KeyOrder
-from services.directory.tables import AUDIT, KEPT, KEYS, LAST_CHANGE
+from services.directory.tables import AUDIT, KEYS, LAST_CHANGE, PROMPTS
 from services.failure import ServiceError
 
 # Another one for another database, for a copy of it, after each restore, failover and restart of it.
@@ -30,7 +30,6 @@ _EPOCH = sa.text(
     )::bytea), 'hex'), 1, 16)
     """
 )
-_CLOCK = sa.func.extract("epoch", sa.func.clock_timestamp())
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,10 @@ class Changes:
     cursor: str
     full: bool
     keys: Sequence[dict[str, Any]]
+    prompts: Sequence[dict[str, Any]]
+    """Versions of prompts; one without a text was removed."""
     age_s: float
     """Since the last change of the directory."""
-
-
-@dataclass(frozen=True)
-class Act:
-    """What is done, and to what, for the audit."""
-
-    action: str
-    subject: str
-    """The id of a key."""
-    tenant: str
-    before: Mapping[str, Any] | None = None
-    after: Mapping[str, Any] | None = None
 
 
 def state_of(row: Any, now: float) -> str:
@@ -73,18 +62,22 @@ class Store:
         """What changed since the cursor; all keys that work where the cursor is not of this database."""
         async with self._database.transaction(snapshot=True) as connection:
             epoch = await connection.scalar(_EPOCH)
-            last = (await connection.execute(sa.select(LAST_CHANGE, _CLOCK.label("now")))).one()
+            last = (await connection.execute(sa.select(LAST_CHANGE, CLOCK.label("now")))).one()
             since = _version_of(after, str(epoch), last.version)
             chosen = sa.select(KEYS).order_by(KEYS.c.version)
             rows = (await connection.execute(chosen.where(KEYS.c.version > (since or 0)))).all()
+            columns = (PROMPTS.c[name] for name in ("tenant", "id", "text", "in_use"))
+            versions = sa.select(*columns, PROMPTS.c.number.label("version")).where(PROMPTS.c.version > (since or 0))
+            prompts = [dict(row) for row in (await connection.execute(versions)).mappings()]
         if since is None:
             rows = [row for row in rows if state_of(row, float(last.now)) == "works"]
+            prompts = [prompt for prompt in prompts if prompt["text"] is not None]
         keys = [
             {name: getattr(row, name) for name in ("id", "digest", "tenant", "name", "models", "expires")}
             | {"revoked": row.revoked is not None}
             for row in rows
         ]
-        return Changes(f"{epoch}:{last.version}", since is None, keys, float(last.now) - last.at)
+        return Changes(f"{epoch}:{last.version}", since is None, keys, prompts, float(last.now) - last.at)
 
     async def keys(self, tenant: str | None) -> list[dict[str, Any]]:
         """Every key that was ever made, of a tenant or of all."""
@@ -105,7 +98,7 @@ class Store:
 
     async def count_by_state(self) -> dict[str, int]:
         """How many keys there are in each state."""
-        revoked, expired = KEYS.c.revoked.is_not(None), KEYS.c.expires <= _CLOCK
+        revoked, expired = KEYS.c.revoked.is_not(None), KEYS.c.expires <= CLOCK
         state = sa.case((revoked, "revoked"), (expired, "expired"), else_="works").label("state")
         async with self._database.transaction() as connection:
             rows = await connection.execute(sa.select(state, sa.func.count()).group_by(state))
@@ -119,16 +112,16 @@ class Store:
     async def create(self, order: KeyOrder, key: NewKey, by: AskedBy) -> dict[str, Any]:
         """The key, which works once this returns."""
         async with self._database.transaction() as connection:
-            version, now = await _next_version(connection)
+            version, now = await next_version(connection)
             expires = None if order.expires_in_s is None else now + order.expires_in_s
             made = await _insert(connection, key, order, version, now, expires)
-            await _record(connection, now, by, Act("create", key.id, order.tenant, after=_kept(made)))
+            await record(connection, now, by, Act("create", key.id, order.tenant, after=_kept(made)))
             return made
 
     async def rotate(self, key_id: str, overlap_s: int, key: NewKey, by: AskedBy) -> dict[str, Any]:
         """Another key for the same purpose, which lives as long as the first was made for; that one ends."""
         async with self._database.transaction() as connection:
-            version, now = await _next_version(connection)
+            version, now = await next_version(connection)
             old = await _row(connection, key_id)
             if (state := state_of(old, now)) != "works":
                 raise ServiceError(
@@ -143,11 +136,11 @@ class Store:
             await _update(connection, key_id, version=version, expires=end)
             before = _kept(old._mapping)
             ended = before | {"expires": end, "successor": key.id}
-            await _record(connection, now, by, Act("rotate", key_id, old.tenant, before, ended))
+            await record(connection, now, by, Act("rotate", key_id, old.tenant, before, ended))
             order = KeyOrder(tenant=old.tenant, name=old.name, models=old.models)
             expires = None if old.expires is None else now + old.expires - old.created
             made = await _insert(connection, key, order, version, now, expires)
-            await _record(connection, now, by, Act("create", key.id, old.tenant, after=_kept(made)))
+            await record(connection, now, by, Act("create", key.id, old.tenant, after=_kept(made)))
             return made
 
     async def revoke(self, key_id: str, by: AskedBy) -> dict[str, Any]:
@@ -155,23 +148,15 @@ class Store:
         async with self._database.transaction() as connection:
             row = await _row(connection, key_id)
             if row.revoked is None:
-                version, now = await _next_version(connection)
+                version, now = await next_version(connection)
                 # Another request may have done it while this one waited.
                 row = await _row(connection, key_id)
                 if row.revoked is None:
                     await _update(connection, key_id, version=version, revoked=now)
                     before = _kept(row._mapping)
                     row = await _row(connection, key_id)
-                    await _record(connection, now, by, Act("revoke", key_id, row.tenant, before, _kept(row._mapping)))
+                    await record(connection, now, by, Act("revoke", key_id, row.tenant, before, _kept(row._mapping)))
             return _shown_row(row)
-
-
-async def _next_version(connection: AsyncConnection) -> tuple[int, int]:
-    """The version of this change, and the time. Waits until no other change is under way."""
-    values = {"version": LAST_CHANGE.c.version + 1, "at": _CLOCK}
-    row = (await connection.execute(sa.update(LAST_CHANGE).values(values).returning(LAST_CHANGE))).one()
-    await connection.execute(sa.select(sa.func.pg_notify(KEPT.channel, "")))
-    return row.version, math.ceil(row.at)
 
 
 async def _row(connection: AsyncConnection, key_id: str) -> Any:
@@ -193,14 +178,6 @@ async def _insert(
 
 async def _update(connection: AsyncConnection, key_id: str, **values: int) -> None:
     await connection.execute(sa.update(KEYS).where(KEYS.c.id == key_id).values(**values))
-
-
-async def _record(connection: AsyncConnection, now: int, by: AskedBy, act: Act) -> None:
-    """Add it to the chain. The row that _next_version has locked keeps every other writer from the same place."""
-    last = sa.select(AUDIT.c.number, AUDIT.c.hash).order_by(AUDIT.c.number.desc()).limit(1)
-    number, previous = (await connection.execute(last)).tuples().one_or_none() or (0, Head().hash)
-    row = {"number": number + 1, "at": now, **asdict(by), **asdict(act)}
-    await connection.execute(sa.insert(AUDIT).values(hash=Head(number, previous).then(row).hash, **row))
 
 
 def _kept(key: Mapping[str, Any]) -> dict[str, Any]:

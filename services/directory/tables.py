@@ -33,6 +33,20 @@ KEYS = sa.Table(
 )
 """Times are seconds of Unix time. `version` is that of the last change of the row."""
 
+PROMPTS = sa.Table(
+    "prompts",
+    METADATA,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("text", sa.Text),
+    sa.Column("in_use", sa.Boolean, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False, index=True),
+)
+"""`number` is the version of a prompt, `version` that of the last change of the row, as of a key. Removed: no text."""
+
 LAST_CHANGE = sa.Table(
     "last_change",
     METADATA,

@@ -49,6 +49,8 @@ type changes struct {
 	Cursor string `json:"cursor"`
 	Full   bool   `json:"full"`
 	Keys   []row  `json:"keys"`
+
+	Prompts []template `json:"prompts"`
 }
 
 // row is one key of it. One that cannot be read must not hold up the others: it counts as revoked.
@@ -79,6 +81,8 @@ type follower struct {
 	mutex  sync.Mutex
 	cursor string
 	keys   map[string]*key
+	// Replaced under the mutex, and read without it.
+	prompts atomic.Pointer[book]
 
 	ready   atomic.Bool
 	leaving atomic.Bool
@@ -93,6 +97,7 @@ func newFollower(s settings, callers *callers) (*follower, error) {
 		client:    &http.Client{},
 		keys:      map[string]*key{},
 	}
+	f.prompts.Store(&book{})
 	f.put(callers)
 	if s.directory == "" {
 		f.ready.Store(true)
@@ -142,7 +147,7 @@ func (f *follower) follow(ctx context.Context) {
 		}
 		pause = 0
 		lastAnswer.SetToCurrentTime()
-		if got.Full || len(got.Keys) > 0 {
+		if got.Full || len(got.Keys) > 0 || len(got.Prompts) > 0 {
 			f.take(got)
 			f.keep()
 		}
@@ -214,9 +219,12 @@ func (f *follower) askPeers(ctx context.Context) {
 func (f *follower) take(got changes) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
+	known := *f.prompts.Load()
 	if got.Full {
-		f.keys = map[string]*key{}
+		f.keys, known = map[string]*key{}, book{}
 	}
+	known = known.with(got.Prompts)
+	f.prompts.Store(&known)
 	for _, k := range got.Keys {
 		if k.key == nil {
 			continue
@@ -236,7 +244,7 @@ func (f *follower) take(got changes) {
 func (f *follower) all() changes {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	got := changes{Cursor: f.cursor, Full: true, Keys: make([]row, 0, len(f.keys))}
+	got := changes{Cursor: f.cursor, Full: true, Keys: make([]row, 0, len(f.keys)), Prompts: f.prompts.Load().all()}
 	for _, k := range f.keys {
 		got.Keys = append(got.Keys, row{k})
 	}

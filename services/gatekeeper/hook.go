@@ -46,6 +46,8 @@ type hook struct {
 	budgets *budgets
 	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
 	decisions, checked string
+	prompts            *atomic.Pointer[book]
+	named              string // NAMESPACE:KEY of the metadata in which a log finds a prompt's name; empty: nothing reads it
 }
 
 // Process answers for one request. Envoy goes on without it when it ends, so it ends where nothing is left to count.
@@ -141,9 +143,11 @@ func (h *hook) answer(body []byte, path, client string, about map[string]*struct
 	if !about["shared"].GetBoolValue() {
 		t.salt = saltOf(h.salt, tenant)
 	}
-	made, got, err := body, &request{}, error(nil)
+	made, got, named, err := body, &request{}, "", error(nil)
 	if !multipart[path] {
-		made, got, err = rewritten(path, body, t)
+		if body, named, err = h.prompts.Load().expanded(path, tenant, body); err == nil {
+			made, got, err = rewritten(path, body, t)
+		}
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -160,7 +164,13 @@ func (h *hook) answer(body []byte, path, client string, about map[string]*struct
 	if revision := h.callers.Load().revisionFor(got.asked(), tenant, client); revision != "" {
 		mark["revision"] = structpb.NewStringValue(revision)
 	}
-	return passing(made, h.checked, mark)
+	answer := passing(made, h.checked, mark)
+	if space, key, logged := strings.Cut(h.named, ":"); logged && named != "" {
+		// In the place of an id that the client gave to its request.
+		of := &structpb.Struct{Fields: map[string]*structpb.Value{key: structpb.NewStringValue(named)}}
+		answer.DynamicMetadata.Fields[space] = structpb.NewStructValue(of)
+	}
+	return answer
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.

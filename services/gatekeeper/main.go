@@ -44,6 +44,7 @@ type settings struct {
 	refuseUncounted            bool
 	ledger, ledgerToken        string
 	decided, checked           string
+	named                      string
 	patience                   time.Duration
 }
 
@@ -67,6 +68,7 @@ func read() settings {
 	flag.StringVar(&s.ledgerToken, "ledger-token-file", "", "token by which the ledger knows its readers")
 	flag.StringVar(&s.decided, "decided", "", "metadata in which Envoy keeps the decision about a caller")
 	flag.StringVar(&s.checked, "checked", "", "metadata that tells Envoy that a body was read")
+	flag.StringVar(&s.named, "named", "", "NAMESPACE:KEY of metadata in which a log finds the name of a prompt; empty: nothing reads it")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "ready without the directory's keys after this long")
 	flag.Parse()
 	return s
@@ -111,6 +113,7 @@ func run(s settings) error {
 		bodies.budgets = newBudgets(s.ledger, s.ledgerToken, &follower.callers)
 		bodies.budgets.follow(ctx)
 	}
+	bodies.prompts, bodies.named = &follower.prompts, s.named
 	go follower.follow(ctx)
 	go follower.reread(ctx, s, pepper)
 

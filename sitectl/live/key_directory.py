@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from services.directory import variables
 from sitectl.live import site_service
@@ -63,6 +63,28 @@ class KeyDirectory:
             acts += page["acts"]
             if not page["more"]:
                 return acts
+
+    def prompts(self, tenant: str, prompt: str | None = None) -> list[dict[str, Any]]:
+        """Versions of a tenant's prompts, or of one with their texts."""
+        path = f"/v1/prompts?{urlencode({'tenant': tenant})}" if prompt is None else _prompt(tenant, prompt)
+        versions: list[dict[str, Any]] = self._service.ask("GET", path)["versions"]
+        return versions
+
+    def put_prompt(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """A new version, which is in use."""
+        return self._service.ask("POST", "/v1/prompts", order)
+
+    def use_prompt(self, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version, which is in use."""
+        return self._service.ask("POST", f"{_prompt(tenant, prompt)}/use", {"version": version})
+
+    def remove_prompt(self, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version, which is not there any more."""
+        return self._service.ask("DELETE", f"{_prompt(tenant, prompt)}/{version}")
+
+
+def _prompt(tenant: str, prompt: str) -> str:
+    return f"/v1/prompts/{quote(tenant, safe='')}/{quote(prompt, safe='')}"
 
 
 @contextmanager

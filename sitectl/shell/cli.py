@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = {
     "key": "make, list, rotate and revoke keys of tenants while the platform runs; a key is printed once",
     "canary": "show how canaries do beside their models' stable revisions, and what is next",
     "evaluate": "ask both revisions of a model a set of questions, and compare how many answers are good",
+    "prompts": "put, list, show, compare, use and remove prompts of tenants that clients name by id",
     "audit": "show who changed which key, from where, and check that no row was changed or is missing",
     "usage": "show what tenants used of a site: requests, tokens and money, by tenant, key, model, tier or day",
     "bill": "print what a tenant owes for a month: text, CSV, JSON or FOCUS",

@@ -188,6 +188,7 @@ def _front_door(step: PartStep) -> PartDone:
         shared=any(revision.spec.pool.queues for revision in step.on.plan.revisions),
         metered=site.has_ledger,
         canaries=any(model.canary for model in step.on.plan.models.values()),
+        prompts=site.has_directory,
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +23,7 @@ from components.gateway.connections import Connection, cluster
 from components.gateway.envoy_names import CHECKED, DECISIONS, MODEL_NAMES_FILTER
 from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
+from components.gateway.request_log import PROMPT_ID, marked
 from components.specs.access import TenantSpec
 from components.specs.callers import Canary
 from components.specs.tiers import TierSpec
@@ -37,6 +38,8 @@ from tests.unit.services.postgres_rig import free_port
 MODEL = "chat"
 # With what the streams' count takes for the tokens of a prompt.
 _PROMPT_HEADER = "prompt"
+# With what logs have as the prompt's name.
+_NAMED_HEADER = "named"
 _TYPE = "type.googleapis.com/envoy."
 
 
@@ -55,9 +58,9 @@ class _Echo(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = b"".join(iter(self._chunk, b""))
         tier, prompt = self.headers.get(OBJECTIVE_HEADER, ""), self.headers.get(_PROMPT_HEADER, "")
-        revision = self.headers.get(REVISION_HEADER, "")
+        revision, named = self.headers.get(REVISION_HEADER, ""), self.headers.get(_NAMED_HEADER, "")
         got = {"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt, "revision": revision}
-        answer = json.dumps(got).encode()
+        answer = json.dumps(got | {"named": named}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -90,6 +93,8 @@ class Rig:
     """Of the one model."""
     ledger: str = ""
     """Its URL; empty for none."""
+    more: Sequence[str] = ()
+    """Further options of the gatekeeper."""
     port: int = field(default_factory=free_port)
     state: int = field(default_factory=free_port)
     counters: int = field(default_factory=free_port)
@@ -132,6 +137,8 @@ class Rig:
             f"--counters=127.0.0.1:{self.counters}",
             f"--refuse-uncounted={str(self.refuse_uncounted).lower()}",
             f"--ledger={self.ledger}",
+            f"--named={':'.join(PROMPT_ID)}",
+            *self.more,
         ]
         self._start("gatekeeper", command)
         eventually(lambda: self.state_of("/readyz").status_code == 200)
@@ -222,6 +229,7 @@ def rig(
     refuse_uncounted: bool = False,
     ledger: str = "",
     canary: Canary | None = None,
+    more: Sequence[str] = (),
 ) -> Iterator[Rig]:
     """All of its parts, running."""
     made = Rig(
@@ -232,6 +240,7 @@ def rig(
         refuse_uncounted=refuse_uncounted,
         ledger=ledger,
         canary=canary,
+        more=more,
     )
     made.engine = EchoingEngine()
     threading.Thread(target=made.engine.serve_forever, daemon=True).start()
@@ -270,11 +279,12 @@ def _configuration(made: Rig) -> dict[str, Any]:
         "match": {"prefix": "/"},
         "route": {"cluster": "engine", "timeout": "0s"},
         "request_headers_to_add": [
-            {"header": {"key": _PROMPT_HEADER, "value": f"%DYNAMIC_METADATA({DECISIONS}:prompt)%"}}
+            {"header": {"key": _PROMPT_HEADER, "value": f"%DYNAMIC_METADATA({DECISIONS}:prompt)%"}},
+            {"header": {"key": _NAMED_HEADER, "value": marked(PROMPT_ID)}},
         ],
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
-    *filters, names_of_models = first_filters(connection, canaries=made.canary is not None)
+    *filters, names_of_models = first_filters(connection, canaries=made.canary is not None, prompts=True)
     # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0).
     waiting = {
         "name": "the-ai-gateway",

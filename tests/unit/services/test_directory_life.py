@@ -95,7 +95,7 @@ def test_a_reader_that_waits_sees_each_step_of_a_key(operator: httpx.Client, rea
 def test_a_reader_without_news_gets_its_cursor_back(operator: httpx.Client, reader: httpx.Client) -> None:
     created(operator)
     cursor = changes(reader)["cursor"]
-    assert changes(reader, cursor, wait=1) == {"cursor": cursor, "full": False, "keys": []}
+    assert changes(reader, cursor, wait=1) == {"cursor": cursor, "full": False, "keys": [], "prompts": []}
     for strange in ("", "x", "0:1", f"{cursor}0", cursor.replace(":", ""), f"{cursor.partition(':')[0]}:-1"):
         assert changes(reader, strange)["full"], strange
 
