@@ -136,7 +136,15 @@ func (b book) expanded(path, tenant string, body []byte) ([]byte, string, error)
 	if fields, err = speaks.put(text, fields, value); err != nil {
 		return nil, "", err
 	}
+	size := 1
+	for _, part := range fields {
+		size += len(part) + 1
+	}
+	if size > mostExpanded {
+		return nil, "", tooLong(named)
+	}
 	var out bytes.Buffer
+	out.Grow(size)
 	out.WriteByte('{')
 	for at := 0; at < len(fields); at += 2 {
 		if at > 0 {
@@ -147,9 +155,6 @@ func (b book) expanded(path, tenant string, body []byte) ([]byte, string, error)
 		out.Write(fields[at+1])
 	}
 	out.WriteByte('}')
-	if out.Len() > mostExpanded {
-		return nil, "", tooLong(named)
-	}
 	return out.Bytes(), named, nil
 }
 
