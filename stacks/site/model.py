@@ -194,6 +194,10 @@ class SiteConfig(Spec):
     """What the site's GPUs cost; without it no cost is computed."""
     models: dict[Name, OrderedModelSpec]
     """Models by the name that clients call them; `{}` for none."""
+    orderable: dict[Name, OrderedModelSpec] = Field(default_factory=dict)
+    """Models that people may order at the portal, each with the keys of `models.<name>`. None of them is served: its
+    proof beside the models that are, with time and cost, is on the portal, and an order becomes a change of this
+    file."""
     tiers: dict[Name, TierSpec] = Field(default_factory=dict)
     """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
     plans: dict[Name, LimitsSpec] = Field(default_factory=dict)
@@ -309,4 +313,6 @@ def choices() -> dict[str, list[str]]:
         "models.<name>.catalogue": entries,
         "models.<name>.canary.catalogue": entries,
         "models.<name>.server.speculative.catalogue": entries,
+        "orderable.<name>.catalogue": entries,
+        "orderable.<name>.server.speculative.catalogue": entries,
     }

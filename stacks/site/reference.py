@@ -68,8 +68,9 @@ _RULES = (
     "with a value that its program reads.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
-    "- `portal` needs `callers.decided_by: gatekeeper` and `callers.database_secret`; `tenants.<name>.people` needs "
-    "`portal`.",
+    "- `portal` needs `callers.decided_by: gatekeeper` and `callers.database_secret`; `tenants.<name>.people` and "
+    "`orderable` need `portal`.",
+    "- `orderable` has no model of `models`, and the rules for `models` hold for each of its models.",
     "- `models` and `tenants` are required, as `{}` if there are none; so a file that was cut short is refused.",
     "- `engine: simulator` needs `purpose: trial`.",
     "- `models.<name>.server.gpu_family` is the family of `cluster.gpu`; AMD's GPUs can be proven, but not served on.",
@@ -141,7 +142,8 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
         if issubclass(model, MachineKeys) and model is not MachineKeys and name in MachineKeys.model_fields:
             continue  # listed once, at the roles
         path = f"{prefix}{name}"
-        inner, below = _section(field.annotation, path)
+        # A model that may be ordered has the keys of one that is served, which are listed there.
+        inner, below = _section(field.annotation, path) if path != "orderable" else ([], path)
         yield Key(
             path=path,
             kind="section" if inner and below == path else _kind(field.annotation),

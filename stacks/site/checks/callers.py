@@ -46,7 +46,20 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
                     what="is read by the portal, and the site has none",
                     fix="add the section portal, or take people out",
                 )
+        if mapping(values.get("orderable")):
+            yield Problem(
+                path=("orderable",),
+                what="is shown by the portal, and the site has none",
+                fix="add the section portal, or take orderable out",
+            )
         return
+    for name in mapping(values.get("orderable")):
+        if name in mapping(values.get("models")):
+            yield Problem(
+                path=("orderable", str(name)),
+                what="is in models too, and what is served cannot be ordered",
+                fix="take it out of one of the two",
+            )
     issuer = at(values, "portal", "issuer")
     if isinstance(issuer, str) and issuer.startswith("http:") and values.get("purpose") != "trial":
         yield Problem(

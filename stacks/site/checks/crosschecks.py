@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from components.specs.inference_pool import picker_name
@@ -110,7 +111,16 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         except (AttributeError, KeyError, TypeError, ValueError):
             if not malformed:
                 raise
-    return problems_so_far
+    return [*problems_so_far, *_of_orderable(values, where, malformed=malformed)]
+
+
+def _of_orderable(values: Mapping[str, Any], where: Where, *, malformed: bool) -> Iterator[Problem]:
+    """What would be wrong with a model that may be ordered if the site served it."""
+    for name, spec in mapping(values.get("orderable")).items():
+        served = {**values, "models": {**mapping(values.get("models")), name: spec}, "orderable": {}}
+        for problem in problems(served, where, malformed=malformed):
+            if problem.path[:2] == ("models", str(name)):
+                yield replace(problem, path=("orderable", *problem.path[1:]))
 
 
 def warnings(values: Mapping[str, Any]) -> list[Problem]:

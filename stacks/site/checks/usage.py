@@ -80,6 +80,9 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _unknown(values: Mapping[str, Any], section: str, versions: range) -> Iterator[Problem]:
     names = [str(name) for name in mapping(values.get(section))]
+    if section == "models":
+        # What may be ordered shows its price before it is served.
+        names += [str(name) for name in mapping(values.get("orderable"))]
     for path, _ in matching(values, f"usage.prices.<name>.{section}.<name>"):
         if int(path[2]) in versions and path[-1] not in names:
             near = nearest(path[-1], names)
