@@ -21,6 +21,10 @@ _ALLOWED = {
     "expires_in_s": f"a whole number of seconds from 1 to {_LONGEST_LIFE_S}, or null for a key without an end",
     "models": "a list with one model of the tenant or more, or null for all of them",
     "overlap_s": f"a whole number of seconds from 0 to {_LONGEST_OVERLAP_S}",
+    "model": "the name of a model",
+    "note": "a line of at most 300 characters",
+    "state": "proposed or declined",
+    "why": "a line of 1 to 500 characters",
 }
 # Of a header, which the audit keeps.
 _ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,58}[\x21-\x7e])?")
@@ -38,7 +42,7 @@ class KeyOrder(BaseModel):
 
     def check(self, known: Mapping[str, list[str]]) -> None:
         """Raise ServiceError for a name that no key may have, and for what `scope_problems` finds."""
-        wrong = [] if _NAME.fullmatch(self.name) else [_problem("name", "not a name", self.name, _ALLOWED["name"])]
+        wrong = [] if _NAME.fullmatch(self.name) else [problem("name", "not a name", self.name, _ALLOWED["name"])]
         require([*wrong, *scope_problems(self.tenant, self.models, known)])
 
 
@@ -53,9 +57,9 @@ class RotationOrder(BaseModel):
 def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, list[str]]) -> list[str]:
     """What is wrong where the site's file lacks the tenant, or does not let it use one of the models."""
     if tenant not in known:
-        return [_problem("tenant", "no tenant of the site's file", tenant, _some(known))]
+        return [problem("tenant", "no tenant of the site's file", tenant, _some(known))]
     foreign = [model for model in models or () if model not in known[tenant]]
-    return [_problem("models", f"no model of {tenant}", model, _some(known[tenant])) for model in foreign[:5]]
+    return [problem("models", f"no model of {tenant}", model, _some(known[tenant])) for model in foreign[:5]]
 
 
 def require(problems: list[str]) -> None:
@@ -73,22 +77,18 @@ def parsed(kind: type[Order], body: bytes) -> Order:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        wrong = "; ".join(_of_pydantic(kind, problem) for problem in error.errors(include_url=False))
+        wrong = "; ".join(_of_pydantic(kind, detail) for detail in error.errors(include_url=False))
         raise ServiceError(422, "invalid_request", wrong, fix="correct what is named") from None
 
 
 def _of_pydantic(kind: type[BaseModel], error: Any) -> str:
     fields, what = ", ".join(kind.model_fields), error["msg"].lower()
     if not error["loc"]:
-        return _problem("body", what, "another form", f"a JSON object of {fields}")
+        return problem("body", what, "another form", f"a JSON object of {fields}")
     name = str(error["loc"][0])
     got = "nothing" if error["type"] == "missing" else error["input"]
-    return _problem(
-        shown(name)[1:-1],
-        what,
-        got,
-        _ALLOWED.get(name, "as the page has it") if name in kind.model_fields else f"only {fields}",
-    )
+    allowed = _ALLOWED.get(name, "as the page has it") if name in kind.model_fields else f"only {fields}"
+    return problem(shown(name)[1:-1], what, got, allowed)
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,13 @@ def asked_by(headers: Mapping[str, str]) -> AskedBy:
 def _named(header: str, text: str | None) -> str:
     if text is None or not _ACTOR.fullmatch(text) or shown(text) != repr(text):
         allowed = "1 to 60 printable ASCII characters, and no key"
-        what = _problem(header, "does not name who asks", text or "nothing", allowed)
+        what = problem(header, "does not name who asks", text or "nothing", allowed)
         raise ServiceError(422, "invalid_request", what, fix="send the name of a person or program in it")
     return text
 
 
-def _problem(field: str, what: str, got: object, allowed: str) -> str:
+def problem(field: str, what: str, got: object, allowed: str) -> str:
+    """What is wrong with a field, in one form."""
     return f"{field}: {what}, got {shown(got)}, allowed: {allowed}"
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 from services import serving
 from services.database import Database
 from services.directory.keys import ID, new_key
+from services.directory.order_requests import OrderRequests
 from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed, require, scope_problems
 from services.directory.prompts import PromptOrder, Prompts, UseOrder
 from services.directory.settings import Settings
@@ -69,6 +70,7 @@ class _Requests:
             ("GET", "/healthz"): self.health,
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
+            **OrderRequests(self._settings, self._database, self._operator).handlers(),
         }
         return serving.router_of(KEPT.service, _REQUESTS, handlers)
 

@@ -10,10 +10,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict
 
 from services.portal import usage
+from services.portal.api_orders import add_orders, asking
 from services.portal.desk import Desk, this_month
 from services.portal.failure import PortalError
 from services.portal.login import Issuer
-from services.portal.people import Person
 
 _TOKEN = HTTPBearer(auto_error=False, description="A JWT that the issuer signed for the portal")
 
@@ -51,8 +51,8 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
-        """Models that are served, with proof and price."""
-        return desk.catalogue.model_dump(mode="json", include={"site", "models"})
+        """Models that are served, and that can be ordered, with proof and price."""
+        return desk.catalogue.model_dump(mode="json", include={"site", "models", "orderable"})
 
     @router.get("/tenants")
     async def tenants(request: Request) -> dict[str, Any]:
@@ -61,45 +61,42 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
         return {
             "tenants": {
                 name: {"role": role.name.lower(), **entries[name].model_dump(include=shown)}
-                for name, role in desk.tenants(_person(request)).items()
+                for name, role in desk.tenants(asking(request)).items()
             }
         }
 
     @router.get("/keys")
     async def keys(request: Request, tenant: str) -> dict[str, Any]:
         """Your keys of a tenant; all of them for its admins."""
-        return {"keys": await desk.keys(_person(request), tenant)}
+        return {"keys": await desk.keys(asking(request), tenant)}
 
     @router.post("/keys", status_code=201)
     async def order(request: Request, order: ApiKeyOrder) -> dict[str, Any]:
         """A new key. Its text is in this answer and nowhere else."""
-        made = await desk.order(_person(request), order.tenant, order.model, order.name, order.expires_in_days)
+        made = await desk.order(asking(request), order.tenant, order.model, order.name, order.expires_in_days)
         return made | {"endpoint": endpoint}
 
     @router.post("/keys/{key_id}/rotate", status_code=201)
     async def rotate(request: Request, key_id: str, order: ApiRotation) -> dict[str, Any]:
         """Its successor. Its text is in this answer and nowhere else."""
-        return await desk.rotate(_person(request), order.tenant, key_id, order.overlap_hours) | {"endpoint": endpoint}
+        return await desk.rotate(asking(request), order.tenant, key_id, order.overlap_hours) | {"endpoint": endpoint}
 
     @router.delete("/keys/{key_id}")
     async def revoke(request: Request, key_id: str, tenant: str) -> dict[str, Any]:
         """The key, which does not work any more."""
-        return await desk.revoke(_person(request), tenant, key_id)
+        return await desk.revoke(asking(request), tenant, key_id)
+
+    add_orders(router, desk)
 
     @router.get("/usage")
     async def used(request: Request, tenant: str, month: str = "") -> usage.MonthOfUse:
         """A month by day, model and key; costs for admins."""
-        return await desk.usage(_person(request), tenant, usage.month_of(month, this_month()))
+        return await desk.usage(asking(request), tenant, usage.month_of(month, this_month()))
 
     @router.get("/bills/{tenant}/{month}")
     async def bill(request: Request, tenant: str, month: str, format: str = "json") -> Response:  # noqa: A002 - its name
         """A bill, for admins."""
-        content, media = await desk.bill(_person(request), tenant, usage.month_of(month, this_month()), format)
+        content, media = await desk.bill(asking(request), tenant, usage.month_of(month, this_month()), format)
         return Response(content, media_type=media)
 
     return router
-
-
-def _person(request: Request) -> Person:
-    person: Person = request.state.person
-    return person

@@ -69,6 +69,32 @@ class OfferedModel(_Entry):
         return self.task in ("chat", "generate")
 
 
+class OrderableModel(OfferedModel):
+    """A model that the site does not serve, and what its proof says of it beside those that it serves."""
+
+    revision: str = ""
+    replicas: int = 0
+    gpus: int = 0
+    """0 where it does not fit."""
+    verdict: Literal["holds", "uncertain", "fails"] | str
+    reasons: list[str] = []
+    """Why it fails."""
+    weights_gb: float | None = None
+    ready_s: int = 0
+    """From the `up` of its change to its first answer."""
+    latest_s: int = 0
+    """Then the platform gives a start up."""
+    cost_per_hour: float | None = None
+    currency: str | None = None
+    change: str = ""
+    """What an order adds to the site's file, YAML."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the site would take it."""
+        return self.verdict != "fails"
+
+
 class TenantEntry(_Entry):
     """A team: its models, and the groups of the issuer whose people are in it."""
 
@@ -85,6 +111,7 @@ class Catalogue(_Entry):
 
     site: str
     models: dict[str, OfferedModel] = {}
+    orderable: dict[str, OrderableModel] = {}
     tenants: dict[str, TenantEntry] = {}
     operators: list[str] = []
 

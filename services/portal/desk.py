@@ -84,6 +84,38 @@ class Desk:
         key = await self.key(person, tenant, key_id)
         return await self.directory.revoke(person.actor, key["id"])
 
+    async def order_model(self, person: Person, tenant: str, model: str, note: str) -> dict[str, Any]:
+        """An order of a model that the tenant may not call yet. Raises PortalError."""
+        self.role(person, tenant)
+        catalogue = self.catalogue
+        offer = catalogue.orderable.get(model)
+        if offer is None and model not in catalogue.models:
+            raise missing("There is no such model.")
+        if offer and not offer.fits:
+            what = f"{model} does not fit on this site as it is: {'; '.join(offer.reasons)}."
+            raise refused(what, "Ask who runs the platform; the page shows when it fits.")
+        return await self.directory.order_model(person.actor, tenant, model, " ".join(note.split()))
+
+    async def orders(self, person: Person, tenant: str) -> list[dict[str, Any]]:
+        """Of their tenant, the newest first. Raises PortalError."""
+        self.role(person, tenant)
+        return await self.directory.orders(person.actor, tenant)
+
+    async def decline(self, person: Person, tenant: str, order_id: str, why: str) -> dict[str, Any]:
+        """The order, which an admin or operator declines. Raises PortalError."""
+        self.role(person, tenant, Role.ADMIN)
+        order = await self.open_order(person, tenant, order_id)
+        if not (reason := " ".join(why.split())):
+            raise refused("A refusal needs a reason.", "Write what who asked can do.")
+        return await self.directory.decline(person.actor, order["id"], reason)
+
+    async def open_order(self, person: Person, tenant: str, order_id: str) -> dict[str, Any]:
+        """One of their tenant that is neither served nor declined. Raises PortalError."""
+        for order in await self.orders(person, tenant):
+            if order["id"] == order_id and order["state"] in ("asked", "proposed"):
+                return order
+        raise missing("There is no such order that is open.")
+
     async def usage(self, person: Person, tenant: str, month: Month) -> MonthOfUse:
         """With costs and the keys of all for an admin. Raises PortalError."""
         is_admin = self.role(person, tenant) >= Role.ADMIN

@@ -35,6 +35,10 @@ class Pages:
         router.get("/")(self.models)
         router.get("/models/{name}")(self.model)
         router.post("/orders")(self.order)
+        router.get("/orders")(self.orders)
+        router.post("/models/{name}/order")(self.order_model)
+        router.get("/orders/{order_id}/decline")(self.refusal)
+        router.post("/orders/{order_id}/decline")(self.decline)
         router.get("/keys")(self.keys)
         router.get("/keys/{key_id}/rotate")(self.rotation)
         router.post("/keys/{key_id}/rotate")(self.rotate)
@@ -66,17 +70,19 @@ class Pages:
         catalogue = self._desk.catalogue
         own = set(catalogue.tenants[shared["tenant"]].models) if shared["tenant"] else set()
         served = sorted(catalogue.models.items(), key=lambda item: (item[0] not in own, item[1].title))
-        return view.page(request, "models", shared | {"served": served, "own": own})
+        orderable = sorted(catalogue.orderable.items(), key=lambda item: (not item[1].fits, item[1].title))
+        return view.page(request, "models", shared | {"served": served, "own": own, "orderable": orderable})
 
     async def model(self, request: Request, name: str) -> Response:
         shared = self._shared(request)
         catalogue = self._desk.catalogue
-        if (model := catalogue.models.get(name)) is None:
+        if (model := catalogue.models.get(name) or catalogue.orderable.get(name)) is None:
             raise missing("There is no such model.")
         tenant = shared["tenant"]
         more = {
             "name": name,
             "model": model,
+            "is_served": name in catalogue.models,
             "is_own": bool(tenant) and name in catalogue.tenants[tenant].models,
             "limits": catalogue.tenants[tenant].limits if tenant else {},
             "lives": LIVES_D,
@@ -88,6 +94,30 @@ class Pages:
         person, tenant, model = session_person(request), form["tenant"], form["model"]
         made = await self._desk.order(person, tenant, model, form["name"].strip(), _whole(form["days"]))
         return self._made(request, made, model, rotated=False)
+
+    async def order_model(self, request: Request, name: str) -> Response:
+        form = await self._form(request)
+        await self._desk.order_model(session_person(request), form["tenant"], name, form["note"])
+        return _to_orders(form)
+
+    async def orders(self, request: Request) -> Response:
+        shared = self._shared(request)
+        orders = await self._desk.orders(shared["me"], _some_tenant(shared))
+        catalogue = self._desk.catalogue
+        titles = {name: model.title for name, model in {**catalogue.orderable, **catalogue.models}.items()}
+        return view.page(request, "orders", shared | {"orders": orders, "titles": titles})
+
+    async def refusal(self, request: Request, order_id: str) -> Response:
+        shared = self._shared(request)
+        tenant = _some_tenant(shared)
+        self._desk.role(shared["me"], tenant, Role.ADMIN)
+        order = await self._desk.open_order(shared["me"], tenant, order_id)
+        return view.page(request, "decline", shared | {"order": order})
+
+    async def decline(self, request: Request, order_id: str) -> Response:
+        form = await self._form(request)
+        await self._desk.decline(session_person(request), form["tenant"], order_id, form["reason"])
+        return _to_orders(form)
 
     async def keys(self, request: Request) -> Response:
         shared = self._shared(request)
@@ -209,6 +239,10 @@ class _Fields(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         return ""
+
+
+def _to_orders(form: _Fields) -> Response:
+    return RedirectResponse(f"/orders?{urlencode({'tenant': form['tenant']})}", 303)
 
 
 def _some_tenant(shared: dict[str, Any]) -> str:

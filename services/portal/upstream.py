@@ -82,6 +82,21 @@ class KeyService:
         """The key, which does not work any more."""
         return await self._ask(actor, "DELETE", f"/v1/keys/{key_id}")
 
+    async def orders(self, actor: str, tenant: str) -> list[dict[str, Any]]:
+        """A tenant's orders of models, the newest first."""
+        orders: list[dict[str, Any]] = (await self._ask(actor, "GET", "/v1/orders", params={"tenant": tenant}))[
+            "orders"
+        ]
+        return orders
+
+    async def order_model(self, actor: str, tenant: str, model: str, note: str) -> dict[str, Any]:
+        """The order."""
+        return await self._ask(actor, "POST", "/v1/orders", json={"tenant": tenant, "model": model, "note": note})
+
+    async def decline(self, actor: str, order_id: str, why: str) -> dict[str, Any]:
+        """The order, which is declined."""
+        return await self._ask(actor, "POST", f"/v1/orders/{order_id}", json={"state": "declined", "why": why})
+
     async def _ask(self, actor: str, method: str, path: str, **more: Any) -> dict[str, Any]:
         headers = {
             directory_names.TOKEN_HEADER: secret(self._token_file),
@@ -91,7 +106,7 @@ class KeyService:
         response = await self._service.ask(method, path, headers, **more)
         answer: dict[str, Any] = _json(response, self._service)
         if response.status_code == 404:
-            raise missing("There is no such key.")
+            raise missing("There is no such key or order.")
         if response.is_error:
             message = str(answer.get("error", {}).get("message", "no reason given"))
             raise refused(f"The directory refuses: {message}.", "Correct what it names.")

@@ -44,6 +44,24 @@ def money(value: Decimal | float) -> str:
     return f"{amount:,.2f}" if amount == 0 or amount >= Decimal("0.01") else f"{amount:.6f}".rstrip("0").rstrip(".")
 
 
+def duration(seconds: int) -> str:
+    """In minutes or hours, rounded up: 7 minutes."""
+    minutes = -(-seconds // 60)
+    if minutes < 120:
+        return "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return f"{-(-minutes // 60)} hours"
+
+
+def asker(actor: str) -> str:
+    """The person in an actor of the directory: without what tells two of one name apart."""
+    return actor.removeprefix("portal:").partition(" ")[0]
+
+
+def is_link(text: str) -> bool:
+    """Whether a browser may be sent there."""
+    return text.startswith("https://") and " " not in text
+
+
 def _static(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
@@ -55,7 +73,15 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"day": day, "number": number, "short": short, "money": money}
+_TEMPLATES.filters |= {
+    "day": day,
+    "number": number,
+    "short": short,
+    "money": money,
+    "duration": duration,
+    "asker": asker,
+}
+_TEMPLATES.tests["link"] = is_link
 STATIC_ADDRESSES = {name: _static(f"portal.{name}") for name in ("css", "js", "svg")}
 """Those of this version, whose content never changes."""
 _TEMPLATES.globals["static"] = STATIC_ADDRESSES

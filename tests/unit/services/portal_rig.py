@@ -23,10 +23,11 @@ import oidc_provider_mock
 
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, Directory
-from tests.unit.services.postgres_rig import ROOT, free_port, setting
+from tests.unit.services.postgres_rig import ROOT, Server, free_port, setting
 
 CLIENT_SECRET, SESSION_SECRET, LEDGER_TOKEN = "secret-of-the-client", "secret-of-the-sessions", "token-of-the-ledger"
 CHAT, EMBED = "qwen3-32b", "qwen3-embedding-8b"
+ORDERABLE, TOO_LARGE = "glm-5-1", "kimi-k2-5"
 ENDPOINT = "https://inference.example.com"
 PEOPLE = {
     "ann": {"preferred_username": "ann", "groups": ["search-admins"]},
@@ -60,9 +61,32 @@ _EMBED = _CHAT | {
     "proof": _PROOF | {"ttft_p95_s": 0.12, "itl_p95_ms": None, "parallel": 256, "tokens_per_minute": 2900000},
     "prices": [{"currency": "EUR", "input": 0.02, "cached_input": 0.02, "output": 0}],
 }
-CATALOGUE = {
+_ORDERABLE = _CHAT | {
+    "title": "GLM 5.1",
+    "context_tokens": 202752,
+    "gpus": 16,
+    "proof": _PROOF | {"ttft_p95_s": 2.1, "itl_p95_ms": 48, "parallel": 96, "tokens_per_minute": 260000},
+    "verdict": "holds",
+    "reasons": [],
+    "weights_gb": 756.3,
+    "ready_s": 2110,
+    "latest_s": 15840,
+    "cost_per_hour": 61.12,
+    "currency": "EUR",
+    "change": "models:\n  glm-5-1:\n    catalogue: glm-5.1-fp8\n    server:\n      replicas: 2\n",
+}
+_TOO_LARGE = {
+    "title": "Kimi K2.5",
+    "task": "generate",
+    "context_tokens": 262144,
+    "verdict": "fails",
+    "reasons": ["1 of 2 replicas finds no room: each takes 8 GPUs of one node; 0 GPUs left beside the others"],
+    "change": "models:\n  kimi-k2-5:\n    catalogue: kimi-k2.5\n",
+}
+CATALOGUE: dict[str, Any] = {
     "site": "berlin",
     "models": {CHAT: _CHAT, EMBED: _EMBED},
+    "orderable": {ORDERABLE: _ORDERABLE, TOO_LARGE: _TOO_LARGE},
     "tenants": {
         "search": {
             "models": [CHAT, EMBED],
@@ -187,6 +211,8 @@ class Portal:
     directory: Directory
     services: Services
     issuer: str
+    server: Server | None = None
+    """The directory's database."""
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -201,6 +227,11 @@ class Portal:
     @property
     def catalogue(self) -> Path:
         return self.folder / "catalogue.json"
+
+    def offer(self, catalogue: dict[str, Any]) -> None:
+        """What `up` writes of a site, for portal and directory."""
+        self.catalogue.write_text(json.dumps(catalogue))
+        setting(self.folder, "--tenants-file").write_text(json.dumps({"tenants": catalogue["tenants"]}))
 
     def options(self, **others: str) -> list[str]:
         """Of the command line; others: those that differ."""
@@ -256,12 +287,11 @@ def running(folder: Path) -> Iterator[Portal]:
     users = [oidc_provider_mock.User(sub=name, claims=dict(claims)) for name, claims in PEOPLE.items()]
     services = Services()
     with ExitStack() as stack:
-        _, directory = stack.enter_context(directory_rig.running(folder))
+        server, directory = stack.enter_context(directory_rig.running(folder))
         stack.enter_context(_serving(services))
         issuer = stack.enter_context(oidc_provider_mock.run_server_in_thread(user_claims=users))
-        portal = Portal(folder, directory, services, f"http://localhost:{issuer.server_port}")
-        portal.catalogue.write_text(json.dumps(CATALOGUE))
-        setting(folder, "--tenants-file").write_text(json.dumps({"tenants": CATALOGUE["tenants"]}))
+        portal = Portal(folder, directory, services, f"http://localhost:{issuer.server_port}", server)
+        portal.offer(CATALOGUE)
         stack.callback(portal.end)
         portal.start()
         yield portal
@@ -269,3 +299,19 @@ def running(folder: Path) -> Iterator[Portal]:
 
 def this_month() -> str:
     return f"{datetime.now(UTC):%Y-%m}"
+
+
+def token_of(portal: Portal, person: str, client: str = "portal") -> str:
+    """A token of the issuer for a client of this person's."""
+    with httpx.Client(base_url=portal.issuer) as browser:
+        query = {
+            "client_id": client,
+            "redirect_uri": "http://x.example/",
+            "response_type": "code",
+            "scope": "openid profile",
+        }
+        given = browser.post("/oauth2/authorize", params=query, data={"sub": person}).headers["location"]
+        grant = {"grant_type": "authorization_code", "code": httpx.URL(given).params["code"]}
+        grant |= {"redirect_uri": query["redirect_uri"]}
+        answer = browser.post("/oauth2/token", data=grant, auth=(client, "x"))
+    return str(answer.json()["id_token"])

@@ -16,7 +16,17 @@ from services.directory.keys import digest_of
 from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
 from tests.unit.services.directory_rig import OPERATOR, PEPPER, READER, chain
-from tests.unit.services.portal_rig import CHAT, CLIENT_SECRET, EMBED, LEDGER_TOKEN, SESSION_SECRET, Browser, Portal
+from tests.unit.services.portal_rig import (
+    CHAT,
+    CLIENT_SECRET,
+    EMBED,
+    LEDGER_TOKEN,
+    ORDERABLE,
+    SESSION_SECRET,
+    Browser,
+    Portal,
+    token_of,
+)
 from tests.unit.services.postgres_rig import ROOT
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.01")]
@@ -186,6 +196,8 @@ def test_every_form_needs_the_sessions_token(portal: Portal) -> None:
         "/orders",
         f"/keys/{NO_KEY}/rotate",
         f"/keys/{NO_KEY}/revoke",
+        f"/models/{ORDERABLE}/order",
+        f"/orders/{NO_KEY}/decline",
         "/playground",
         "/playground/stream",
         "/logout",
@@ -252,21 +264,6 @@ def test_the_playground_streams_by_a_key_that_is_never_shown(portal: Portal) -> 
     assert state_of(portal, key)["state"] == "revoked"
 
 
-def token_of(portal: Portal, person: str, client: str = "portal") -> str:
-    with httpx.Client(base_url=portal.issuer) as browser:
-        query = {
-            "client_id": client,
-            "redirect_uri": "http://x.example/",
-            "response_type": "code",
-            "scope": "openid profile",
-        }
-        given = browser.post("/oauth2/authorize", params=query, data={"sub": person}).headers["location"]
-        grant = {"grant_type": "authorization_code", "code": httpx.URL(given).params["code"]}
-        grant |= {"redirect_uri": query["redirect_uri"]}
-        answer = browser.post("/oauth2/token", data=grant, auth=(client, "x"))
-    return str(answer.json()["id_token"])
-
-
 def test_a_program_does_the_same_with_a_token_of_the_issuer(portal: Portal) -> None:
     with httpx.Client(base_url=f"{portal.url}/api/v1", timeout=40) as client:
         assert client.get("/keys").status_code == 401
@@ -291,7 +288,7 @@ def test_a_program_does_the_same_with_a_token_of_the_issuer(portal: Portal) -> N
 
 def test_answers_are_not_kept_and_pages_load_nothing_of_others(portal: Portal) -> None:
     browser = portal.logged_in("ann")
-    for path in ("/", "/models/qwen3-32b", "/keys", "/usage", "/playground", "/nothing"):
+    for path in ("/", "/models/qwen3-32b", "/models/glm-5-1", "/keys", "/orders", "/usage", "/playground", "/nothing"):
         answer = browser.get(path)
         assert answer.headers["cache-control"] == "no-store"
         policy = answer.headers["content-security-policy"]
