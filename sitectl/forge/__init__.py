@@ -1,1 +1,1 @@
-"""Calls of a forge (GitHub, GitLab): comments on a change, and issues."""
+"""Calls of a forge (GitHub, GitLab): changes, comments on them, and issues."""

@@ -1,4 +1,4 @@
-"""GitHub's REST API, version 2022-11-28: https://docs.github.com/rest/issues."""
+"""GitHub's REST API, version 2022-11-28: https://docs.github.com/rest/issues and https://docs.github.com/rest/pulls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class GitHub:
     def __init__(self, client: Client, repository: str, author: str = "github-actions[bot]") -> None:
         self.author = author
         self._client = client
-        self._root = f"/repos/{repository}/issues"
+        self._repository = f"/repos/{repository}"
+        self._root = f"{self._repository}/issues"
 
     def comments(self, number: int) -> Iterator[Note]:
         for comment in self._client.pages(f"{self._root}/{number}/comments"):
@@ -54,3 +55,7 @@ class GitHub:
     def close_issue(self, number: int, why: str) -> None:
         self.add_comment(number, why)
         self._client.call("PATCH", f"{self._root}/{number}", json={"state": "closed", "state_reason": "completed"})
+
+    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
+        change = {"title": title, "body": body, "head": branch, "base": into}
+        return str(self._client.call("POST", f"{self._repository}/pulls", json=change)["html_url"])

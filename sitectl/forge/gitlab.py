@@ -1,4 +1,4 @@
-"""GitLab's REST API v4: https://docs.gitlab.com/api/notes/ and https://docs.gitlab.com/api/issues/."""
+"""GitLab's REST API v4: its pages notes, issues and merge_requests below https://docs.gitlab.com/api/."""
 
 from __future__ import annotations
 
@@ -50,3 +50,7 @@ class GitLab:
     def close_issue(self, number: int, why: str) -> None:
         self._client.call("POST", f"{self._root}/issues/{number}/notes", json={"body": why})
         self._client.call("PUT", f"{self._root}/issues/{number}", json={"state_event": "close"})
+
+    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
+        change = {"title": title, "description": body, "source_branch": branch, "target_branch": into}
+        return str(self._client.call("POST", f"{self._root}/merge_requests", json=change)["web_url"])

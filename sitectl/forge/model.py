@@ -47,6 +47,10 @@ class Forge(Protocol):
 
     def close_issue(self, number: int, why: str) -> None: ...
 
+    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
+        """Address of a new pull or merge request, of a branch that was pushed."""
+        ...
+
 
 class Client:
     """JSON over HTTP with a token; asks again when the forge is busy. Never shows the token."""

@@ -82,6 +82,20 @@ class KeyDirectory:
         """The version, which is not there any more."""
         return self._service.ask("DELETE", f"{_prompt(tenant, prompt)}/{version}")
 
+    def orders(self, tenant: str | None = None) -> list[dict[str, Any]]:
+        """Orders of models, of one tenant or of all, the newest first."""
+        asked = urlencode({"tenant": tenant or ""})
+        orders: list[dict[str, Any]] = self._service.ask("GET", f"/v1/orders?{asked}")["orders"]
+        return orders
+
+    def order_model(self, order: Mapping[str, str]) -> dict[str, Any]:
+        """A new order of a model."""
+        return self._service.ask("POST", "/v1/orders", order)
+
+    def change_order(self, order_id: str, state: str, why: str) -> dict[str, Any]:
+        """The order, proposed or declined."""
+        return self._service.ask("POST", f"/v1/orders/{order_id}", {"state": state, "why": why})
+
 
 def _prompt(tenant: str, prompt: str) -> str:
     return f"/v1/prompts/{quote(tenant, safe='')}/{quote(prompt, safe='')}"

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "evaluate": "ask both revisions of a model a set of questions, and compare how many answers are good",
     "prompts": "put, list, show, compare, use and remove prompts of tenants that clients name by id",
     "audit": "show who changed which key, from where, and check that no row was changed or is missing",
+    "order": "list, place, propose and decline orders of models; a proposal changes the site's file, with its proof",
     "usage": "show what tenants used of a site: requests, tokens and money, by tenant, key, model, tier or day",
     "bill": "print what a tenant owes for a month: text, CSV, JSON or FOCUS",
     "recover": "after a loss of the state: read the keys that it held out of the cluster, into a file for `up`",

@@ -61,12 +61,13 @@ def ordered(values: Mapping[str, Any], model: str, tenant: str | None = None) ->
 
 def offers(plan: SitePlan) -> dict[str, Offer]:
     """Each model that may be ordered, alone beside what the site serves, by name."""
-    values = plan.site.model_dump(mode="json", exclude_unset=True)
-    return {name: _offer(plan, values, name) for name in sorted(plan.site.orderable)}
+    return {name: offer(plan, name) for name in sorted(plan.site.orderable)}
 
 
-def _offer(plan: SitePlan, values: Mapping[str, Any], name: str) -> Offer:
+def offer(plan: SitePlan, name: str) -> Offer:
+    """One of them. Raises KeyError for a name that may not be ordered."""
     spec = plan.site.orderable[name]
+    values = plan.site.model_dump(mode="json", exclude_unset=True)
     try:
         # The files of a model that is not served are in no lock yet, and its images are those of the others.
         with_it = plan_read(read_values(ordered(values, name), plan.file), without=("weights", "images"))

@@ -1,7 +1,8 @@
 """A fake of the few calls of GitHub's and GitLab's REST APIs that we make. It is no forge: it keeps lists in memory.
 
 It refuses what the forges' documentation does not describe: a path, a missing header, a body with a wrong key or type.
-Sources: docs.github.com/rest/issues (version 2022-11-28), docs.gitlab.com/api/notes and docs.gitlab.com/api/issues.
+Sources: docs.github.com/rest/issues (version 2022-11-28), docs.gitlab.com/api/notes and docs.gitlab.com/api/issues;
+docs.github.com/rest/pulls and docs.gitlab.com/api/merge_requests.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class FakeForge:
     def __init__(self) -> None:
         self.comments: list[dict[str, Any]] = []
         self.issues: list[dict[str, Any]] = []
+        self.changes: list[dict[str, Any]] = []
+        """Pull or merge requests, as they were asked for."""
         self.closing_words: list[str] = []
         self.requests: list[tuple[str, str]] = []
         self.refusals: list[str] = []
@@ -144,6 +147,20 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: dict[str, list[str]
     return 404, {"message": "404 Not Found"}
 
 
+def _change(forge: FakeForge, method: str, path: str, body: dict[str, Any]) -> Answer | None:
+    """A pull or merge request; None for what is none."""
+    if (method, path) == ("POST", "/repos/owner/site/pulls"):
+        _keys(body, {"title": str, "body": str, "head": str, "base": str})
+        forge.changes.append(body)
+        return 201, {"number": 7, "html_url": "https://forge.example/owner/site/pull/7"}
+    if (method, path) == ("POST", "/api/v4/projects/group%2Fsub%2Fsite/merge_requests"):
+        _keys(body, {"title": str, "description": str, "source_branch": str, "target_branch": str})
+        names = {"body": "description", "head": "source_branch", "base": "target_branch", "title": "title"}
+        forge.changes.append({name: body[key] for name, key in names.items()})
+        return 201, {"iid": 7, "web_url": "https://forge.example/group/sub/site/-/merge_requests/7"}
+    return None
+
+
 def _keys(body: dict[str, Any], kinds: dict[str, type]) -> None:
     assert set(body) == set(kinds), f"keys {sorted(body)}"
     for key, kind in kinds.items():
@@ -184,8 +201,9 @@ def fake_forge(kind: str) -> Iterator[FakeForge]:
             if not _headers_right(kind, self.headers):
                 return self._say(401, {"message": "Bad credentials"})
             try:
-                status, content = answer(
-                    forge, self.command, parts.path, parse_qs(parts.query), json.loads(raw or b"{}")
+                body = json.loads(raw or b"{}")
+                status, content = _change(forge, self.command, parts.path, body) or answer(
+                    forge, self.command, parts.path, parse_qs(parts.query), body
                 )
             except (AssertionError, KeyError, StopIteration) as error:
                 forge.refusals.append(f"{self.command} {parts.path}: {error}")

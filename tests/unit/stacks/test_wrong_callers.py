@@ -59,6 +59,28 @@ WRONG: dict[str, Wrong] = {
         "decided_by gateway reads no directory",
         {"callers.decided_by": "gatekeeper"},
     ),
+    "model to order that nothing shows": Wrong(
+        {"orderable": {"llama": {"catalogue": "llama-3.3-70b-fp8"}}},
+        "orderable",
+        "is shown by the portal",
+        {"callers": DECIDED, "portal": PORTAL},
+    ),
+    "model to order that is served": Wrong(
+        {"callers": DECIDED, "portal": PORTAL, "orderable": {"qwen3-32b": {"catalogue": "qwen3-32b-fp8"}}},
+        "orderable.qwen3-32b",
+        "is in models too",
+        {"orderable": {}},
+    ),
+    "model to order that breaks a rule of models": Wrong(
+        {
+            "callers": DECIDED,
+            "portal": PORTAL,
+            "orderable": {"llama": {"catalogue": "llama-3.3-70b-fp8", "request_timeout_s": 60}},
+        },
+        "orderable.llama.request_timeout_s",
+        "is shorter than a stream may be",
+        {"orderable.llama.request_timeout_s": 3600},
+    ),
     "portal without a directory": Wrong(
         {"portal": PORTAL}, "portal", "makes keys in the directory", {"callers": DECIDED}
     ),

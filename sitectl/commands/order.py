@@ -1,0 +1,204 @@
+"""`order`: orders of models that a tenant may not call yet, from the asking to the change of the site's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from floor.counts import counted
+from floor.problems import meant, nearest
+from sitectl.forge import choosing
+from sitectl.forge.model import Forge
+from sitectl.live import key_directory, site_cluster
+from sitectl.live.key_directory import KeyDirectory
+from sitectl.offline import checkout
+from sitectl.offline.planned import plan_of
+from sitectl.offline.proposal import Proposal, propose
+from sitectl.output.columns import columns
+from sitectl.shell import branches
+from sitectl.shell.command import Command, CommandContext, CommandGroup, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
+from stacks.plan.orderable import offer, takes
+from stacks.plan.site_plan import SitePlan
+
+PAGE = "docs/how-to/portal.md"
+MORE = f"""\
+\b
+  python -m sitectl order list prod
+  python -m sitectl order place prod search llama-3-3 --note "agents"
+  python -m sitectl order propose prod 3f2a9c01bd
+  python -m sitectl order decline prod 3f2a9c01bd "no GPU is free"
+
+People order at the portal, or `place` does. What may be ordered is below `orderable` of the site's file, or served to
+others already. An order is served once that file, as `up` applied it, lets the tenant call the model.
+
+It needs the stack's kubeconfig and kubectl, and a role that reads the Secret directory-secrets. {PAGE} has every step.
+"""
+_PROPOSE_MORE = """\
+It makes the branch order/ID with one commit on top of the last one: the model moves from `orderable` to `models`, and
+into the tenant's list. The commit's message has the proof, the time and the cost. The files of the checkout stay as
+they are. With --forge it pushes the branch to `origin` and opens the pull or merge request; the token is GITHUB_TOKEN
+or GITLAB_TOKEN. A person merges it, and `up` serves the model.
+
+\b
+  python -m sitectl order propose prod --forge github --into main
+
+exit status 1: the site could not work with the change of an order; that order stays as it is
+"""
+
+
+@click.group(cls=CommandGroup, epilog=MORE)
+def command() -> None:
+    pass
+
+
+_SITE = click.argument("site", shell_complete=site_names, help="name of the site, which is its stack")
+_ID = click.argument("order_id", metavar="ID", help="the order's id, as `list` shows it")
+
+
+@command.command("list", cls=Command)
+@_SITE
+@click.option("--tenant", metavar="TENANT", help="only the orders of this one")
+@click.option("--all", "all_states", is_flag=True, help="also those that are served or declined")
+@pass_context
+def list_(context: CommandContext, *, site: str, tenant: str | None, all_states: bool) -> int:
+    """List orders that are open, the newest first."""
+    with _directory(context, site) as directory:
+        orders = directory.orders(tenant)
+    shown = [order for order in orders if all_states or order["state"] in ("asked", "proposed")]
+    rows = [("ID", "TENANT", "MODEL", "STATE", "ASKED", "BY", "MORE")]
+    rows += [
+        (
+            order["id"],
+            order["tenant"],
+            order["model"],
+            order["state"],
+            datetime.fromtimestamp(order["asked"], UTC).strftime("%Y-%m-%d %H:%MZ"),
+            order["asked_by"],
+            order["why"] or order["note"] or "-",
+        )
+        for order in shown
+    ]
+    lines = [*columns(rows), f"{site}: {counted(len(shown), 'order')}"]
+    context.say("\n".join(lines), {"site": site, "orders": shown})
+    return int(Exit.OK)
+
+
+@command.command(cls=Command)
+@_SITE
+@click.argument("tenant", help="a tenant of the site's file")
+@click.argument("model", help="a model of orderable, or one that is served to others")
+@click.option("--note", default="", metavar="TEXT", help="what it is for, for those who decide")
+@pass_context
+def place(context: CommandContext, *, site: str, tenant: str, model: str, note: str) -> int:
+    """Order a model for a tenant, as the portal does."""
+    words = _verdict(plan_of(context.project, site, without=("weights", "images")), model)
+    with _directory(context, site) as directory:
+        made = directory.order_model({"tenant": tenant, "model": model, "note": " ".join(note.split())})
+    context.say(f"{site}: order {made['id']} of {model} for {tenant}: {words}", {"site": site, "order": made})
+    return int(Exit.OK)
+
+
+def _verdict(plan: SitePlan, model: str) -> str:
+    """What the model takes. Raises SitectlError for one that does not fit, or that cannot be ordered."""
+    if model in plan.site.models:
+        return "it is served already, and takes no more GPUs"
+    if model not in plan.site.orderable:
+        known = [*plan.site.orderable, *plan.site.models]
+        raise SitectlError(
+            f"{plan.site.name} has no model {model} that can be ordered{meant(nearest(model, known))}",
+            allowed=", ".join(known),
+            fix="name one of these, or add it to orderable of the site's file",
+            status=Exit.USAGE,
+        )
+    offered = offer(plan, model)
+    if offered.revision is None or offered.ready is None:
+        fix = "free what it needs, or change it below orderable"
+        raise SitectlError(f"{model} does not fit: {'; '.join(offered.reasons)}", fix=fix, status=Exit.REFUSED)
+    return f"takes {takes(offered.revision)}, answers {offered.ready.text()} after its change is applied"
+
+
+@command.command("propose", cls=Command, epilog=_PROPOSE_MORE)
+@_SITE
+@click.argument("order_id", metavar="[ID]", required=False, help="one order (default: all that are asked)")
+@click.option("--into", default="", metavar="BRANCH", help="where it is to be merged (default: the branch here)")
+@choosing.options(required=False)
+@pass_context
+def propose_(context: CommandContext, /, *, site: str, order_id: str | None, into: str, **account: Any) -> int:
+    """Make the change of the site's file for an order, with its proof, on a branch or as a pull request."""
+    forge = choosing.choose(**account) if account["forge"] else None
+    into = into or branches.checked_out(context.project)
+    if forge and not into:
+        raise SitectlError("--into: no branch is checked out", fix="--into main", status=Exit.USAGE)
+    lines, records, status = [], [], Exit.OK
+    with _directory(context, site) as directory:
+        for order in _chosen(directory, order_id):
+            try:
+                proposal, reference = _propose(context, site, order, forge, into)
+            except SitectlError as error:
+                if order_id or error.status != Exit.REFUSED:
+                    raise
+                lines.append(f"{order['id']}: {error.problem.sentence}; fix: {error.problem.fix}")
+                records.append({"order": order["id"], "error": error.record()})
+                status = Exit.REFUSED
+                continue
+            directory.change_order(order["id"], "proposed", reference)
+            lines.append(f"{order['id']}: {proposal.title}: {reference}")
+            lines += [] if forge else [f"  next: git push origin {proposal.branch}, and open a request to merge it"]
+            records.append({"order": order["id"], "branch": proposal.branch, "reference": reference})
+    context.say("\n".join(lines or [f"{site}: no order is open"]), {"site": site, "proposals": records})
+    return int(status)
+
+
+def _chosen(directory: KeyDirectory, order_id: str | None) -> list[dict[str, Any]]:
+    orders = directory.orders()
+    if order_id is None:
+        return [order for order in orders if order["state"] == "asked"]
+    states = {order["id"]: order["state"] for order in orders}
+    if states.get(order_id) not in ("asked", "proposed"):
+        raise SitectlError(
+            "no such order is open",
+            got=f"{order_id}, which is {states[order_id]}" if order_id in states else order_id,
+            fix="sitectl order list SITE has them",
+            status=Exit.USAGE,
+        )
+    return [order for order in orders if order["id"] == order_id]
+
+
+def _propose(
+    context: CommandContext, site: str, order: dict[str, Any], forge: Forge | None, into: str
+) -> tuple[Proposal, str]:
+    """The proposal, and where it is."""
+    with context.progress.layer(f"propose {order['model']} for {order['tenant']}"):
+        proposal = propose(context.project, site, order)
+        if forge is None:
+            return proposal, f"branch {proposal.branch}"
+        branches.push(context.project, proposal.branch)
+        return proposal, forge.open_change(proposal.title, proposal.body, proposal.branch, into)
+
+
+@command.command(cls=Command)
+@_SITE
+@_ID
+@click.argument("reason", help="why, for those who asked")
+@pass_context
+def decline(context: CommandContext, *, site: str, order_id: str, reason: str) -> int:
+    """Decline an order; its tenant reads the reason at the portal."""
+    with _directory(context, site) as directory:
+        order = directory.change_order(order_id, "declined", " ".join(reason.split()))
+    line = f"{site}: order {order['id']} of {order['model']} for {order['tenant']} is declined"
+    context.say(line, {"site": site, "order": order})
+    return int(Exit.OK)
+
+
+@contextmanager
+def _directory(context: CommandContext, site: str) -> Iterator[KeyDirectory]:
+    file = checkout.site_files(context.project, [site])[site]
+    with context.progress.layer(f"ask the directory of {site}"):
+        cluster = site_cluster.of_site(context.project, site, file)
+        with key_directory.of_cluster(cluster) as directory:
+            yield directory

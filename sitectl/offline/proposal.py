@@ -1,0 +1,107 @@
+"""The change of a site's file for one order, with what its proof says of it, on a branch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from floor.problems import SiteError
+from sitectl.offline import checkout
+from sitectl.offline.ordered_file import with_order
+from sitectl.shell import branches
+from sitectl.shell.errors import Exit, SitectlError
+from stacks.plan.orderable import ordered, ready_of, takes
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.site.loader import read_site_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """Committed on `branch`, and nothing else is changed."""
+
+    branch: str
+    title: str
+    body: str
+    """Markdown, which also reads well as a commit's message."""
+
+
+def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
+    """Commit the change that an order asks for. Raises SitectlError for one that the site could not work with."""
+    branch, model, tenant = f"order/{order['id']}", order["model"], order["tenant"]
+    with branches.added(project, branch) as tree:
+        file = tree / checkout.site_files(project, [site])[site].name
+        served = _is_served(file, model)
+        plan = _changed(file, model, tenant)
+        title = f"{site}: {tenant} may call {model}" if served else f"{site}: serve {model} for {tenant}"
+        body = "\n".join(_body(plan, file, order, served=served))
+        branches.commit(tree, file, f"{title}\n\n{body}\n")
+    return Proposal(branch=branch, title=title, body=body)
+
+
+def _is_served(file: Path, model: str) -> bool:
+    values = read_site_file(file).values
+    if model in values["models"]:
+        return True
+    if model in values.get("orderable", {}):
+        return False
+    raise SitectlError(
+        f"{model} is neither in models nor in orderable of {file.name}, as it is in the last commit",
+        fix="commit it there as the site is to serve it, or decline the order",
+        status=Exit.REFUSED,
+    )
+
+
+def _changed(file: Path, model: str, tenant: str) -> SitePlan:
+    """Write the change; the plan with it."""
+    expected = ordered(read_site_file(file).values, model, tenant)
+    try:
+        file.write_text(with_order(file.read_text(), model, tenant))
+        if read_site_file(file).values != expected:
+            raise ValueError("an anchor or another form is in the way")
+    except ValueError as error:
+        raise SitectlError(
+            f"{file.name} is written in a form that sitectl does not change: {error}",
+            fix=f"move {model} from orderable to models, and add it to tenants.{tenant}.models, by hand",
+            status=Exit.REFUSED,
+        ) from None
+    try:
+        # What is locked is asked for in the proposal: it needs the hub.
+        return plan_file(file, without=("weights", "images"))
+    except SiteError as error:
+        reasons = "; ".join(problem.sentence for problem in error.problems[:3])
+        fixes = "; ".join(problem.fix for problem in error.problems[:3])
+        raise SitectlError(f"{model} does not fit: {reasons}", fix=fixes, status=Exit.REFUSED) from None
+
+
+def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool) -> Iterator[str]:
+    day = datetime.fromtimestamp(order["asked"], UTC).strftime("%Y-%m-%d")
+    yield f"Order {order['id']}, asked by `{order['asked_by']}` on {day}."
+    if order["note"]:
+        # In lines that Markdown takes for code: it is anyone's text.
+        yield from ("", f"    {order['note']}")
+    yield ""
+    revision = plan.models[order["model"]].stable
+    if served:
+        yield "The site serves it already: it takes no more GPUs."
+    else:
+        yield f"It takes {takes(revision)}, and answers {ready_of(revision).text()} after `pulumi up`."
+    if plan.site.usage.prices and order["model"] not in plan.site.usage.prices[-1].models:
+        yield "It has no price in `usage.prices`: its tokens cost the tenant nothing."
+    yield from (f"Before it is merged: {step}." for step in _steps(file))
+    if not served:
+        yield from (
+            "",
+            *(f"    {line}".rstrip() for text in (revision.text(), *plan.rooms) for line in text.split("\n")),
+        )
+
+
+def _steps(file: Path) -> list[str]:
+    """What is still to do for a site that locks weights or images."""
+    try:
+        plan_file(file)
+    except SiteError as error:
+        return [problem.fix for problem in error.problems]
+    return []
