@@ -119,7 +119,7 @@ def _verdict(plan: SitePlan, model: str) -> str:
     if offered.revision is None or offered.ready is None:
         fix = "free what it needs, or change it below orderable"
         raise SitectlError(f"{model} does not fit: {'; '.join(offered.reasons)}", fix=fix, status=Exit.REFUSED)
-    return f"takes {takes(offered.revision)}, answers {offered.ready.text()} after its change is applied"
+    return f"takes {takes(offered.revision)}; once its change is applied, it answers {offered.ready.text()}"
 
 
 @command.command("propose", cls=Command, epilog=_PROPOSE_MORE)

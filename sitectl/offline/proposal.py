@@ -87,7 +87,7 @@ def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool)
     if served:
         yield "The site serves it already: it takes no more GPUs."
     else:
-        yield f"It takes {takes(revision)}, and answers {ready_of(revision).text()} after `pulumi up`."
+        yield f"It takes {takes(revision)}. From `pulumi up` on it answers {ready_of(revision).text()}."
     if plan.site.usage.prices and order["model"] not in plan.site.usage.prices[-1].models:
         yield "It has no price in `usage.prices`: its tokens cost the tenant nothing."
     yield from (f"Before it is merged: {step}." for step in _steps(file))

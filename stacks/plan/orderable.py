@@ -25,8 +25,8 @@ class Ready:
     """Then the platform counts the download or the start as failed."""
 
     def text(self) -> str:
-        """`about 7 min, 48 min at the latest`."""
-        return f"about {_minutes(self.expected_s)}, {_minutes(self.latest_s)} at the latest"
+        """`in about 7 min, 48 min at the latest`."""
+        return f"in about {_minutes(self.expected_s)}, {_minutes(self.latest_s)} at the latest"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,7 @@ def test_an_order_becomes_a_branch_whose_site_is_as_the_portal_showed(site: Site
     assert shown.revision and shown.ready
     placed = site.run(*documented.argv('python -m sitectl order place prod search llama-3-3 --note "agents"')[3:])
     assert placed.status == Exit.OK, placed.err
-    assert f"takes {takes(shown.revision)}, answers {shown.ready.text()}" in placed.out
+    assert f"takes {takes(shown.revision)}; once its change is applied, it answers {shown.ready.text()}" in placed.out
     (order,) = site.orders()
     assert (order["state"], order["note"]) == ("asked", "agents")
     listed = site.run(*documented.argv("python -m sitectl order list prod")[3:])
@@ -182,7 +182,7 @@ def test_an_order_becomes_a_branch_whose_site_is_as_the_portal_showed(site: Site
     assert len(site.git("worktree", "list").splitlines()) == 1
     message = site.git("log", "-1", "--format=%B", branch)
     assert message.startswith(f"prod: serve {MODEL} for search\n")
-    assert f"It takes {takes(shown.revision)}, and answers {shown.ready.text()} after `pulumi up`." in message
+    assert f"It takes {takes(shown.revision)}. From `pulumi up` on it answers {shown.ready.text()}." in message
     for line in (*shown.revision.text().splitlines(), "agents"):
         assert f"    {line}" in message
     changed = site.git("diff", "--stat", "main", branch)
