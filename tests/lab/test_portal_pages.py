@@ -26,6 +26,9 @@ PAGES = (
     "/",
     "/models/qwen3-32b",
     "/models/qwen3-embedding-8b",
+    "/models/glm-5-1",
+    "/models/kimi-k2-5",
+    "/orders",
     "/keys",
     "/usage",
     "/playground",
@@ -33,7 +36,7 @@ PAGES = (
     "/goodbye",
 )
 LOOKS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 360), "narrow-dark": ("dark", 360)}
-PICTURES = {"/": "models", "/models/qwen3-32b": "model", "/usage": "usage"}
+PICTURES = {"/": "models", "/models/qwen3-32b": "model", "/models/glm-5-1": "order", "/usage": "usage"}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,26 @@ def test_a_person_orders_a_key_sees_it_once_and_revokes_it(portal: Portal, chrom
     page.get_by_role("button", name="Revoke").click()
     page.get_by_text("1 ended").click()
     expect(page.get_by_role("row", name="bob-laptop").get_by_text("revoked")).to_be_visible()
+
+
+@pytest.mark.row("000.37")
+def test_a_person_orders_a_model_and_an_admin_declines_it(portal: Portal, chromium: Browser) -> None:
+    page = opened(chromium, portal, "bob")
+    page.get_by_label("Team").select_option("search")
+    page.get_by_role("link", name="GLM 5.1").click()
+    page.get_by_label("What it is for").fill("agents")
+    page.get_by_role("button", name="Order for search").click()
+    row = page.get_by_role("row", name="GLM 5.1")
+    expect(row.get_by_text("asked", exact=True)).to_be_visible()
+    expect(row.get_by_role("link")).to_have_count(0)
+    check_looks(page, "orders")
+    page = opened(chromium, portal, "ann")
+    page.goto(f"{portal.url}/orders")
+    page.get_by_role("row", name="GLM 5.1").get_by_role("link", name="Decline").click()
+    check_looks(page, "decline")
+    page.get_by_label("Reason").fill("qwen3-32b has room")
+    page.get_by_role("button", name="Decline").click()
+    expect(page.get_by_role("row", name="GLM 5.1").get_by_text("qwen3-32b has room")).to_be_visible()
 
 
 def test_an_answer_comes_in_pieces_and_is_text(portal: Portal, chromium: Browser) -> None:

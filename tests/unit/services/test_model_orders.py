@@ -15,7 +15,7 @@ from tests.unit.services import portal_rig
 from tests.unit.services.directory_rig import OPERATOR, READER
 from tests.unit.services.portal_rig import CATALOGUE, EMBED, ORDERABLE, TOO_LARGE, Portal
 
-pytestmark = [pytest.mark.processes, pytest.mark.row("000.01"), pytest.mark.row("000.37")]
+pytestmark = [pytest.mark.processes, pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11")]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, git
 from tests.unit.stacks.site_examples import prod
 
-pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37"), pytest.mark.row("003.01")]
+pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11"), pytest.mark.row("003.01")]
 
 MODEL, TOO_LARGE, SERVED = "llama-3-3", "glm-large", "glm-5-1"
 PORTAL = """\

@@ -14,7 +14,7 @@ from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.site.demand import OrderedModelSpec
 from tests.unit.stacks.site_examples import prod
 
-pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37"), pytest.mark.row("003.01")]
+pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11"), pytest.mark.row("003.01")]
 
 ORDERABLE: dict[str, Any] = {
     "llama-3-3": {"catalogue": "llama-3.3-70b-fp8", "load": {"requests_per_s": 0.5}, "slo": {"ttft_p95_ms": 5000}},
