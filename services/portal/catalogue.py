@@ -70,7 +70,7 @@ class OfferedModel(_Entry):
 
 
 class OrderableModel(OfferedModel):
-    """A model that the site does not serve, and what its proof says of it beside those that it serves."""
+    """A model that the site does not serve, and its proof beside those that it serves."""
 
     revision: str = ""
     replicas: int = 0

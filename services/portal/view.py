@@ -53,7 +53,7 @@ def duration(seconds: int) -> str:
 
 
 def asker(actor: str) -> str:
-    """The person in an actor of the directory: without what tells two of one name apart."""
+    """The person in an actor of the directory: without what keeps two of one name apart."""
     return actor.removeprefix("portal:").partition(" ")[0]
 
 

@@ -29,9 +29,9 @@ PAGE = "docs/how-to/portal.md"
 MORE = f"""\
 \b
   python -m sitectl order list prod
-  python -m sitectl order place prod search llama-3-3 --note "agents"
+  python -m sitectl order place prod search llama-3-3 --note agents
   python -m sitectl order propose prod 3f2a9c01bd
-  python -m sitectl order decline prod 3f2a9c01bd "no GPU is free"
+  python -m sitectl order decline prod 3f2a9c01bd 'no GPU is free'
 
 People order at the portal, or `place` does. What may be ordered is below `orderable` of the site's file, or served to
 others already. An order is served once that file, as `up` applied it, lets the tenant call the model.

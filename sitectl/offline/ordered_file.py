@@ -38,13 +38,13 @@ def with_order(text: str, model: str, tenant: str) -> str:
 
 def _at(node: yaml.Node | None, *keys: str) -> yaml.Node:
     for key in keys:
-        node = _found(node, key)[1]
+        node = _required(node, key)[1]
     if node is None:
         raise ValueError("the file is empty")
     return node
 
 
-def _found(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node]:
+def _required(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node]:
     if (pair := _pair(node, name)) is None:
         raise ValueError(f"there is no {name}")
     return pair
@@ -67,15 +67,15 @@ def _appended(text: str, items: yaml.Node, name: str) -> _Edit:
 
 
 def _moved(text: str, site: yaml.Node, orderable: tuple[yaml.Node, yaml.Node], model: str) -> list[_Edit]:
-    section, (key, value) = orderable[1], _found(orderable[1], model)
-    name, models = _found(site, "models")
+    section, (key, value) = orderable[1], _required(orderable[1], model)
+    served, models = _required(site, "models")
     if not isinstance(section, yaml.MappingNode) or not isinstance(models, yaml.MappingNode):
         raise ValueError("models is no section")
     pairs = section.value
     alone = len(pairs) == 1
     if section.flow_style:
         entry = text[key.start_mark.index : value.end_mark.index]
-        others = [text[one.start_mark.index : other.end_mark.index] for one, other in pairs if one is not key]
+        others = [text[name.start_mark.index : kept.end_mark.index] for name, kept in pairs if name is not key]
         out = _Edit(section.start_mark.index, section.end_mark.index, f"{{{', '.join(others)}}}")
         if alone:
             out = _Edit(_line_start(text, orderable[0]), _line_end(text, section.end_mark.index) + 1, "")
@@ -88,7 +88,7 @@ def _moved(text: str, site: yaml.Node, orderable: tuple[yaml.Node, yaml.Node], m
     if models.flow_style and models.value:
         raise ValueError("models is written in one line")
     if models.flow_style:
-        column, place = name.start_mark.column + _STEP, text.index(":", name.end_mark.index) + 1
+        column, place = served.start_mark.column + _STEP, text.index(":", served.end_mark.index) + 1
         return [out, _Edit(place, models.end_mark.index, _block(lines, column))]
     place = _line_end(text, _end(text, models.value[-1][1]))
     return [out, _Edit(place, place, _block(lines, models.value[0][0].start_mark.column))]

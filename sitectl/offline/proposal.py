@@ -1,4 +1,4 @@
-"""The change of a site's file for one order, with what its proof says of it, on a branch of its own."""
+"""The change of a site's file for one order, with its proof, on a branch of its own."""
 
 from __future__ import annotations
 

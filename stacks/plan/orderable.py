@@ -30,7 +30,7 @@ class Ready:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class ModelOffer:
     """A model that may be ordered, as the site would serve it."""
 
     name: str
@@ -59,12 +59,12 @@ def ordered(values: Mapping[str, Any], model: str, tenant: str | None = None) ->
     return made if orderable else {key: value for key, value in made.items() if key != "orderable"}
 
 
-def offers(plan: SitePlan) -> dict[str, Offer]:
+def offers(plan: SitePlan) -> dict[str, ModelOffer]:
     """Each model that may be ordered, alone beside what the site serves, by name."""
     return {name: offer(plan, name) for name in sorted(plan.site.orderable)}
 
 
-def offer(plan: SitePlan, name: str) -> Offer:
+def offer(plan: SitePlan, name: str) -> ModelOffer:
     """One of them. Raises KeyError for a name that may not be ordered."""
     spec = plan.site.orderable[name]
     values = plan.site.model_dump(mode="json", exclude_unset=True)
@@ -72,8 +72,8 @@ def offer(plan: SitePlan, name: str) -> Offer:
         # The files of a model that is not served are in no lock yet, and its images are those of the others.
         with_it = plan_read(read_values(ordered(values, name), plan.file), without=("weights", "images"))
     except SiteError as error:
-        return Offer(name=name, spec=spec, revision=None, reasons=tuple(_reasons(error.problems, name)))
-    return Offer(name=name, spec=spec, revision=with_it.models[name].stable)
+        return ModelOffer(name=name, spec=spec, revision=None, reasons=tuple(_reasons(error.problems, name)))
+    return ModelOffer(name=name, spec=spec, revision=with_it.models[name].stable)
 
 
 def _reasons(problems: tuple[Problem, ...], name: str) -> Iterator[str]:

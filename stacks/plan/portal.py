@@ -12,7 +12,7 @@ from components.specs.usage import UsageSpec
 from stacks.plan.guarantees import carried
 from stacks.plan.hub_revisions import served_revision
 from stacks.plan.models import RevisionPlan
-from stacks.plan.orderable import Offer, offers
+from stacks.plan.orderable import ModelOffer, offers
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.proof import Proof
 
@@ -60,7 +60,7 @@ def _prices(model: str, usage: UsageSpec) -> list[dict[str, Any]]:
     ]
 
 
-def _orderable(offer: Offer, usage: UsageSpec) -> dict[str, Any]:
+def _orderable(offer: ModelOffer, usage: UsageSpec) -> dict[str, Any]:
     """Of one that does not fit, what the catalogue has of it, and why."""
     entry, revision, ready = offer.spec.entry, offer.revision, offer.ready
     shared = {"reasons": list(offer.reasons), "change": _change(offer)}
@@ -80,7 +80,7 @@ def _orderable(offer: Offer, usage: UsageSpec) -> dict[str, Any]:
     }
 
 
-def _change(offer: Offer) -> str:
+def _change(offer: ModelOffer) -> str:
     """What an order adds to the site's file."""
     model = offer.spec.model_dump(mode="json", exclude_unset=True)
     return yaml.safe_dump({"models": {offer.name: model}}, sort_keys=False)

@@ -40,8 +40,8 @@ def api(portal: Portal, person: str) -> httpx.Client:
 
 def orders(portal: Portal, person: str, tenant: str = "search") -> list[dict[str, Any]]:
     with api(portal, person) as client:
-        found: list[dict[str, Any]] = client.get("/orders", params={"tenant": tenant}).json()["orders"]
-    return found
+        listed: list[dict[str, Any]] = client.get("/orders", params={"tenant": tenant}).json()["orders"]
+    return listed
 
 
 def serve(portal: Portal, model: str, tenant: str) -> None:

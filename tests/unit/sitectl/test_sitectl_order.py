@@ -124,8 +124,8 @@ class Site(AskedSite):
         return self.project / "Pulumi.prod.yaml"
 
     def orders(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.order("list", "prod", "--all", "--json").out)["orders"]
-        return found
+        listed: list[dict[str, Any]] = json.loads(self.order("list", "prod", "--all", "--json").out)["orders"]
+        return listed
 
     def place(self, model: str = MODEL, tenant: str = "search") -> str:
         made = self.order("place", "prod", tenant, model, "--json")
@@ -164,7 +164,7 @@ def test_an_order_becomes_a_branch_whose_site_is_as_the_portal_showed(site: Site
     """By the commands of the page."""
     shown = offer(plan_file(site.file), MODEL)
     assert shown.revision and shown.ready
-    placed = site.run(*documented.argv('python -m sitectl order place prod search llama-3-3 --note "agents"')[3:])
+    placed = site.run(*documented.argv("python -m sitectl order place prod search llama-3-3 --note agents")[3:])
     assert placed.status == Exit.OK, placed.err
     assert f"takes {takes(shown.revision)}; once its change is applied, it answers {shown.ready.text()}" in placed.out
     (order,) = site.orders()
@@ -211,7 +211,7 @@ def test_what_the_site_could_not_work_with_is_not_ordered_or_proposed(
     assert f"{order_id}: {TOO_LARGE} does not fit: " in done.out
     assert {order["id"]: order["state"] for order in site.orders()} == {order_id: "asked", other: "proposed"}
     assert site.git("branch", "--format=%(refname:short)").split() == ["main", f"order/{other}"]
-    reason = documented.argv('python -m sitectl order decline prod 3f2a9c01bd "no GPU is free"')[-1]
+    reason = documented.argv("python -m sitectl order decline prod 3f2a9c01bd 'no GPU is free'")[-1]
     assert site.order("decline", "prod", order_id, reason).status == Exit.OK
     assert site.order("propose", "prod", order_id).status == Exit.USAGE
     assert {order["state"] for order in site.orders()} == {"declined", "proposed"}

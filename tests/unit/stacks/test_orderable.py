@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.portal.catalogue import Catalogue
-from stacks.plan.orderable import Offer, offers, ordered, takes
+from stacks.plan.orderable import ModelOffer, offers, ordered, takes
 from stacks.plan.portal import portal_catalogue
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.site.demand import OrderedModelSpec
@@ -47,12 +47,12 @@ def plan() -> SitePlan:
 
 
 @cache
-def found() -> dict[str, Offer]:
+def proven() -> dict[str, ModelOffer]:
     return offers(plan())
 
 
 def test_what_fits_has_the_proof_of_the_site_that_serves_it() -> None:
-    offer = found()["llama-3-3"]
+    offer = proven()["llama-3-3"]
     assert offer.revision and not offer.reasons
     later = plan_values(ordered(values(), "llama-3-3", "search"), "Pulumi.prod.yaml")
     served = later.models["llama-3-3"].stable
@@ -66,7 +66,7 @@ def test_what_fits_has_the_proof_of_the_site_that_serves_it() -> None:
 
 
 def test_what_does_not_fit_has_the_reason() -> None:
-    large, kimi = found()["glm-large"], found()["kimi"]
+    large, kimi = proven()["glm-large"], proven()["kimi"]
     assert large.revision is kimi.revision is None
     assert large.reasons == (
         "1 of 3 replicas find no room: each takes 8 GPUs of one node; 0 GPUs left beside the others on 4 nodes of 8 "
@@ -76,7 +76,7 @@ def test_what_does_not_fit_has_the_reason() -> None:
 
 
 def test_time_is_that_of_the_proof_and_of_what_is_given_up() -> None:
-    offer = found()["llama-3-3"]
+    offer = proven()["llama-3-3"]
     assert offer.revision and offer.ready
     start, settings = offer.revision.proof.cold_start, offer.revision.settings
     assert offer.ready.expected_s == round(start["first_start"].value)
@@ -94,7 +94,7 @@ def test_the_portal_reads_verdict_time_cost_and_change() -> None:
         "glm-large": False,
         "kimi": False,
     }
-    llama, revision, ready = offered["llama-3-3"], found()["llama-3-3"].revision, found()["llama-3-3"].ready
+    llama, revision, ready = offered["llama-3-3"], proven()["llama-3-3"].revision, proven()["llama-3-3"].ready
     assert revision and ready and llama.proof and llama.price
     assert (llama.gpus, llama.replicas, llama.cost_per_hour, llama.currency) == (
         4,
@@ -103,11 +103,11 @@ def test_the_portal_reads_verdict_time_cost_and_change() -> None:
         "EUR",
     )
     assert (llama.ready_s, llama.price.output) == (ready.expected_s, 0.4)
-    assert offered["glm-large"].reasons == list(found()["glm-large"].reasons)
+    assert offered["glm-large"].reasons == list(proven()["glm-large"].reasons)
     assert offered["glm-large"].gpus == 0
     # The change is what a site's file takes.
     assert "catalogue: llama-3.3-70b-fp8" in llama.change
-    spec = found()["llama-3-3"].spec
+    spec = proven()["llama-3-3"].spec
     assert OrderedModelSpec.model_validate(ORDERABLE["llama-3-3"]) == spec
 
 
