@@ -140,11 +140,12 @@ def propose_(context: CommandContext, /, *, site: str, order_id: str | None, int
             try:
                 proposal, reference = _propose(context, site, order, forge, into)
             except SitectlError as error:
-                if order_id or error.status != Exit.REFUSED:
+                # Of many, one that cannot be proposed holds up no other.
+                if order_id:
                     raise
                 lines.append(f"{order['id']}: {error.problem.sentence}; fix: {error.problem.fix}")
                 records.append({"order": order["id"], "error": error.record()})
-                status = Exit.REFUSED
+                status = error.status
                 continue
             directory.change_order(order["id"], "proposed", reference)
             lines.append(f"{order['id']}: {proposal.title}: {reference}")

@@ -78,9 +78,11 @@ def _changed(file: Path, model: str, tenant: str) -> SitePlan:
 
 def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool) -> Iterator[str]:
     day = datetime.fromtimestamp(order["asked"], UTC).strftime("%Y-%m-%d")
-    yield f"Order {order['id']}, asked by `{order['asked_by']}` on {day}."
+    # Within a quote of Markdown, as its text is anyone's.
+    asker = order["asked_by"].replace("`", "'")
+    yield f"Order {order['id']}, asked by `{asker}` on {day}."
     if order["note"]:
-        # In lines that Markdown takes for code: it is anyone's text.
+        # In a line that Markdown takes for code.
         yield from ("", f"    {order['note']}")
     yield ""
     revision = plan.models[order["model"]].stable

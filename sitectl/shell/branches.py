@@ -41,7 +41,11 @@ def commit(folder: Path, file: Path, message: str) -> None:
 
 def push(project: Path, branch: str) -> None:
     """Send the branch to the remote `origin`. Raises SitectlError where that refuses it."""
-    _git(project, ["push", "--quiet", "origin", branch], f"push it yourself: git push origin {branch}")
+    _git(
+        project,
+        ["push", "--quiet", "origin", branch],
+        f"look at origin's {branch}, or delete it if it is of an earlier try",
+    )
 
 
 def checked_out(project: Path) -> str:

@@ -27,7 +27,7 @@ from tests.lab.site.streams import chat
 
 pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37"), pytest.mark.row("000.38", "004.13")]
 
-MODEL, TENANT = "qwen3-32b", "acme"
+MODEL, ORDERABLE, TENANT = "qwen3-32b", "llama-3-1", "acme"
 HOST, LOGIN = "portal.site.example", "portal-login"
 PEOPLE = {"bob": ["chemists"], "ann": ["chemists-lead"], "zoe": ["others"]}
 TOKENS = 5
@@ -92,6 +92,10 @@ class Person(httpx.Client):
         order = {"csrf": self._csrf(), "tenant": TENANT, "model": model, "name": "laptop", "days": "90"}
         return self.post("/orders", data=order)
 
+    def send_model_order(self, model: str) -> httpx.Response:
+        """For the tenant; the page that it leads to."""
+        return self.post(f"/models/{model}/order", data={"csrf": self._csrf(), "tenant": TENANT, "note": "agents"})
+
     def ask(self, model: str) -> str:
         """The page with the playground's answer, as a browser without a script gets it."""
         question = {"csrf": self._csrf(), "tenant": TENANT, "model": model, "prompt": "Where am I?"}
@@ -141,6 +145,7 @@ def portal(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
             "issuer": issuer,
             "client_secret": LOGIN,
         }
+        document["orderable"] = {ORDERABLE: {"catalogue": "llama-3.1-8b", "server": {"engine": "simulator"}}}
         document["tenants"][TENANT]["people"] = {"admins": PEOPLE["ann"], "users": PEOPLE["bob"]}
 
     with (
@@ -187,6 +192,19 @@ def test_what_was_used_is_on_the_admins_bill(portal: tuple[Site, str]) -> None:
     (line,) = (line for line in bill["lines"] if line["kind"] == "output" and line["key"].startswith("bob-laptop"))
     assert line["quantity"] == TOKENS
     assert line["unit_price"] == "2000.00"
+
+
+@pytest.mark.row("opening 11")
+def test_a_model_that_is_not_served_has_its_verdict_and_is_ordered(portal: tuple[Site, str]) -> None:
+    _, address = portal
+    person = Person(address, "bob")
+    assert "It fits on this site beside what is served" in person.get(f"/models/{ORDERABLE}").text
+    page = person.send_model_order(ORDERABLE)
+    assert page.url.path == "/orders"
+    assert "asked" in page.text
+    # One that is open is enough.
+    assert person.send_model_order(ORDERABLE).status_code == 422
+    assert Person(address, "zoe").send_model_order(ORDERABLE).status_code == 404
 
 
 def test_a_stranger_orders_nothing_and_measures_nothing(portal: tuple[Site, str]) -> None:

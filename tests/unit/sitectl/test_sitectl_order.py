@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from sitectl.offline.ordered_file import with_order
+from sitectl.offline.proposal import propose
 from sitectl.shell.errors import Exit
 from stacks.plan.orderable import offer, ordered, takes
 from stacks.plan.site_plan import plan_file
@@ -229,6 +230,16 @@ def test_a_model_of_others_is_a_change_of_one_list(site: Site) -> None:
         "-        models: [qwen3-32b]",
         "+        models: [qwen3-32b, glm-5-1]",
     ]
+
+
+@pytest.mark.processes
+def test_a_proposal_names_what_is_still_to_do(site: Site) -> None:
+    site.file.write_text(site.file.read_text().replace("    charts:\n", "    images: {locked: true}\n    charts:\n", 1))
+    site.commit()
+    order = {"id": "3f2a9c01bd", "tenant": "search", "model": MODEL, "note": "", "asked_by": "a `b`", "asked": 0}
+    body = propose(site.project, "prod", order).body
+    assert body.startswith("Order 3f2a9c01bd, asked by `a 'b'` on 1970-01-01.\n\nIt takes ")
+    assert "\nBefore it is merged: sitectl bundle lock prod" in body
 
 
 @pytest.mark.processes
