@@ -25,9 +25,9 @@ OPEN = ("asked", "proposed")
 _ID = re.compile(r"[0-9a-f]{10}")
 _MOST_SHOWN = 500
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-# It is quoted in a commit and on pages, as one line.
-_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
-_ALLOWED_LINE = "one line, without control characters"
+# It is quoted in a commit and on pages, as one line whose order is what it looks like.
+_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
+_ALLOWED_LINE = "one line, without characters that control or turn text"
 _NOW = sa.cast(sa.func.ceil(sa.func.extract("epoch", sa.func.clock_timestamp())), sa.BigInteger)
 
 MODEL_ORDERS = sa.Table(

@@ -152,6 +152,7 @@ def test_the_directory_names_what_is_wrong_and_keeps_one_order(portal: Portal) -
             (order | {"tenant": "nothing"}, "tenant: no tenant of the site's file"),
             (order | {"model": "GLM 5"}, "model: not a name"),
             (order | {"note": "a\nb"}, "note: not one line"),
+            (order | {"note": "a\u202eb"}, "note: not one line"),
             (order | {"note": "a" * 301}, "note: string should have at most 300 characters"),
             (order | {"by": "me"}, "by: extra inputs are not permitted"),
         ):
