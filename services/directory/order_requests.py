@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from services import serving
 from services.database import Database
 from services.directory.model_orders import ModelOrder, OrderChange, OrderStore, is_order_id
-from services.directory.orders import parsed
+from services.directory.orders import AskedBy, parsed
 from services.directory.settings import Settings
 from services.failure import ServiceError, shown
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class OrderRequests:
     """operator: who asks; raises ServiceError for anyone but an operator."""
 
-    def __init__(self, settings: Settings, database: Database, operator: Callable[[Request], str]) -> None:
+    def __init__(self, settings: Settings, database: Database, operator: Callable[[Request], AskedBy]) -> None:
         self._settings, self._store, self._operator = settings, OrderStore(database), operator
 
     def handlers(self) -> serving.Handlers:
@@ -39,7 +39,7 @@ class OrderRequests:
         return JSONResponse({"orders": await self._store.orders(tenant, self._settings.models_by_tenant())})
 
     async def ask(self, request: Request) -> Response:
-        actor = self._operator(request)
+        actor = self._operator(request).actor
         order = parsed(ModelOrder, await _body(request))
         known = self._settings.models_by_tenant()
         order.check(known)
@@ -48,7 +48,7 @@ class OrderRequests:
         return JSONResponse(made, 201)
 
     async def change(self, request: Request, order_id: str) -> Response:
-        actor = self._operator(request)
+        actor = self._operator(request).actor
         change = parsed(OrderChange, await _body(request))
         change.check()
         if not is_order_id(order_id):

@@ -73,6 +73,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
         model_route.ai_gateway_route(
             name,
             "m",
+            model=name,
             gateway="inference",
             gateway_namespace="g",
             request_timeout_s=3600,

@@ -137,7 +137,7 @@ def test_gpus_leave_after_those_who_compute_on_them(made: dict[str, Any]) -> Non
 def test_what_the_ai_gateway_holds_is_deleted_in_the_background() -> None:
     """Kinds with its finalizer: another writer at the moment of deletion would keep the object."""
     route = model_route.ai_gateway_route(
-        "glm", "m", gateway="inference", gateway_namespace="g", request_timeout_s=60, owned_by="zai"
+        "glm", "m", model="glm", gateway="inference", gateway_namespace="g", request_timeout_s=60, owned_by="zai"
     )
     _, backend = ranking.ranking_backend("ranks", "m", port=8000)
     assert [deleting.propagation(body) for body in (route, backend)] == ["Background", "Background"]
