@@ -97,8 +97,9 @@ class OrderStore:
         self._database = database
 
     async def orders(self, tenant: str | None, known: Mapping[str, list[str]]) -> list[dict[str, Any]]:
-        """Of a tenant or of all, the newest first."""
-        query = sa.select(MODEL_ORDERS).order_by(MODEL_ORDERS.c.asked.desc(), MODEL_ORDERS.c.id).limit(_MOST_SHOWN)
+        """Of a tenant or of all, the open ones and then the newest first: closed ones hide no open one."""
+        order = (MODEL_ORDERS.c.state.in_(OPEN).desc(), MODEL_ORDERS.c.asked.desc(), MODEL_ORDERS.c.id)
+        query = sa.select(MODEL_ORDERS).order_by(*order).limit(_MOST_SHOWN)
         async with self._database.transaction() as connection:
             await _settle(connection, known)
             rows = await connection.execute(query.where(MODEL_ORDERS.c.tenant == tenant) if tenant else query)

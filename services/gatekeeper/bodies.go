@@ -28,6 +28,7 @@ type refusal struct {
 	status     int
 	code, text string
 	of         string // of several that have the code, for the log
+	noPrompt   bool   // the directory has no such prompt, as far as it is known
 	after      int64  // seconds in which nothing else can be the answer; 0: it may be at any time
 }
 

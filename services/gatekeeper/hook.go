@@ -151,6 +151,10 @@ func (h *hook) answer(body []byte, path, client string, about map[string]*struct
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
+		if refused.noPrompt && !h.callers.Load().complete.Load() {
+			text := "The directory's prompts are not known yet. Try again."
+			refused = &refusal{status: 503, code: "gateway_unavailable", text: text}
+		}
 		return refusing(refused)
 	}
 	mark := map[string]*structpb.Value{

@@ -201,6 +201,12 @@ func (s spoken) put(text string, fields []jsontext.Value, value func(string) *js
 	return fields, nil
 }
 
+func noPrompt(text string) *refusal {
+	refused := invalid(text)
+	refused.noPrompt = true
+	return refused
+}
+
 // text is that of the prompt that a tenant asks for, with its variables in it, and its name with its version.
 func (b book) text(tenant string, asked jsontext.Value, most int) (text, named string, err error) {
 	var given struct {
@@ -220,10 +226,10 @@ func (b book) text(tenant string, asked jsontext.Value, most int) (text, named s
 	}
 	known, is := b[at]
 	if !is && given.Version != nil {
-		return "", "", invalid(fmt.Sprintf("This tenant has no version %.40q of the prompt %.40q.", *given.Version, given.ID))
+		return "", "", noPrompt(fmt.Sprintf("This tenant has no version %.40q of the prompt %.40q.", *given.Version, given.ID))
 	}
 	if !is {
-		return "", "", invalid(fmt.Sprintf("This tenant has no prompt %.40q.", given.ID))
+		return "", "", noPrompt(fmt.Sprintf("This tenant has no prompt %.40q.", given.ID))
 	}
 	named = fmt.Sprintf("%s@%d", known.ID, known.Version)
 	values, missing := map[string]string{}, []string{}

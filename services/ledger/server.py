@@ -81,6 +81,7 @@ class _LedgerRequests:
             try:
                 self._database.next_change()
                 await self._writer.keep_partitions()
+                await self._writer.recount()
                 pause_s = _PARTITIONS_EVERY_S
             except ServiceError:
                 pause_s = _AGAIN_AFTER_S

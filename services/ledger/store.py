@@ -91,6 +91,13 @@ _PARTITIONS = sa.text(
     "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'requests'::regclass"
 )
 
+_FORGET = sa.text(f"DELETE FROM {SPENT.name} WHERE month = :month")  # noqa: S608 - names of tables
+_RECOUNT = sa.text(
+    f"INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico) "  # noqa: S608 - names of tables
+    "SELECT date_trunc('month', hour, 'UTC'), tenant, price_version, sum(input_tokens + output_tokens), sum(cost_pico) "
+    f"FROM {USAGE.name} WHERE hour >= :month AND hour < :month + interval '1 month' GROUP BY 1, 2, 3"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -155,6 +162,17 @@ class Writer:
                     log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
                     await connection.exec_driver_sql(f"DROP TABLE {_table(month)}")
                     self._has_partition.discard(month)
+
+    async def recount(self) -> None:
+        """Make the sums of the running month those of its hours, to which alone an earlier program beside this one adds.
+
+        Writers wait meanwhile; who has added to a month already ends first, and the hours are read after that.
+        """
+        month = {"month": Month.of(time.time()).start}
+        async with self._database.transaction() as connection:
+            await connection.execute(sa.text(f"LOCK TABLE {SPENT.name} IN SHARE ROW EXCLUSIVE MODE"))
+            await connection.execute(_FORGET, month)
+            await connection.execute(_RECOUNT, month)
 
     async def _insert(
         self, months: Iterable[Month], columns: Sequence[object], versions: tuple[list[str], list[str]]

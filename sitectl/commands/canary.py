@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sitectl.live import canaries, site_cluster
-from sitectl.live.canaries import Measured
+from sitectl.live.canaries import MeasuredRevision
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
@@ -31,7 +31,7 @@ exit status 1: a canary does worse, or had too few requests for a verdict.
 """
 _HEADS = ("REVISION", "SERVES", "REQUESTS", "FAILED", "TTFT P95", "ITL P95")
 _DURATION = re.compile(r"[1-9][0-9]{0,4}[mhd]")
-_UNKNOWN = Measured(requests=math.nan, failed=math.nan, ttft_p95_s=math.nan, itl_p95_s=math.nan)
+_UNKNOWN = MeasuredRevision(requests=math.nan, failed=math.nan, ttft_p95_s=math.nan, itl_p95_s=math.nan)
 
 
 def _duration(_: click.Context, __: click.Parameter, words: str) -> str:
@@ -61,12 +61,14 @@ def command(context: CommandContext, *, site: str, window: str) -> int:
         cluster = site_cluster.of_site(context.project, site, file)
         with canaries.of_cluster(cluster) as asked:
             measured = asked.measured(window)
-    told = [_told(canary, percent, measured) for canary, percent in tried]
-    context.say("\n\n".join(text for text, _ in told), {"site": site, "canaries": [record for _, record in told]})
-    return int(Exit.REFUSED if any(record["reasons"] for _, record in told) else Exit.OK)
+    compared = [_compared(canary, percent, measured) for canary, percent in tried]
+    context.say(
+        "\n\n".join(text for text, _ in compared), {"site": site, "canaries": [record for _, record in compared]}
+    )
+    return int(Exit.REFUSED if any(record["reasons"] for _, record in compared) else Exit.OK)
 
 
-def _told(canary: RevisionPlan, percent: int, measured: dict[str, Measured]) -> tuple[str, dict[str, Any]]:
+def _compared(canary: RevisionPlan, percent: int, measured: dict[str, MeasuredRevision]) -> tuple[str, dict[str, Any]]:
     model = canary.model
     of_stable, own = (measured.get(name, _UNKNOWN) for name in (model, canary.name))
     reasons = canaries.judge(of_stable, own)
@@ -76,7 +78,7 @@ def _told(canary: RevisionPlan, percent: int, measured: dict[str, Measured]) -> 
         (canary.name, f"{percent} %", *_figures(own)),
     ]
     text = "\n".join([*columns(rows, numbers=len(_HEADS) - 1), _verdict(model, percent, reasons)])
-    figures = {revision: _known(found) for revision, found in (("stable", of_stable), ("canary", own))}
+    figures = {revision: _known(of) for revision, of in (("stable", of_stable), ("canary", own))}
     return text, {
         "model": model,
         "revision": canary.name,
@@ -92,10 +94,10 @@ def _verdict(name: str, percent: int, reasons: list[str]) -> str:
     key = f"models.{name}.canary"
     if percent < 100:
         return f"does as well: raise {key}.percent, and run pulumi up"
-    return f"does as well, and serves all: move its keys from {key} into models.{name}, then take canary out"
+    return f"does as well, and serves all: write the keys of {key} into models.{name}, too, and run pulumi up"
 
 
-def _figures(of: Measured) -> tuple[str, ...]:
+def _figures(of: MeasuredRevision) -> tuple[str, ...]:
     return (
         _shown(of.requests, "{:,.0f}"),
         _shown(100 * of.failed, "{:.2f} %"),
@@ -108,5 +110,5 @@ def _shown(number: float, form: str) -> str:
     return "-" if math.isnan(number) else form.format(number)
 
 
-def _known(of: Measured) -> dict[str, float | None]:
+def _known(of: MeasuredRevision) -> dict[str, float | None]:
     return {key: None if math.isnan(number) else number for key, number in asdict(of).items()}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sitectl.live import evaluation, site_cluster
-from sitectl.live.evaluation import EvaluationSet, Revision
+from sitectl.live.evaluation import AskedRevision, EvaluationSet
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
@@ -44,12 +44,12 @@ def command(context: CommandContext, *, site: str, model: str, file: Path, allow
     trust = ssl.create_default_context(cafile=endpoint_ca)
     lacking: dict[str, dict[str, str]] = {}
     for name, client in clients.items():
-        revision = Revision(name=name, client=client, key=_key(outputs, site, client))
+        revision = AskedRevision(name=name, client=client, key=_key(outputs, site, client))
         with context.progress.layer(f"ask {name}, {len(cases)} questions"):
             lacking[name] = evaluation.answers(f"{outputs['endpoint']}/", model, revision, cases, trust)
     stable, canary = lacking.values()
     lost = [case for case in stable if canary[case] and not stable[case]]
-    good = {name: sum(not lack for lack in found.values()) for name, found in lacking.items()}
+    good = {name: sum(not lack for lack in answers.values()) for name, answers in lacking.items()}
     worse = good[model] - list(good.values())[-1] > allow
     rows = [("QUESTION", *lacking), *((case, stable[case] or "good", canary[case] or "good") for case in stable)]
     summary = ", ".join(f"{count} of {len(cases)} good on {name}" for name, count in good.items())
@@ -59,12 +59,12 @@ def command(context: CommandContext, *, site: str, model: str, file: Path, allow
 
 
 def _clients(plan: SitePlan, site: str, model: str) -> dict[str, str]:
-    """Revision -> a client that always has it, the stable one first."""
+    """AskedRevision -> a client that always has it, the stable one first."""
     planned = plan.models.get(model)
     spec = planned.stable.spec.canary if planned else None
     if planned is None or planned.canary is None or spec is None:
         raise SitectlError(f"no model {model} of {site} has a canary", fix=f"see {PAGE}", status=Exit.REFUSED)
-    found = {}
+    chosen = {}
     for name, pinned in ((model, "stable"), (planned.canary.name, "canary")):
         clients = [
             f"{tenant}.{purpose}"
@@ -79,8 +79,8 @@ def _clients(plan: SitePlan, site: str, model: str) -> dict[str, str]:
                 fix=f"add one to models.{model}.canary.pinned, as TENANT: {pinned}",
                 status=Exit.REFUSED,
             )
-        found[name] = clients[0]
-    return found
+        chosen[name] = clients[0]
+    return chosen
 
 
 def _key(outputs: dict[str, Any], site: str, client: str) -> str:

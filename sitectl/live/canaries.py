@@ -31,7 +31,7 @@ _SLOWER, _MORE_FAILED = 1.5, 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredRevision:
     """One revision over the time that was looked at. NaN where nothing was measured."""
 
     requests: float
@@ -41,7 +41,7 @@ class Measured:
     itl_p95_s: float
 
 
-def judge(stable: Measured, canary: Measured) -> list[str]:
+def judge(stable: MeasuredRevision, canary: MeasuredRevision) -> list[str]:
     """Why the canary may not have more sessions; empty where it does as well as the stable revision."""
     if not canary.requests >= FEWEST:
         known = 0 if math.isnan(canary.requests) else canary.requests
@@ -65,7 +65,7 @@ class AskedPrometheus:
 
     _service: SiteService
 
-    def measured(self, window: str) -> dict[str, Measured]:
+    def measured(self, window: str) -> dict[str, MeasuredRevision]:
         """Revision, by its name -> what it did within this long, which is a duration of PromQL."""
         counted = queries.growth(
             "vllm:time_to_first_token_seconds_count", queries.ENGINES, by=("model",), window=window
@@ -76,9 +76,10 @@ class AskedPrometheus:
             "ttft_p95_s": self._by_model(queries.ttft_s(0.95, window=window)),
             "itl_p95_s": self._by_model(queries.itl_s(0.95, window=window)),
         }
-        names = {name for found in figures.values() for name in found}
+        names = {name for of_model in figures.values() for name in of_model}
         return {
-            name: Measured(**{figure: found.get(name, math.nan) for figure, found in figures.items()}) for name in names
+            name: MeasuredRevision(**{figure: of_model.get(name, math.nan) for figure, of_model in figures.items()})
+            for name in names
         }
 
     def _by_model(self, query: str) -> Mapping[str, float]:

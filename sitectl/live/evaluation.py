@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ssl import SSLContext
@@ -34,7 +35,7 @@ class Expectation(Record):
     contains: tuple[str, ...] = ()
     """Texts that are in it, in capital or small letters."""
     matches: Annotated[str, AfterValidator(_pattern)] | None = None
-    """A regular expression that is found in it."""
+    """A regular expression that matches a part of it."""
     json_has: Any = None
     """What its JSON has: each of these keys with this value; a list as it is."""
     tool: str | None = None
@@ -67,9 +68,15 @@ class EvaluationSet(Record):
 
     cases: tuple[EvaluationCase, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _names_are_different(self) -> EvaluationSet:
+        if twice := sorted(name for name, times in Counter(case.name for case in self.cases).items() if times > 1):
+            raise WrongValueError(f"has two cases called {', '.join(twice)}", fix="give each a name of its own")
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
-class Revision:
+class AskedRevision:
     """One way to ask the model: with this key, the gateway sends each request to this revision."""
 
     name: str
@@ -88,13 +95,13 @@ def missing(expect: Expectation, message: Mapping[str, Any]) -> str:
         return f"does not match {expect.matches!r}"
     if expect.json_has is not None:
         try:
-            found = json.loads(text)
+            value = json.loads(text)
         except ValueError:
             return "is no JSON"
-        if not _has(found, expect.json_has):
+        if not _has(value, expect.json_has):
             return f"has not {json.dumps(expect.json_has)}"
-    if expect.tool is not None:
-        return _uncalled(expect, message)
+    if expect.tool is not None and (lack := _uncalled(expect, message)):
+        return lack
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     return "has no reasoning apart from it" if expect.reasons and not reasoning else ""
 
@@ -113,14 +120,14 @@ def _uncalled(expect: Expectation, message: Mapping[str, Any]) -> str:
     return f"calls {', '.join(str(function.get('name')) for function in called) or 'nothing'}"
 
 
-def _has(found: Any, wanted: Any) -> bool:
+def _has(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(key in found and _has(found[key], wanted[key]) for key in wanted)
-    return bool(found == wanted)
+        return isinstance(value, Mapping) and all(key in value and _has(value[key], wanted[key]) for key in wanted)
+    return bool(value == wanted)
 
 
 def answers(
-    endpoint: str, model: str, revision: Revision, cases: Sequence[EvaluationCase], trust: SSLContext
+    endpoint: str, model: str, revision: AskedRevision, cases: Sequence[EvaluationCase], trust: SSLContext
 ) -> dict[str, str]:
     """Case -> what the answer of this revision lacks; empty for a good one. Raises SitectlError where none comes.
 
@@ -131,9 +138,9 @@ def answers(
         return {case.name: missing(case.expect, _answer(client, model, revision, case)) for case in cases}
 
 
-def _answer(client: httpx.Client, model: str, revision: Revision, case: EvaluationCase) -> Mapping[str, Any]:
+def _answer(client: httpx.Client, model: str, revision: AskedRevision, case: EvaluationCase) -> Mapping[str, Any]:
     # Without a seed two answers of one revision differ, too.
-    body = {"temperature": 0, "seed": 0, **case.body, "model": model, "messages": [*case.messages]}
+    body = {"temperature": 0, "seed": 0, **case.body, "model": model, "messages": [*case.messages], "stream": False}
     where = f"{case.name} on {revision.name}"
     try:
         answer = client.post("chat/completions", json=body)

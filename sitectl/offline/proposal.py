@@ -34,10 +34,13 @@ def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
     with branches.added(project, branch) as tree:
         file = tree / checkout.site_files(project, [site])[site].name
         served = _is_served(file, model)
+        _require_news(file, model, tenant)
         plan = _changed(file, model, tenant)
         title = f"{site}: {tenant} may call {model}" if served else f"{site}: serve {model} for {tenant}"
         body = "\n".join(_body(plan, file, order, served=served))
-        branches.commit(tree, file, f"{title}\n\n{body}\n")
+        # A forge reads commands out of a commit's message, such as one that skips its jobs, and the note is anyone's.
+        unquoted = "\n".join(_body(plan, file, {**order, "asked_by": "", "note": ""}, served=served))
+        branches.commit(tree, file, f"{title}\n\n{unquoted}\n")
     return Proposal(branch=branch, title=title, body=body)
 
 
@@ -52,6 +55,18 @@ def _is_served(file: Path, model: str) -> bool:
         fix="commit it there as the site is to serve it, or decline the order",
         status=Exit.REFUSED,
     )
+
+
+def _require_news(file: Path, model: str, tenant: str) -> None:
+    """The site may have changed since the order. Raises SitectlError where nothing is left to propose."""
+    tenants = read_site_file(file).values["tenants"]
+    if tenant not in tenants:
+        what, fix = f"{tenant} is no tenant of {file.name} any more", "decline the order"
+    elif model in tenants[tenant]["models"]:
+        what, fix = f"{tenant} may call {model} by {file.name} already", "run pulumi up; the order then is served"
+    else:
+        return
+    raise SitectlError(f"{what}, as it is in the last commit", fix=fix, status=Exit.REFUSED)
 
 
 def _changed(file: Path, model: str, tenant: str) -> SitePlan:
@@ -80,7 +95,7 @@ def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool)
     day = datetime.fromtimestamp(order["asked"], UTC).strftime("%Y-%m-%d")
     # Within a quote of Markdown, as its text is anyone's.
     asker = order["asked_by"].replace("`", "'")
-    yield f"Order {order['id']}, asked by `{asker}` on {day}."
+    yield f"Order {order['id']}, asked {f'by `{asker}` ' if asker else ''}on {day}."
     if order["note"]:
         # In a line that Markdown takes for code.
         yield from ("", f"    {order['note']}")

@@ -168,6 +168,15 @@ class CanarySpec(Spec):
     """Derived figures that are overridden for it, beside those of the model."""
 
 
+# How many replicas there are, and how they start, end and are placed.
+_NOT_OF_ANSWERS = (
+    "replicas",
+    "longest_stream_s",
+    "priority",
+    "typical_request_tokens",
+    "simulated_load_scale",
+    "loading",
+)
 # Of these a server has one, so one of the canary's takes the place of the model's other.
 _ONE_OF = ("gpus", "layout")
 
@@ -190,7 +199,9 @@ class OrderedModelSpec(ModelSpec):
         canary = self.canary
         if canary is None:
             return None
-        update: dict[str, Any] = {"canary": None, "catalogue": canary.catalogue or self.catalogue}
+        # Its weights can be brought again, and it is there to go.
+        update: dict[str, Any] = {"canary": None, "volume": "disposable"}
+        update["catalogue"] = canary.catalogue or self.catalogue
         if canary.server is not None:
             given = {key: getattr(canary.server, key) for key in canary.server.model_fields_set}
             alone = dict.fromkeys(_ONE_OF) if any(given.get(key) is not None for key in _ONE_OF) else {}
@@ -216,11 +227,12 @@ class OrderedModelSpec(ModelSpec):
 
     @property
     def digest(self) -> str:
-        """Of what answers depend on: the catalogue entry, and the settings of its servers but how many there are.
+        """Of what answers depend on: the catalogue entry and the engine's settings, where they are not the default.
 
         8 hexadecimal digits.
         """
-        parts = [self.entry.model_dump(mode="json"), self.server.model_dump(mode="json", exclude={"replicas"})]
+        entry = self.entry.model_dump(mode="json", exclude_defaults=True)
+        parts = [entry, self.server.model_dump(mode="json", exclude_defaults=True, exclude=set(_NOT_OF_ANSWERS))]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
     @property

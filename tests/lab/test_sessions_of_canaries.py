@@ -49,24 +49,24 @@ def asked(door: Rig, tenant: str = "acme", path: str = CHAT, **fields: Any) -> s
 
 async def of_sessions(door: Rig, names: list[str]) -> dict[str, str]:
     """Session -> its revision."""
-    found = {}
+    served_by = {}
     async with httpx.AsyncClient(base_url=door.client.base_url, headers=door.headers("acme"), timeout=60) as client:
         room = asyncio.Semaphore(8)
 
         async def ask(name: str) -> None:
             async with room:
                 body = json.dumps({"model": MODEL, "prompt_cache_key": name})
-                found[name] = revision(await client.post(CHAT, content=body))
+                served_by[name] = revision(await client.post(CHAT, content=body))
 
         await asyncio.gather(*(ask(name) for name in names))
-    return found
+    return served_by
 
 
 def test_it_gets_its_share_of_sessions_and_keeps_them_as_it_grows(door: Rig) -> None:
     names = [f"session-{number}" for number in range(SESSIONS)]
     first = asyncio.run(of_sessions(door, names))
     assert set(first.values()) == {"", REVISION}
-    served = {name for name, found in first.items() if found}
+    served = {name for name, served_by in first.items() if served_by}
     assert abs(len(served) / SESSIONS - 0.25) <= 0.01
     assert asyncio.run(of_sessions(door, names[:100])) == {name: first[name] for name in names[:100]}
 
@@ -76,12 +76,12 @@ def test_it_gets_its_share_of_sessions_and_keeps_them_as_it_grows(door: Rig) -> 
     # Until the gatekeeper has read its file again, within seconds, nothing has moved.
     eventually(lambda: set(asyncio.run(of_sessions(door, names[:40])).values()) and _share(door, names[:200]) > 0.4)
     second = asyncio.run(of_sessions(door, names[:2000]))
-    assert served & second.keys() <= {name for name, found in second.items() if found}
+    assert served & second.keys() <= {name for name, served_by in second.items() if served_by}
     assert moving in names
 
 
 def _share(door: Rig, names: list[str]) -> float:
-    return sum(bool(found) for found in asyncio.run(of_sessions(door, names)).values()) / len(names)
+    return sum(bool(served_by) for served_by in asyncio.run(of_sessions(door, names)).values()) / len(names)
 
 
 def test_a_pinned_tenant_has_one_revision_whatever_its_session(door: Rig) -> None:
@@ -97,10 +97,10 @@ def test_a_session_is_what_a_client_names_and_else_its_key(door: Rig) -> None:
         ("/v1/responses", lambda name: {"prompt_cache_key": name}),
         (MESSAGES, lambda name: {"metadata": {"user_id": name}}),
     ):
-        found = {name: asked(door, path=path, **fields(name)) for name in map(str, range(40))}
-        assert set(found.values()) == {"", REVISION}
+        served_by = {name: asked(door, path=path, **fields(name)) for name in map(str, range(40))}
+        assert set(served_by.values()) == {"", REVISION}
         # The same name is the same session on every path.
-        assert found == {name: asked(door, prompt_cache_key=name) for name in found}
+        assert served_by == {name: asked(door, prompt_cache_key=name) for name in served_by}
 
 
 def test_no_client_chooses_its_revision_by_a_header(door: Rig) -> None:

@@ -104,14 +104,14 @@ def _by_itself(values: Mapping[str, Any], name: str, model: Any, canary: Mapping
 
 def _of_model(values: Mapping[str, Any], name: str, model: Any) -> Iterator[Problem]:
     alone = {**values, "models": {name: model}}
-    for found in (
+    for problem in (
         *engine_arguments.problems(alone["models"]),
         *models.problems(alone),
         *revisions.problems(alone),
         *slices.problems(alone),
     ):
-        if found.path[:2] == ("models", name):
-            yield found
+        if problem.path[:2] == ("models", name):
+            yield problem
 
 
 def _merged(model: Any, canary: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -317,7 +317,7 @@ def _homes(key: str) -> list[str]:
             return
         for name in inner.model_fields:
             child = here.below(name)
-            # A model that may be ordered, and a canary, have the keys of one that is served, which is the place to name.
+            # A model that may be ordered and a canary have the keys of a served one, which is the place to name.
             if child is None or child.pattern == "orderable" or name == "canary":
                 continue
             if name == key:

@@ -8,6 +8,8 @@ import asyncio
 import json
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,9 +25,10 @@ from services.directory import tables as directory
 from services.ledger.months import Month
 from services.ledger.tables import KEPT, METADATA
 from services.ledger.variables import MOST_LINES, ROWS_PATH
+from tests.lab.waiting import eventually
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import OPERATOR, WRITER, Ledger, line, written
-from tests.unit.services.postgres_rig import PASSWORD, Server, differences, setting
+from tests.unit.services.postgres_rig import PASSWORD, ROOT, Server, differences, setting
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35", "003.20")]
 
@@ -297,11 +300,19 @@ def test_what_a_tenant_has_used_of_a_month_is_summed(both: tuple[Server, Ledger]
     assert spent()["currency"] == "CHF"
     assert spent()["tenants"]["saver"] == {"cost_millionths": 0, "tokens": 2201}
     file.write_text(before)
-    server.sql("DROP TABLE spent_by_month; UPDATE ledger_alembic_version SET version_num = '0001'")
     ledger.end()
+    url = setting(ledger.folder, "--database-url-file")
+    back = [sys.executable, "-m", "services.ledger.back", "0001", "--database-url-file", str(url)]
+    subprocess.run(back, cwd=ROOT, check=True)
+    # As an earlier program beside the first later one, which knows nothing of months.
     ledger.start()
     ledger.wait_ready()
     assert spent() == answer
+    server.sql("UPDATE usage_by_hour SET input_tokens = input_tokens + 5 WHERE tenant = 'spender'")
+    ledger.end()
+    ledger.start()
+    ledger.wait_ready()
+    eventually(lambda: spent()["tenants"]["spender"]["tokens"] == 1105)
 
 
 def test_prices_are_read_again_and_unusable_ones_are_not_used(both: tuple[Server, Ledger]) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from sitectl.live.canaries import FEWEST, Measured, judge
+from sitectl.live.canaries import FEWEST, MeasuredRevision, judge
 from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from tests import documented
@@ -23,7 +23,7 @@ from tests.unit.sitectl.site_with_service import AskedSite
 pytestmark = [pytest.mark.processes, pytest.mark.row("001.06")]
 
 MODEL = "qwen3-32b"
-WELL = Measured(requests=5000, failed=0.001, ttft_p95_s=0.4, itl_p95_s=0.03)
+WELL = MeasuredRevision(requests=5000, failed=0.001, ttft_p95_s=0.4, itl_p95_s=0.03)
 
 
 class SimulatedPrometheus(ThreadingHTTPServer):
@@ -42,8 +42,8 @@ class _Answering(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         (query,) = parse_qs(urlsplit(self.path).query)["query"]
         metric = re.search(r"(vllm|envoy)[a-z_:]+", query)
-        found = self.server.figures.get(metric.group() if metric else "", {})
-        result = [{"metric": {"model": model}, "value": [0, str(figure)]} for model, figure in found.items()]
+        by_model = self.server.figures.get(metric.group() if metric else "", {})
+        result = [{"metric": {"model": model}, "value": [0, str(figure)]} for model, figure in by_model.items()]
         answer = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
@@ -100,7 +100,7 @@ def test_a_canary_that_does_as_well_may_have_more_sessions(site: AskedSite, prom
     assert [line.split()[:3] for line in shown.out.splitlines()[1:3]] == [[MODEL, "95", "%"], [canary, "5", "%"]]
     assert shown.out.splitlines()[-1].startswith(f"does as well: raise models.{MODEL}.canary.percent")
     with_canary(site, 100)
-    assert f"move its keys from models.{MODEL}.canary into models.{MODEL}" in site.run("canary", "lab").out
+    assert f"write the keys of models.{MODEL}.canary into models.{MODEL}, too" in site.run("canary", "lab").out
 
 
 def test_a_canary_that_is_slower_waits(site: AskedSite, prometheus: SimulatedPrometheus) -> None:
@@ -108,9 +108,9 @@ def test_a_canary_that_is_slower_waits(site: AskedSite, prometheus: SimulatedPro
     prometheus.figures = figures(MODEL, canary, slower=2)
     shown = site.run("canary", "lab", "--json", "--window", "2h")
     assert shown.status == Exit.REFUSED
-    (told,) = json.loads(shown.out)["canaries"]
-    assert told["reasons"] == ["its TTFT at p95 is 2.0 times as long"]
-    assert told["canary"]["requests"] == 500
+    (compared,) = json.loads(shown.out)["canaries"]
+    assert compared["reasons"] == ["its TTFT at p95 is 2.0 times as long"]
+    assert compared["canary"]["requests"] == 500
 
 
 def test_nothing_measured_is_no_good_sign(site: AskedSite) -> None:
@@ -120,7 +120,7 @@ def test_nothing_measured_is_no_good_sign(site: AskedSite) -> None:
     assert "wait: 0 requests are too few" in shown.out
 
 
-def test_a_site_without_a_canary_is_told_how_to_have_one(site: AskedSite) -> None:
+def test_a_site_without_a_canary_is_shown_how_to_have_one(site: AskedSite) -> None:
     shown = site.run("canary", "lab")
     assert shown.status == Exit.REFUSED
     assert "no model of lab has a canary" in shown.err
@@ -130,10 +130,10 @@ def test_a_site_without_a_canary_is_told_how_to_have_one(site: AskedSite) -> Non
     ("canary", "reasons"),
     [
         (WELL, 0),
-        (Measured(requests=FEWEST - 1, failed=0, ttft_p95_s=0.1, itl_p95_s=0.01), 1),
-        (Measured(requests=500, failed=0.02, ttft_p95_s=0.4, itl_p95_s=0.03), 1),
-        (Measured(requests=500, failed=0.02, ttft_p95_s=0.7, itl_p95_s=0.05), 3),
+        (MeasuredRevision(requests=FEWEST - 1, failed=0, ttft_p95_s=0.1, itl_p95_s=0.01), 1),
+        (MeasuredRevision(requests=500, failed=0.02, ttft_p95_s=0.4, itl_p95_s=0.03), 1),
+        (MeasuredRevision(requests=500, failed=0.02, ttft_p95_s=0.7, itl_p95_s=0.05), 3),
     ],
 )
-def test_each_figure_is_compared(canary: Measured, reasons: int) -> None:
+def test_each_figure_is_compared(canary: MeasuredRevision, reasons: int) -> None:
     assert len(judge(WELL, canary)) == reasons

@@ -119,9 +119,9 @@ def test_a_canary_that_lost_a_good_answer_is_named_with_what_it_lacks(project: P
     file = str(project / "questions.yaml")
     shown = run(project, "evaluate", "lab", MODEL, file, "--json")
     assert shown.status == Exit.REFUSED
-    told = json.loads(shown.out)
-    assert told["lost"] == ["weather"]
-    assert [found["weather"] for found in told["answers"].values()] == ["", "calls nothing"]
+    shown_record = json.loads(shown.out)
+    assert shown_record["lost"] == ["weather"]
+    assert [answers["weather"] for answers in shown_record["answers"].values()] == ["", "calls nothing"]
     assert {body["model"] for body in asked} == {MODEL}
     assert {body["temperature"] for body in asked} == {0}
     assert run(project, "evaluate", "lab", MODEL, file, "--allow", "1").status == Exit.OK
@@ -155,5 +155,5 @@ def test_a_file_that_expects_nothing_is_refused_at_its_line(project: Path) -> No
 def test_an_answer_is_held_against_what_is_expected(
     expect: dict[str, Any], message: dict[str, Any], lacks: str
 ) -> None:
-    found = missing(Expectation.model_validate(expect), message)
-    assert found.startswith(lacks) if lacks else found == ""
+    lack = missing(Expectation.model_validate(expect), message)
+    assert lack.startswith(lacks) if lacks else lack == ""

@@ -122,6 +122,9 @@ def test_its_objects_clash_with_none_keep_the_rules_and_have_verdicts_of_their_o
     old, new = ({resource.label: resource for resource in some} for some in (first, after))
     own = [resource for label, resource in new.items() if label not in old]
     assert {label for label in old if old[label].kind and old[label].body != new[label].body} == SHARED
+    # A volume that nothing can delete would keep the canary on the site for ever.
+    claim = next(resource for resource in own if resource.kind == "PersistentVolumeClaim")
+    assert not claim.protected
     kinds = Counter(resource.kind for resource in own if resource.kind)
     assert kinds == Counter(resource.kind for resource in old.values() if resource.kind and NAME in resource.label)
     facts = SiteFacts(name="prod", load_s=plan.load_s)
@@ -140,12 +143,12 @@ def test_only_a_request_that_the_gatekeeper_marked_finds_its_route(plan: SitePla
     """The route of the stable revision takes all others, also when the canary's is not there."""
     name = canary_of(plan)
     bodies = {resource.label: resource.body for resource in declared(plan, tmp_path / "site")}
-    found = {
+    headers_of = {
         route: bodies[f"AIGatewayRoute inference-models/{route}"]["spec"]["rules"][0]["matches"][0]["headers"]
         for route in (NAME, name)
     }
-    assert {(header["name"], header["value"]) for header in found[NAME]} == {(MODEL_HEADER, NAME)}
-    assert {(header["name"], header["value"]) for header in found[name]} == {
+    assert {(header["name"], header["value"]) for header in headers_of[NAME]} == {(MODEL_HEADER, NAME)}
+    assert {(header["name"], header["value"]) for header in headers_of[name]} == {
         (MODEL_HEADER, NAME),
         (REVISION_HEADER, name),
     }

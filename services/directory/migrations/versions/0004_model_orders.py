@@ -28,3 +28,7 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("state IN ('asked', 'proposed')"),
     )
+
+
+def downgrade() -> None:
+    op.drop_table("model_orders")

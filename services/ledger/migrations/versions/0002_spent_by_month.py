@@ -22,3 +22,7 @@ def upgrade() -> None:
         "SELECT date_trunc('month', hour, 'UTC'), tenant, price_version, sum(input_tokens + output_tokens), "
         "sum(cost_pico) FROM usage_by_hour WHERE hour >= date_trunc('month', now(), 'UTC') GROUP BY 1, 2, 3"
     )
+
+
+def downgrade() -> None:
+    op.drop_table("spent_by_month")
