@@ -164,7 +164,7 @@ class Writer:
                     self._has_partition.discard(month)
 
     async def recount(self) -> None:
-        """Make the sums of the running month those of its hours, to which alone an earlier program beside this one adds.
+        """Make the sums of the running month those of its hours, to which alone an earlier program adds.
 
         Writers wait meanwhile; who has added to a month already ends first, and the hours are read after that.
         """
