@@ -28,6 +28,9 @@ class Proposal:
     """Markdown, which also reads well as a commit's message."""
 
 
+_HARMLESS = str.maketrans("[]#", "() ")
+
+
 def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
     """Commit the change that an order asks for. Raises SitectlError for one that the site could not work with."""
     branch, model, tenant = f"order/{order['id']}", order["model"], order["tenant"]
@@ -97,8 +100,8 @@ def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool)
     asker = order["asked_by"].replace("`", "'")
     yield f"Order {order['id']}, asked {f'by `{asker}` ' if asker else ''}on {day}."
     if order["note"]:
-        # In a line that Markdown takes for code.
-        yield from ("", f"    {order['note']}")
+        # In a line that Markdown takes for code, and without what a merge that copies it would make a command of.
+        yield from ("", f"    {order['note'].translate(_HARMLESS)}")
     yield ""
     revision = plan.models[order["model"]].stable
     if served:

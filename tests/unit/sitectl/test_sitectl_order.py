@@ -184,8 +184,10 @@ def test_an_order_becomes_a_branch_whose_site_is_as_the_portal_showed(site: Site
     message = site.git("log", "-1", "--format=%B", branch)
     assert message.startswith(f"prod: serve {MODEL} for search\n")
     assert f"It takes {takes(shown.revision)}. From `pulumi up` on it answers {shown.ready.text()}." in message
-    for line in (*shown.revision.text().splitlines(), "agents"):
+    for line in shown.revision.text().splitlines():
         assert f"    {line}" in message
+    # A forge reads commands out of it.
+    assert "agents" not in message
     changed = site.git("diff", "--stat", "main", branch)
     assert "Pulumi.prod.yaml" in changed and "1 file changed" in changed
     site.git("checkout", "-q", branch)
@@ -236,9 +238,16 @@ def test_a_model_of_others_is_a_change_of_one_list(site: Site) -> None:
 def test_a_proposal_names_what_is_still_to_do(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace("    charts:\n", "    images: {locked: true}\n    charts:\n", 1))
     site.commit()
-    order = {"id": "3f2a9c01bd", "tenant": "search", "model": MODEL, "note": "", "asked_by": "a `b`", "asked": 0}
+    order = {
+        "id": "3f2a9c01bd",
+        "tenant": "search",
+        "model": MODEL,
+        "note": "[skip ci] closes #1",
+        "asked_by": "a `b`",
+        "asked": 0,
+    }
     body = propose(site.project, "prod", order).body
-    assert body.startswith("Order 3f2a9c01bd, asked by `a 'b'` on 1970-01-01.\n\nIt takes ")
+    assert body.startswith("Order 3f2a9c01bd, asked by `a 'b'` on 1970-01-01.\n\n    (skip ci) closes  1\n\nIt takes ")
     assert "\nBefore it is merged: sitectl bundle lock prod" in body
 
 
@@ -272,7 +281,9 @@ def test_an_order_becomes_a_request_to_merge_at_a_forge(
         (change,) = forge.changes
     branch = f"order/{order_id}"
     assert (change["title"], change["head"], change["base"]) == (f"prod: serve {MODEL} for search", branch, "main")
-    assert site.git("log", "-1", "--format=%b", branch) == change["body"].strip()
+    # But for who asked.
+    of_commit = site.git("log", "-1", "--format=%b", branch)
+    assert of_commit.splitlines()[2:] == change["body"].strip().splitlines()[2:]
     pushed = site.git("--git-dir", str(remote), "rev-parse", branch)
     assert pushed == site.git("rev-parse", branch)
     (order,) = site.orders()
