@@ -56,15 +56,19 @@ CASES = (
     # Half of them take up to 5 s, where those of the stable revision take up to 1 s.
     Case(
         alert="CanarySlower",
-        change=ttft({"1.0": 0.5, "2.5": 0.5, "5.0": 1, "+Inf": 1}, f"{CANARY}-a"),
+        change={**LARGER, **ttft({"1.0": 0.5, "2.5": 0.5, "5.0": 1, "+Inf": 1}, f"{CANARY}-a")},
         labels=_OF_CANARY,
         shown="4.75s",
     ),
     Case(
         alert="CanaryFails",
-        change={cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"', CANARY): grows(2)},
+        change={
+            **LARGER,
+            cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"', CANARY): grows(2),
+        },
         labels=_OF_CANARY,
         shown="3.226%",
+        also=("ModelFails",),
     ),
     Case(alert="Watchdog", change={}, shown="1"),
     # From the start of a series all windows see the same share, so the slower ones fire with the faster ones.

@@ -32,9 +32,9 @@ CHAT, MESSAGES = "/v1/chat/completions", "/anthropic/v1/messages"
 SESSIONS = 10_000
 
 
-@pytest.fixture
-def door(lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with rig(lab_of_tools, tmp_path_factory.mktemp("rig"), TENANTS, TIERS, canary=CANARY) as made:
+@pytest.fixture(scope="module")
+def door(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with rig(module_lab_of_tools, tmp_path_factory.mktemp("rig"), TENANTS, TIERS, canary=CANARY) as made:
         yield made
 
 
@@ -60,28 +60,6 @@ async def of_sessions(door: Rig, names: list[str]) -> dict[str, str]:
 
         await asyncio.gather(*(ask(name) for name in names))
     return served_by
-
-
-def test_it_gets_its_share_of_sessions_and_keeps_them_as_it_grows(door: Rig) -> None:
-    names = [f"session-{number}" for number in range(SESSIONS)]
-    first = asyncio.run(of_sessions(door, names))
-    assert set(first.values()) == {"", REVISION}
-    served = {name for name, served_by in first.items() if served_by}
-    assert abs(len(served) / SESSIONS - 0.25) <= 0.01
-    assert asyncio.run(of_sessions(door, names[:100])) == {name: first[name] for name in names[:100]}
-
-    door.canary = replace(CANARY, percent=60)
-    door.write_files()
-    moving = next(name for name in names if name not in served)
-    # Until the gatekeeper has read its file again, within seconds, nothing has moved.
-    eventually(lambda: set(asyncio.run(of_sessions(door, names[:40])).values()) and _share(door, names[:200]) > 0.4)
-    second = asyncio.run(of_sessions(door, names[:2000]))
-    assert served & second.keys() <= {name for name, served_by in second.items() if served_by}
-    assert moving in names
-
-
-def _share(door: Rig, names: list[str]) -> float:
-    return sum(bool(served_by) for served_by in asyncio.run(of_sessions(door, names)).values()) / len(names)
 
 
 def test_a_pinned_tenant_has_one_revision_whatever_its_session(door: Rig) -> None:
@@ -112,3 +90,25 @@ def test_the_picker_of_each_revision_knows_the_tier(door: Rig) -> None:
     """Objectives are of one pool."""
     tiers = {tenant: door.ask(tenant, {"model": MODEL}).json()["tier"] for tenant in ("early", "late")}
     assert tiers == {"early": f"standard.{REVISION}", "late": f"standard.{MODEL}"}
+
+
+def test_it_gets_its_share_of_sessions_and_keeps_them_as_it_grows(door: Rig) -> None:
+    names = [f"session-{number}" for number in range(SESSIONS)]
+    first = asyncio.run(of_sessions(door, names))
+    assert set(first.values()) == {"", REVISION}
+    served = {name for name, served_by in first.items() if served_by}
+    assert abs(len(served) / SESSIONS - 0.25) <= 0.01
+    assert asyncio.run(of_sessions(door, names[:100])) == {name: first[name] for name in names[:100]}
+
+    door.canary = replace(CANARY, percent=60)
+    door.write_files()
+    moving = next(name for name in names if name not in served)
+    # Until the gatekeeper has read its file again, within seconds, nothing has moved.
+    eventually(lambda: set(asyncio.run(of_sessions(door, names[:40])).values()) and _share(door, names[:200]) > 0.4)
+    second = asyncio.run(of_sessions(door, names[:2000]))
+    assert served & second.keys() <= {name for name, served_by in second.items() if served_by}
+    assert moving in names
+
+
+def _share(door: Rig, names: list[str]) -> float:
+    return sum(bool(served_by) for served_by in asyncio.run(of_sessions(door, names)).values()) / len(names)

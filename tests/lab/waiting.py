@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
@@ -18,7 +19,7 @@ def eventually(holds: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
     """Wait for something truthy and return it; errors of a server that is away count as not yet."""
     deadline = time.monotonic() + timeout_s
     while True:
-        with contextlib.suppress(client.ApiException, OSError, LookupError, HTTPError):
+        with contextlib.suppress(client.ApiException, OSError, LookupError, HTTPError, httpx.TransportError):
             if result := holds():
                 return result
         assert time.monotonic() < deadline, f"not within {timeout_s} s"
