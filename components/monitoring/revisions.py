@@ -11,6 +11,12 @@ CANARIES = f'{queries.ENGINES}, model=~"{_CANARY}"'
 """Engines of canaries."""
 TO_CANARIES = f'envoy_cluster_name=~"httproute/{MODELS}/{_CANARY}/rule/.+"'
 """Envoy's clusters of canaries."""
+FEWEST = 100
+"""Requests to a canary below which it has no 95th percentile that counts."""
+SLOWER = 1.5
+"""Times as long as with the stable revision: beyond what the empty cache of a fresh one costs; an estimate."""
+MORE_FAILED = 0.01
+"""Share of its requests that fail beyond those of the stable revision: one of a hundred."""
 _ANSWERED = "envoy_cluster_upstream_rq_xx"
 
 

@@ -17,18 +17,18 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
-from services.directory.orders import problem, require
+from services.directory.acts import CLOCK
+from services.directory.orders import NAME, problem, require
 from services.directory.tables import METADATA
+from services.directory.variables import OPEN_ORDERS
 from services.failure import ServiceError
 
-OPEN = ("asked", "proposed")
 _ID = re.compile(r"[0-9a-f]{10}")
 _MOST_SHOWN = 500
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 # It is quoted in a commit and on pages, as one line whose order is what it looks like.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
 _ALLOWED_LINE = "one line, without characters that control or turn text"
-_NOW = sa.cast(sa.func.ceil(sa.func.extract("epoch", sa.func.clock_timestamp())), sa.BigInteger)
+_NOW = sa.cast(sa.func.ceil(CLOCK), sa.BigInteger)
 
 MODEL_ORDERS = sa.Table(
     "model_orders",
@@ -50,7 +50,7 @@ _ONE_OPEN = sa.Index(
     MODEL_ORDERS.c.tenant,
     MODEL_ORDERS.c.model,
     unique=True,
-    postgresql_where=MODEL_ORDERS.c.state.in_(OPEN),
+    postgresql_where=MODEL_ORDERS.c.state.in_(OPEN_ORDERS),
 )
 
 
@@ -68,7 +68,7 @@ class ModelOrder(BaseModel):
         wrong = []
         if self.tenant not in known:
             wrong.append(problem("tenant", "no tenant of the site's file", self.tenant, "the name of a tenant"))
-        if not _NAME.fullmatch(self.model):
+        if not NAME.fullmatch(self.model):
             wrong.append(problem("model", "not a name", self.model, "1 to 40 letters, digits and inner dashes"))
         elif self.model in known.get(self.tenant, ()):
             wrong.append(problem("model", f"{self.tenant} has it already", self.model, "another model"))
@@ -98,7 +98,7 @@ class OrderStore:
 
     async def orders(self, tenant: str | None, known: Mapping[str, list[str]]) -> list[dict[str, Any]]:
         """Of a tenant or of all, the open ones and then the newest first: closed ones hide no open one."""
-        order = (MODEL_ORDERS.c.state.in_(OPEN).desc(), MODEL_ORDERS.c.asked.desc(), MODEL_ORDERS.c.id)
+        order = (MODEL_ORDERS.c.state.in_(OPEN_ORDERS).desc(), MODEL_ORDERS.c.asked.desc(), MODEL_ORDERS.c.id)
         query = sa.select(MODEL_ORDERS).order_by(*order).limit(_MOST_SHOWN)
         async with self._database.transaction() as connection:
             await _settle(connection, known)
@@ -134,7 +134,7 @@ class OrderStore:
             row = (await connection.execute(chosen)).one_or_none()
             if row is None:
                 raise ServiceError(404, "unknown_order", "no order has this id", got=order_id, fix=fix)
-            if row.state not in OPEN:
+            if row.state not in OPEN_ORDERS:
                 allowed = "an order that is asked or proposed"
                 raise ServiceError(422, "order_ended", f"{order_id} is {row.state}", allowed=allowed, fix=fix)
             return dict((await connection.execute(_set(order_id, change.state, actor, change.why))).mappings().one())
@@ -152,6 +152,6 @@ def _set(order_id: str, state: str, actor: str, why: str) -> Any:
 
 async def _settle(connection: AsyncConnection, known: Mapping[str, list[str]]) -> None:
     """An order is served once the tenant has the model."""
-    for row in (await connection.execute(sa.select(MODEL_ORDERS).where(MODEL_ORDERS.c.state.in_(OPEN)))).all():
+    for row in (await connection.execute(sa.select(MODEL_ORDERS).where(MODEL_ORDERS.c.state.in_(OPEN_ORDERS)))).all():
         if row.model in known.get(row.tenant, ()):
             await connection.execute(_set(row.id, "served", "directory", row.why))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from services.directory.variables import ACTOR_HEADER, SOURCE_HEADER
 from services.failure import ServiceError, shown
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _YEAR_S = 365 * 24 * 3600
 _LONGEST_LIFE_S, _LONGEST_OVERLAP_S = 10 * _YEAR_S, _YEAR_S
 _ALLOWED = {
@@ -42,7 +42,7 @@ class KeyOrder(BaseModel):
 
     def check(self, known: Mapping[str, list[str]]) -> None:
         """Raise ServiceError for a name that no key may have, and for what `scope_problems` finds."""
-        wrong = [] if _NAME.fullmatch(self.name) else [problem("name", "not a name", self.name, _ALLOWED["name"])]
+        wrong = [] if NAME.fullmatch(self.name) else [problem("name", "not a name", self.name, _ALLOWED["name"])]
         require([*wrong, *scope_problems(self.tenant, self.models, known)])
 
 

@@ -12,6 +12,9 @@ ACTOR_HEADER = "x-directory-actor"
 SOURCE_HEADER = "x-directory-source"
 """Through what the actor asks, for the audit."""
 
+OPEN_ORDERS = ("asked", "proposed")
+"""States of orders of models that are neither served nor declined."""
+
 SERVICE = "directory"
 """The Service in the gateway's namespace."""
 DATABASE_KEY = "url"

@@ -9,9 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Of all sessions; a share is a whole number of percent.
-const buckets = 10_000
-
 var routed = promauto.NewCounterVec(prometheus.CounterOpts{
 	Name: "gatekeeper_canary_requests_total",
 	Help: "Requests for models that have a canary, by the revision that they were sent to.",
@@ -38,14 +35,12 @@ func (c *callers) revisionFor(a asked, tenant, client string) string {
 	if !has {
 		return ""
 	}
-	revision := ""
-	if of.serves(tenant, client, a.session) {
-		revision = of.Revision
-		routed.WithLabelValues(model, revision).Inc()
-	} else {
+	if !of.serves(tenant, client, a.session) {
 		routed.WithLabelValues(model, model).Inc()
+		return ""
 	}
-	return revision
+	routed.WithLabelValues(model, of.Revision).Inc()
+	return of.Revision
 }
 
 func (c canary) serves(tenant, client, session string) bool {
@@ -62,16 +57,16 @@ func (c canary) serves(tenant, client, session string) bool {
 		}
 	}
 	// As the share grows, a session that has the canary keeps it.
-	return bucketOf(parts...) < c.Percent*buckets/100
+	return percentile(parts...) < c.Percent
 }
 
-// bucketOf is the same for the same texts, in every gatekeeper.
-func bucketOf(parts ...string) int {
+// percentile is 0 to 99, the same for the same texts in every gatekeeper.
+func percentile(parts ...string) int {
 	hash := sha256.New()
 	for _, part := range parts {
 		var length [8]byte
 		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
 		hash.Write(slices.Concat(length[:], []byte(part)))
 	}
-	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % buckets)
+	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }

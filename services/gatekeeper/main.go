@@ -102,7 +102,8 @@ func run(s settings) error {
 		return err
 	}
 	bodies := &hook{
-		salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns(), callers: &follower.callers,
+		salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns(),
+		callers: &follower.callers, prompts: &follower.prompts, named: s.named,
 	}
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
@@ -113,7 +114,6 @@ func run(s settings) error {
 		bodies.budgets = newBudgets(s.ledger, s.ledgerToken, &follower.callers)
 		bodies.budgets.follow(ctx)
 	}
-	bodies.prompts, bodies.named = &follower.prompts, s.named
 	go follower.follow(ctx)
 	go follower.reread(ctx, s, pepper)
 

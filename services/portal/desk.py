@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from services.directory.variables import OPEN_ORDERS
 from services.ledger.months import Month
 from services.portal.catalogue import Catalogue, CatalogueFile
 from services.portal.failure import missing, refused
@@ -112,7 +113,7 @@ class Desk:
     async def open_order(self, person: Person, tenant: str, order_id: str) -> dict[str, Any]:
         """One of their tenant that is neither served nor declined. Raises PortalError."""
         for order in await self.orders(person, tenant):
-            if order["id"] == order_id and order["state"] in ("asked", "proposed"):
+            if order["id"] == order_id and order["state"] in OPEN_ORDERS:
                 return order
         raise missing("There is no such order that is open.")
 

@@ -11,8 +11,8 @@ import click
 
 from floor.counts import counted
 from services.directory.audit import Head, chained
-from sitectl.live import key_directory, site_cluster
-from sitectl.offline import checkout
+from sitectl.commands.site_directory import site_directory
+from sitectl.live import key_directory
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
@@ -50,11 +50,8 @@ def _head(_: click.Context, __: click.Parameter, text: str | None) -> Head | Non
 @click.option("--check", "kept", callback=_head, metavar="HEAD", help="a head that was kept, as COUNT:HASH")
 @pass_context
 def command(context: CommandContext, *, site: str, since: datetime | None, kept: Head | None) -> int:
-    file = checkout.site_files(context.project, [site])[site]
-    with context.progress.layer(f"ask the directory of {site}"):
-        cluster = site_cluster.of_site(context.project, site, file)
-        with key_directory.of_cluster(cluster) as directory:
-            acts = directory.acts()
+    with site_directory(context, site) as directory:
+        acts = directory.acts()
     head, wrong = chained(acts, kept)
     begin = since.replace(tzinfo=UTC).timestamp() if since else 0
     shown = [act for act in acts if act["at"] >= begin]

@@ -50,16 +50,16 @@ def command(context: CommandContext, *, site: str, model: str, file: Path, allow
     stable, canary = lacking.values()
     lost = [case for case in stable if canary[case] and not stable[case]]
     good = {name: sum(not lack for lack in answers.values()) for name, answers in lacking.items()}
-    worse = good[model] - list(good.values())[-1] > allow
+    of_stable, of_canary = good.values()
     rows = [("QUESTION", *lacking), *((case, stable[case] or "good", canary[case] or "good") for case in stable)]
     summary = ", ".join(f"{count} of {len(cases)} good on {name}" for name, count in good.items())
     text = "\n".join([*columns(rows), summary + (f"; lost: {', '.join(lost)}" if lost else "")])
     context.say(text, {"site": site, "model": model, "good": good, "lost": lost, "answers": lacking})
-    return int(Exit.REFUSED if worse else Exit.OK)
+    return int(Exit.REFUSED if of_stable - of_canary > allow else Exit.OK)
 
 
 def _clients(plan: SitePlan, site: str, model: str) -> dict[str, str]:
-    """AskedRevision -> a client that always has it, the stable one first."""
+    """Revision -> a client that always has it, the stable one first."""
     planned = plan.models.get(model)
     spec = planned.stable.spec.canary if planned else None
     if planned is None or planned.canary is None or spec is None:

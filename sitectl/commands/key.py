@@ -6,17 +6,14 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from floor.counts import counted
-from sitectl.live import key_directory, site_cluster
-from sitectl.live.key_directory import KeyDirectory
-from sitectl.offline import checkout
+from sitectl.commands.site_directory import site_directory
+from sitectl.live import key_directory
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, CommandGroup, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
@@ -109,7 +106,7 @@ def create(
     order: dict[str, Any] = {"tenant": tenant, "name": name}
     order |= {"expires_in_s": expires} if expires is not None else {}
     order |= {"models": [model.strip() for model in models.split(",")]} if models is not None else {}
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         made = directory.create(order)
         _hand_out(context, site, made)
     return int(Exit.OK)
@@ -132,7 +129,7 @@ def new(context: CommandContext) -> int:
 @pass_context
 def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
     """List keys, those that have ended too; never what opens a model."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         keys = directory.keys(tenant)
     rows = [("ID", "KEY", "STATE", "MODELS", "CREATED", "EXPIRES")]
     rows += [
@@ -162,7 +159,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
 @pass_context
 def rotate(context: CommandContext, *, site: str, key_id: str, overlap: int) -> int:
     """Make a successor of a key, and print it once; the old one ends after the overlap."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         made = directory.rotate(key_id, overlap)
         _hand_out(context, site, made)
         context.progress.note(f"{key_id} works until the overlap ends, or until its own end if that comes first")
@@ -175,20 +172,11 @@ def rotate(context: CommandContext, *, site: str, key_id: str, overlap: int) -> 
 @pass_context
 def revoke(context: CommandContext, *, site: str, key_id: str) -> int:
     """End a key at once."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         key = directory.revoke(key_id)
     line = f"{site}: {key_id} of {key['tenant']}.{key['name']} is revoked since {_moment(key['revoked'])}"
     context.say(line, {"site": site, "key": key})
     return int(Exit.OK)
-
-
-@contextmanager
-def _directory(context: CommandContext, site: str) -> Iterator[KeyDirectory]:
-    file = checkout.site_files(context.project, [site])[site]
-    with context.progress.layer(f"ask the directory of {site}"):
-        cluster = site_cluster.of_site(context.project, site, file)
-        with key_directory.of_cluster(cluster) as directory:
-            yield directory
 
 
 def _hand_out(context: CommandContext, site: str, made: dict[str, Any]) -> None:

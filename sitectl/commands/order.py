@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +9,11 @@ import click
 
 from floor.counts import counted
 from floor.problems import meant, nearest
+from services.directory.variables import OPEN_ORDERS
+from sitectl.commands.site_directory import site_directory
 from sitectl.forge import choosing
 from sitectl.forge.model import Forge
-from sitectl.live import key_directory, site_cluster
 from sitectl.live.key_directory import KeyDirectory
-from sitectl.offline import checkout
 from sitectl.offline.planned import plan_of
 from sitectl.offline.proposal import Proposal, propose
 from sitectl.output.columns import columns
@@ -67,9 +65,9 @@ _ID = click.argument("order_id", metavar="ID", help="the order's id, as `list` s
 @pass_context
 def list_(context: CommandContext, *, site: str, tenant: str | None, all_states: bool) -> int:
     """List orders that are open, the newest first."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         orders = directory.orders(tenant)
-    shown = [order for order in orders if all_states or order["state"] in ("asked", "proposed")]
+    shown = [order for order in orders if all_states or order["state"] in OPEN_ORDERS]
     rows = [("ID", "TENANT", "MODEL", "STATE", "ASKED", "BY", "MORE")]
     rows += [
         (
@@ -97,7 +95,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None, all_states:
 def place(context: CommandContext, *, site: str, tenant: str, model: str, note: str) -> int:
     """Order a model for a tenant, as the portal does."""
     words = _verdict(plan_of(context.project, site, without=("weights", "images")), model)
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         made = directory.order_model({"tenant": tenant, "model": model, "note": " ".join(note.split())})
     context.say(f"{site}: order {made['id']} of {model} for {tenant}: {words}", {"site": site, "order": made})
     return int(Exit.OK)
@@ -135,7 +133,7 @@ def propose_(context: CommandContext, /, *, site: str, order_id: str | None, int
     if forge and not into:
         raise SitectlError("--into: no branch is checked out", fix="--into main", status=Exit.USAGE)
     lines, records, status = [], [], Exit.OK
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         for order in _chosen(directory, order_id):
             try:
                 proposal, reference = _propose(context, site, order, forge, into)
@@ -160,7 +158,7 @@ def _chosen(directory: KeyDirectory, order_id: str | None) -> list[dict[str, Any
     if order_id is None:
         return [order for order in orders if order["state"] == "asked"]
     states = {order["id"]: order["state"] for order in orders}
-    if states.get(order_id) not in ("asked", "proposed"):
+    if states.get(order_id) not in OPEN_ORDERS:
         raise SitectlError(
             "no such order is open",
             got=f"{order_id}, which is {states[order_id]}" if order_id in states else order_id,
@@ -189,17 +187,8 @@ def _propose(
 @pass_context
 def decline(context: CommandContext, *, site: str, order_id: str, reason: str) -> int:
     """Decline an order; its tenant reads the reason at the portal."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         order = directory.change_order(order_id, "declined", " ".join(reason.split()))
     line = f"{site}: order {order['id']} of {order['model']} for {order['tenant']} is declined"
     context.say(line, {"site": site, "order": order})
     return int(Exit.OK)
-
-
-@contextmanager
-def _directory(context: CommandContext, site: str) -> Iterator[KeyDirectory]:
-    file = checkout.site_files(context.project, [site])[site]
-    with context.progress.layer(f"ask the directory of {site}"):
-        cluster = site_cluster.of_site(context.project, site, file)
-        with key_directory.of_cluster(cluster) as directory:
-            yield directory

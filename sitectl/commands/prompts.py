@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ from typing import Any
 import click
 
 from floor.counts import counted
-from sitectl.live import key_directory, site_cluster
-from sitectl.live.key_directory import KeyDirectory
-from sitectl.offline import checkout
+from sitectl.commands.site_directory import site_directory
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, CommandGroup, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError, unusable_file
@@ -63,7 +59,7 @@ def put(context: CommandContext, *, site: str, tenant: str, prompt: str, file: P
         raise unusable_file(error) from None
     except UnicodeDecodeError:
         raise SitectlError(f"{file} is not text in UTF-8", fix="save it as UTF-8", status=Exit.USAGE) from None
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         made = directory.put_prompt({"tenant": tenant, "id": prompt, "text": text})
     variables = ", ".join(made["variables"]) or "none"
     context.say(f"{site}: {_named(made)} is in use; variables: {variables}", {"site": site, "prompt": made})
@@ -76,7 +72,7 @@ def put(context: CommandContext, *, site: str, tenant: str, prompt: str, file: P
 @pass_context
 def list_(context: CommandContext, *, site: str, tenant: str) -> int:
     """List the versions of a tenant's prompts."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         versions = directory.prompts(tenant)
     rows = [("ID", "VERSION", "STATE", "AT", "WHO", "VARIABLES")]
     rows += [
@@ -103,7 +99,7 @@ def list_(context: CommandContext, *, site: str, tenant: str) -> int:
 @pass_context
 def show(context: CommandContext, *, site: str, tenant: str, prompt: str, number: int | None) -> int:
     """Print the text of a version."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         version = _chosen(directory.prompts(tenant, prompt), number)
     context.say(version["text"], {"site": site, "prompt": version})
     return int(Exit.OK)
@@ -118,7 +114,7 @@ def show(context: CommandContext, *, site: str, tenant: str, prompt: str, number
 @pass_context
 def diff(context: CommandContext, *, site: str, tenant: str, prompt: str, before: int, after: int) -> int:
     """Show what differs between two versions."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         versions = directory.prompts(tenant, prompt)
     old, new = (_chosen(versions, number) for number in (before, after))
     before_lines, after_lines = (version["text"].splitlines() for version in (old, new))
@@ -137,7 +133,7 @@ def diff(context: CommandContext, *, site: str, tenant: str, prompt: str, before
 @pass_context
 def use(context: CommandContext, *, site: str, tenant: str, prompt: str, version: int) -> int:
     """Put a version in use, such as the one before."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         used = directory.use_prompt(tenant, prompt, version)
     context.say(f"{site}: {_named(used)} is in use", {"site": site, "prompt": used})
     return int(Exit.OK)
@@ -151,19 +147,10 @@ def use(context: CommandContext, *, site: str, tenant: str, prompt: str, version
 @pass_context
 def remove(context: CommandContext, *, site: str, tenant: str, prompt: str, version: int) -> int:
     """Remove a version that is not in use, for good."""
-    with _directory(context, site) as directory:
+    with site_directory(context, site) as directory:
         removed = directory.remove_prompt(tenant, prompt, version)
     context.say(f"{site}: {_named(removed)} is removed", {"site": site, "prompt": removed})
     return int(Exit.OK)
-
-
-@contextmanager
-def _directory(context: CommandContext, site: str) -> Iterator[KeyDirectory]:
-    file = checkout.site_files(context.project, [site])[site]
-    with context.progress.layer(f"ask the directory of {site}"):
-        cluster = site_cluster.of_site(context.project, site, file)
-        with key_directory.of_cluster(cluster) as directory:
-            yield directory
 
 
 def _named(version: dict[str, Any]) -> str:

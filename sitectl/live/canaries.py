@@ -24,10 +24,6 @@ _PROMETHEUS = PlatformService(
     page=PAGE,
     meanwhile="requests are served, and nothing is measured",
 )
-FEWEST = 100
-"""Requests to a canary below which it has no 95th percentile that counts."""
-# As the alerts have them (components/monitoring/alerts/canaries.py): beyond what an empty cache costs, an estimate.
-_SLOWER, _MORE_FAILED = 1.5, 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +39,18 @@ class MeasuredRevision:
 
 def judge(stable: MeasuredRevision, canary: MeasuredRevision) -> list[str]:
     """Why the canary may not have more sessions; empty where it does as well as the stable revision."""
-    if not canary.requests >= FEWEST:
+    if not canary.requests >= revisions.FEWEST:
         known = 0 if math.isnan(canary.requests) else canary.requests
-        return [f"{known:,.0f} requests are too few; a verdict needs {FEWEST}"]
+        return [f"{known:,.0f} requests are too few; a verdict needs {revisions.FEWEST}"]
     reasons = []
-    if (more := canary.failed - (0 if math.isnan(stable.failed) else stable.failed)) > _MORE_FAILED:
+    if (more := canary.failed - (0 if math.isnan(stable.failed) else stable.failed)) > revisions.MORE_FAILED:
         reasons.append(f"{100 * more:.2g} % more of its requests fail")
     for name, of_stable, own in (
         ("TTFT", stable.ttft_p95_s, canary.ttft_p95_s),
         ("ITL", stable.itl_p95_s, canary.itl_p95_s),
     ):
         # What was not measured compares as neither.
-        if own > _SLOWER * of_stable:
+        if own > revisions.SLOWER * of_stable:
             reasons.append(f"its {name} at p95 is {own / of_stable:.1f} times as long")
     return reasons
 

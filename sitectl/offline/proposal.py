@@ -17,6 +17,8 @@ from stacks.plan.orderable import ordered, ready_of, takes
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.loader import read_site_file
 
+_HARMLESS = str.maketrans("[]#", "() ")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
@@ -25,10 +27,7 @@ class Proposal:
     branch: str
     title: str
     body: str
-    """Markdown, which also reads well as a commit's message."""
-
-
-_HARMLESS = str.maketrans("[]#", "() ")
+    """Markdown."""
 
 
 def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
@@ -36,19 +35,18 @@ def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
     branch, model, tenant = f"order/{order['id']}", order["model"], order["tenant"]
     with branches.added(project, branch) as tree:
         file = tree / checkout.site_files(project, [site])[site].name
-        served = _is_served(file, model)
-        _require_news(file, model, tenant)
-        plan = _changed(file, model, tenant)
+        values = read_site_file(file).values
+        served = _is_served(values, file, model)
+        _require_news(values, file, model, tenant)
+        plan = _changed(values, file, model, tenant)
         title = f"{site}: {tenant} may call {model}" if served else f"{site}: serve {model} for {tenant}"
-        body = "\n".join(_body(plan, file, order, served=served))
+        takes_text = "\n".join(_takes(plan, file, model, served=served))
         # A forge reads commands out of a commit's message, such as one that skips its jobs, and the note is anyone's.
-        unquoted = "\n".join(_body(plan, file, {**order, "asked_by": "", "note": ""}, served=served))
-        branches.commit(tree, file, f"{title}\n\n{unquoted}\n")
-    return Proposal(branch=branch, title=title, body=body)
+        branches.commit(tree, file, f"{title}\n\nOrder {order['id']}.\n\n{takes_text}\n")
+    return Proposal(branch=branch, title=title, body="\n".join([*_asked(order), "", takes_text]))
 
 
-def _is_served(file: Path, model: str) -> bool:
-    values = read_site_file(file).values
+def _is_served(values: Mapping[str, Any], file: Path, model: str) -> bool:
     if model in values["models"]:
         return True
     if model in values.get("orderable", {}):
@@ -60,9 +58,9 @@ def _is_served(file: Path, model: str) -> bool:
     )
 
 
-def _require_news(file: Path, model: str, tenant: str) -> None:
+def _require_news(values: Mapping[str, Any], file: Path, model: str, tenant: str) -> None:
     """The site may have changed since the order. Raises SitectlError where nothing is left to propose."""
-    tenants = read_site_file(file).values["tenants"]
+    tenants = values["tenants"]
     if tenant not in tenants:
         what, fix = f"{tenant} is no tenant of {file.name} any more", "decline the order"
     elif model in tenants[tenant]["models"]:
@@ -72,9 +70,9 @@ def _require_news(file: Path, model: str, tenant: str) -> None:
     raise SitectlError(f"{what}, as it is in the last commit", fix=fix, status=Exit.REFUSED)
 
 
-def _changed(file: Path, model: str, tenant: str) -> SitePlan:
+def _changed(values: Mapping[str, Any], file: Path, model: str, tenant: str) -> SitePlan:
     """Write the change; the plan with it."""
-    expected = ordered(read_site_file(file).values, model, tenant)
+    expected = ordered(values, model, tenant)
     try:
         file.write_text(with_order(file.read_text(), model, tenant))
         if read_site_file(file).values != expected:
@@ -94,21 +92,23 @@ def _changed(file: Path, model: str, tenant: str) -> SitePlan:
         raise SitectlError(f"{model} does not fit: {reasons}", fix=fixes, status=Exit.REFUSED) from None
 
 
-def _body(plan: SitePlan, file: Path, order: Mapping[str, Any], *, served: bool) -> Iterator[str]:
+def _asked(order: Mapping[str, Any]) -> Iterator[str]:
     day = datetime.fromtimestamp(order["asked"], UTC).strftime("%Y-%m-%d")
     # Within a quote of Markdown, as its text is anyone's.
     asker = order["asked_by"].replace("`", "'")
-    yield f"Order {order['id']}, asked {f'by `{asker}` ' if asker else ''}on {day}."
+    yield f"Order {order['id']}, asked by `{asker}` on {day}."
     if order["note"]:
         # In a line that Markdown takes for code, and without what a merge that copies it would make a command of.
         yield from ("", f"    {order['note'].translate(_HARMLESS)}")
-    yield ""
-    revision = plan.models[order["model"]].stable
+
+
+def _takes(plan: SitePlan, file: Path, model: str, *, served: bool) -> Iterator[str]:
+    revision = plan.models[model].stable
     if served:
         yield "The site serves it already: it takes no more GPUs."
     else:
         yield f"It takes {takes(revision)}. From `pulumi up` on it answers {ready_of(revision).text()}."
-    if plan.site.usage.prices and order["model"] not in plan.site.usage.prices[-1].models:
+    if plan.site.usage.prices and model not in plan.site.usage.prices[-1].models:
         yield "It has no price in `usage.prices`: its tokens cost the tenant nothing."
     yield from (f"Before it is merged: {step}." for step in _steps(file))
     if not served:

@@ -40,10 +40,9 @@ def _of_model(model: ModelPlan) -> Iterator[str]:
 
 def _pinned(pinned: Mapping[str, str]) -> str:
     texts = []
-    for revision in ("stable", "canary"):
+    for revision, called in (("stable", "stable one"), ("canary", "canary")):
         if names := sorted(tenant for tenant, has in pinned.items() if has == revision):
-            stay = "stays" if len(names) == 1 else "stay"
-            texts.append(f"; {listed(names)} {stay} on the {'canary' if revision == 'canary' else 'stable one'}")
+            texts.append(f"; {listed(names)} {'stays' if len(names) == 1 else 'stay'} on the {called}")
     return "".join(texts)
 
 

@@ -52,8 +52,6 @@ class RevisionPlan:
     """One revision of a model: a catalogue entry with the settings of its servers, planned once."""
 
     id: RevisionId
-    digest: str
-    """Changes with the catalogue entry and with the settings of its servers, but their number; 8 hex digits."""
     spec: OrderedModelSpec
     """What the site sets for this revision."""
     proof: Proof
@@ -65,6 +63,11 @@ class RevisionPlan:
     engine: Engine
     weights: WeightsPlan | None
     """None for a simulator that has none."""
+
+    @property
+    def digest(self) -> str:
+        """Of what its answers depend on."""
+        return self.spec.digest
 
     @property
     def model(self) -> str:
@@ -154,7 +157,6 @@ def plan_revision(
     server = _server(spec.server, proof, settings, by_priority=bool(site.tiers) and site.has_gatekeeper)
     return RevisionPlan(
         id=revision,
-        digest=spec.digest,
         spec=spec,
         proof=proof,
         settings=settings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
@@ -10,8 +10,7 @@ from components.specs.callers import CallersSpec, Canary
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
-from stacks.plan.models import ModelPlan, RevisionPlan
-from stacks.site.demand import CanarySpec
+from stacks.plan.models import ModelPlan
 from stacks.site.model import SiteConfig
 
 
@@ -72,9 +71,13 @@ def _counter_class(site: SiteConfig) -> str:
     return scratch_class(named) if site.storage.system == "longhorn" else named
 
 
-def _canary(site: SiteConfig, revision: RevisionPlan) -> Canary:
-    spec = site.models[revision.model].canary or CanarySpec(percent=0)
-    return Canary(revision=revision.name, percent=spec.percent, sticky=spec.sticky, pinned=dict(spec.pinned))
+def _canaries(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, Canary]]:
+    for name, model in models.items():
+        if (canary := model.canary) and (spec := model.stable.spec.canary):
+            yield (
+                name,
+                Canary(revision=canary.name, percent=spec.percent, sticky=spec.sticky, pinned=dict(spec.pinned)),
+            )
 
 
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
@@ -86,7 +89,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         pools=tuple(revision.name for model in models.values() for revision in model.revisions),
         names={called: name for name, model in models.items() for called in model.served_names},
         owners={name: model.stable.engine.owned_by for name, model in models.items()},
-        canaries={name: _canary(site, model.canary) for name, model in models.items() if model.canary},
+        canaries=dict(_canaries(models)),
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -177,8 +177,16 @@ _NOT_OF_ANSWERS = (
     "simulated_load_scale",
     "loading",
 )
+_Section = TypeVar("_Section", bound=Spec)
 # Of these a server has one, so one of the canary's takes the place of the model's other.
 _ONE_OF = ("gpus", "layout")
+
+
+def _over(section: _Section, given: _Section | None) -> _Section:
+    """The section, with the keys that are given."""
+    if given is None:
+        return section
+    return section.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
 
 
 class OrderedModelSpec(ModelSpec):
@@ -199,19 +207,18 @@ class OrderedModelSpec(ModelSpec):
         canary = self.canary
         if canary is None:
             return None
-        # Its weights can be brought again, and it is there to go.
-        update: dict[str, Any] = {"canary": None, "volume": "disposable"}
-        update["catalogue"] = canary.catalogue or self.catalogue
-        if canary.server is not None:
-            given = {key: getattr(canary.server, key) for key in canary.server.model_fields_set}
-            alone = dict.fromkeys(_ONE_OF) if any(given.get(key) is not None for key in _ONE_OF) else {}
-            update["server"] = self.server.model_copy(update=alone | given)
-        if canary.pool is not None:
-            given = {key: getattr(canary.pool, key) for key in canary.pool.model_fields_set}
-            update["pool"] = self.pool.model_copy(update=given)
-        if canary.overrides is not None:
-            given = {key: getattr(canary.overrides, key) for key in canary.overrides.model_fields_set}
-            update["overrides"] = self.overrides.model_copy(update=given)
+        server = self.server
+        if canary.server and any(getattr(canary.server, key) is not None for key in _ONE_OF):
+            server = server.model_copy(update=dict.fromkeys(_ONE_OF))
+        update: dict[str, Any] = {
+            "canary": None,
+            # A canary goes again, and its weights can be downloaded again.
+            "volume": "disposable",
+            "catalogue": canary.catalogue or self.catalogue,
+            "server": _over(server, canary.server),
+            "pool": _over(self.pool, canary.pool),
+            "overrides": _over(self.overrides, canary.overrides),
+        }
         if self.load is not None and canary.percent < 100:
             rate = self.load.requests_per_s * canary.percent / 100
             # Nothing is known of what pinned tenants send.

@@ -147,6 +147,7 @@ def test_without_the_ledger_its_last_answer_counts_and_a_new_gatekeeper_knows_no
     """It says so in a metric, and holds budgets again once the ledger is back."""
     assert door.is_refused("brisk")
     door.ledger.end()
+    # Longer than until it asks again, and hears nothing.
     time.sleep(POLL_S + 1)
     assert door.is_refused("brisk")
     door.rig.kill("gatekeeper")

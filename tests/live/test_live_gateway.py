@@ -141,8 +141,9 @@ def test_no_key_calls_a_model_that_its_tenant_does_not_have(site: RunningSite, s
 
 @pytest.mark.row("000.05")
 def test_the_audit_of_keys_is_whole(site: RunningSite, seen: Seen) -> None:
-    """The head is for a later audit: `sitectl audit --check` finds rows that were taken out or written anew since."""
+    """The head is for a later audit: `sitectl audit --check` finds rows that were removed or changed since."""
     if not site.plan.site.has_directory:
+        # Without a directory nothing is kept that a chain could be of.
         pytest.skip("the site's file names no database for a directory of keys")
     cluster = SiteCluster(project=ROOT, site=site.name, kubeconfig=yaml.safe_dump(site.kubeconfig))
     with key_directory.of_cluster(cluster) as directory:

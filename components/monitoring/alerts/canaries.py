@@ -6,12 +6,6 @@ from components.monitoring import queries, revisions
 from components.monitoring.alerts.alert import Alert
 
 _WINDOW = "30m"
-# Fewer have no 95th percentile.
-_FEWEST = 100
-# Beyond what an empty cache costs a fresh revision; an estimate.
-_SLOWER = 1.5
-# One failed request of a hundred more than the stable revision has.
-_MORE_FAILED = 0.01
 
 
 def canaries() -> list[Alert]:
@@ -21,18 +15,18 @@ def canaries() -> list[Alert]:
     )
     slower = revisions.beside_stable(
         queries.ttft_s(0.95, revisions.CANARIES, window=_WINDOW),
-        f"{_SLOWER:g} * {queries.ttft_s(0.95, window=_WINDOW)}",
+        f"{revisions.SLOWER:g} * {queries.ttft_s(0.95, window=_WINDOW)}",
         ">",
     )
     more = revisions.beside_stable(
         revisions.failed_share(revisions.TO_CANARIES, window=_WINDOW), revisions.failed_share(window=_WINDOW), "-"
     )
-    enough = f"and on (revision) {revisions.as_revision(first_tokens)} >= {_FEWEST}"
+    enough = f"and on (revision) {revisions.as_revision(first_tokens)} >= {revisions.FEWEST}"
     return [
         Alert(
             name="CanaryFails",
             severity="ticket",
-            expression=f"{more} > {_MORE_FAILED:g}",
+            expression=f"{more} > {revisions.MORE_FAILED:g}",
             minutes=5,
             summary="Requests fail on {{ $labels.revision }}, the canary of {{ $labels.model }}",
             description="Of its requests {{ $value | humanizePercentage }} more end with 5xx than of those of the "
@@ -46,7 +40,7 @@ def canaries() -> list[Alert]:
             minutes=15,
             summary="First tokens take longer on {{ $labels.revision }}, the canary of {{ $labels.model }}",
             description="The TTFT at p95 is {{ $value | humanizeDuration }} over 30 minutes, more than "
-            f"{_SLOWER:g} times that of the stable revision.",
+            f"{revisions.SLOWER:g} times that of the stable revision.",
             runbook="canary-worse",
         ),
     ]

@@ -46,9 +46,10 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _compared(model: Mapping[str, Any]) -> tuple[Any, Any]:
-    server = mapping(model.get("server"))
-    return model.get("catalogue"), {key: value for key, value in server.items() if key != "replicas"}
+def _compared(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All that a canary may try, without how many replicas do."""
+    server = {key: value for key, value in mapping(model.get("server")).items() if key != "replicas"}
+    return {key: model.get(key) for key in ("catalogue", "pool", "overrides")} | {"server": server}
 
 
 def _pinned(values: Mapping[str, Any], name: str, canary: Mapping[str, Any]) -> Iterator[Problem]:

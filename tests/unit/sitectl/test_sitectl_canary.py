@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from sitectl.live.canaries import FEWEST, MeasuredRevision, judge
+from components.monitoring.revisions import FEWEST
+from sitectl.live.canaries import MeasuredRevision, judge
 from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from tests import documented
