@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from zoneinfo import available_timezones
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +14,8 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
 _SPARE = 2
+# Five fields, as robfig/cron reads them, which KEDA uses; it takes no seconds.
+_CRON = r"^(\S+ ){4}\S+$"
 MOST_PRIORITY = 1_000_000
 # Without a priority of the site's own.
 _WHOLE_NODES_PRIORITY = 100
@@ -62,14 +65,47 @@ class SpeculativeSpec(Spec):
         return self
 
 
+class PeakSpec(Spec):
+    """A time of the week at which a load is known to come, before any queue shows it."""
+
+    start: str = Field(pattern=_CRON)
+    """When it begins, as cron has it: minute, hour, day of the month, month, day of the week, such as
+    `45 7 * * 1-5`. Set it a cold start early."""
+    end: str = Field(pattern=_CRON)
+    """When it ends, as cron has it."""
+    replicas: int = Field(ge=1, le=MOST_REPLICAS)
+    """Replicas that there are at least in between."""
+    timezone: str = "UTC"
+    """Time zone of both, as IANA names it, such as `Europe/Paris`."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_known(cls, zone: str) -> str:
+        # Empty where a machine has no database of them.
+        if (known := available_timezones()) and zone not in known:
+            raise WrongValueError("is no time zone of IANA", got=zone, fix="write one such as Europe/Paris, or UTC")
+        return zone
+
+
+class ScalingSpec(Spec):
+    """Scaling between two counts: `replicas` carry the declared load, and fewer serve while less comes."""
+
+    least: int = Field(ge=1, le=MOST_REPLICAS)
+    """Replicas that there always are; below `replicas`."""
+    peaks: tuple[PeakSpec, ...] = ()
+    """Loads that are known to come."""
+
+
 class ModelServerSpec(Spec):
     """How a model is served."""
 
     engine: Literal["vllm", "simulator"] = "vllm"
     """`simulator` answers with random text at the speed of the model's figures, and its model card states so."""
     replicas: int = Field(default=2, ge=1, le=MOST_REPLICAS)
-    """Pods that serve the model; two is the minimum for a rolling update without a gap. A number and no range, as
-    nothing scales a model by itself yet."""
+    """Pods that serve the model; two is the minimum for a rolling update without a gap. With `scaling`, the most that
+    there are."""
+    scaling: ScalingSpec | None = None
+    """Fewer replicas while less is asked, by KEDA; without it there are always as many."""
     gpus: int | None = Field(default=None, ge=1)
     """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
@@ -113,16 +149,42 @@ class ModelServerSpec(Spec):
     @field_validator("replicas", mode="before")
     @classmethod
     def _is_no_range(cls, given: object) -> object:
-        """Neither its least nor its most would be true of a site: proof, room and cost are those of one number."""
+        """Autoscalers elsewhere take a range here; the proof is of one number."""
         if isinstance(given, dict) and given.keys() & {"least", "most"}:
-            most = given.get("most", given.get("least"))
+            most, least = given.get("most", given.get("least")), given.get("least", 1)
             raise WrongValueError(
-                "is a range, and nothing scales a model by itself yet",
+                "is a range, and this is the most of one",
                 got=", ".join(f"{key}: {given[key]}" for key in ("least", "most") if key in given),
                 allowed="one whole number",
-                fix=f"write replicas: {most if isinstance(most, int) else 2}, for the load that it declares",
+                fix=f"write replicas: {most if isinstance(most, int) else 2} and, beside it, "
+                f"scaling: {{least: {least if isinstance(least, int) else 1}}}",
             )
         return given
+
+    @model_validator(mode="after")
+    def _scales_down(self) -> ModelServerSpec:
+        if self.scaling is None:
+            return self
+        if self.scaling.least >= self.replicas:
+            raise WrongValueError(
+                "scaling.least is not below replicas",
+                got=f"{self.scaling.least} and {self.replicas}",
+                fix=f"raise replicas to at least {self.scaling.least + 1}, or take scaling out",
+            )
+        for number, peak in enumerate(self.scaling.peaks):
+            if not self.scaling.least < peak.replicas <= self.replicas:
+                raise WrongValueError(
+                    f"scaling.peaks[{number}].replicas is not between scaling.least and replicas",
+                    got=f"{peak.replicas}, with {self.scaling.least} and {self.replicas}",
+                    allowed=f"from {self.scaling.least + 1} to {self.replicas}",
+                    fix=f"write {self.replicas}",
+                )
+        return self
+
+    @property
+    def least(self) -> int:
+        """Replicas that there always are."""
+        return self.scaling.least if self.scaling else self.replicas
 
     @model_validator(mode="after")
     def _gpus_are_set_once(self) -> ModelServerSpec:

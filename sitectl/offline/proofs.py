@@ -37,8 +37,8 @@ def placement(plan: SitePlan) -> dict[str, object]:
     nodes = nodes_of(plan.site)
     if nodes is None:
         return record | {"known": False}
-    placed = place(nodes, demands_of(plan.proofs, plan.specs))
-    meanwhile = interims(placed.losses, plan.proofs) if placed.fits else []
+    placed = place(nodes, demands_of(plan.placed, plan.specs))
+    meanwhile = interims(placed.losses, plan.placed) if placed.fits else []
     losses = {
         loss.node: {
             "verdict": loss.verdict,

@@ -10,6 +10,7 @@ from components.specs.limits import limit_of
 from floor.counts import counted, listed
 from floor.problems import Path, Problem, shown
 from stacks.plan.models import ModelPlan
+from stacks.plan.scaling import at_least
 from stacks.proof.fixes import carrying
 from stacks.proof.proof import Proof
 from stacks.site.model import Guarantee, SiteConfig
@@ -22,8 +23,13 @@ class Draw:
     model: str
     guarantees: Mapping[str, Guarantee]
     """By tenant."""
-    carried: int | None
-    """Tokens per minute that it is proven to carry; None without a load, by which it would be proven."""
+    proof: Proof
+    """Of the replicas that there always are."""
+
+    @property
+    def carried(self) -> int | None:
+        """Tokens per minute that it is proven to carry; None without a load, by which it would be proven."""
+        return carried(self.proof)
 
     @property
     def total(self) -> int:
@@ -44,7 +50,7 @@ def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
     for name, model in models.items():
         here = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
         if here:
-            drawn.append(Draw(model=name, guarantees=here, carried=carried(model.stable.proof)))
+            drawn.append(Draw(model=name, guarantees=here, proof=at_least(model.stable.proof, model.stable.spec)))
     return drawn
 
 
@@ -77,7 +83,7 @@ def unproven(
                 fix=f"add models.{draw.model}.load, or take the key out",
             )
         elif draw.total > draw.carried:
-            proof = models[draw.model].stable.proof
+            proof = draw.proof
             yield Problem(
                 path=_largest(draw)[0],
                 what=f"{draw.total:,} tokens per minute are guaranteed on {draw.model}: {draw.named}; its "

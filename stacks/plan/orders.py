@@ -66,7 +66,10 @@ def serving_of(spec: OrderedModelSpec) -> Serving:
         given: OverriddenCount | OverriddenShare | None = getattr(spec.overrides, key)
         if given is not None:
             overrides[key] = Override(value=given.value, reason=given.reason)
-    return Serving(longest_stream_s=spec.server.longest_stream_s, overrides=overrides)
+    scaling = spec.server.scaling
+    return Serving(
+        longest_stream_s=spec.server.longest_stream_s, least=scaling.least if scaling else None, overrides=overrides
+    )
 
 
 def _download(site: SiteConfig, spec: OrderedModelSpec) -> float | None:

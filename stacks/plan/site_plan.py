@@ -30,6 +30,7 @@ from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
+from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.tenants import TenantsPlan, plan_tenants
 from stacks.plan.valid_part import ValidPart, valid_part
@@ -93,9 +94,14 @@ class SitePlan:
         return plan_tenants(self.site, self.models)
 
     @cached_property
+    def placed(self) -> Mapping[str, Proof]:
+        """The proofs by name with the replicas that have room at once: of models that scale their most, or least."""
+        return placed(self.site, self.proofs, self.specs)
+
+    @cached_property
     def placement_text(self) -> str:
         """Where all replicas find room, as text for people; empty without models."""
-        return describe_placement(self.site, self.proofs, self.specs)
+        return describe_placement(self.site, self.placed, self.specs)
 
     @property
     def stores(self) -> dict[str, WeightsPlan]:
@@ -127,8 +133,9 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """Blocks of text: each revision, their room on nodes and disks, canaries, and limits of tenants."""
-        ends = [describe_canaries(self.models), self.limits_text]
+        """Blocks of text: each revision, their room on nodes and disks, scaling, canaries, and limits of tenants."""
+        scaling = describe_scaling(self.site, self.proofs, self.specs)
+        ends = [scaling, describe_canaries(self.models), self.limits_text]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
 
     @cached_property
@@ -284,12 +291,12 @@ def _plan(
         problems += checks.cut_answers(revision)
     problems += checks.across_processors(site, plan.proofs)
     problems += past_context(site, models)
-    problems += unproven(site, models, lambda name, proof: not [*crowds(site, plan.proofs | {name: proof})])
+    problems += unproven(site, models, lambda name, proof: not [*crowds(site, {**plan.placed, name: proof})])
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()
     if valid.whole and len(models) == len(site.models):
-        whole = whole_nodes_of(site, plan.proofs)
-        problems += crowds(site, plan.proofs)
+        whole = whole_nodes_of(site, plan.placed)
+        problems += unplaced(site, plan.proofs, plan.specs)
         problems += crowded_infra(site)
         problems += lacking(site, plan.weight_bytes)
         if site.storage.weights.place == "nodes":
@@ -317,7 +324,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     for revision in plan.revisions:
 
         def has_room(proof: Proof, name: str = revision.name) -> bool:
-            return not [*crowds(plan.site, plan.proofs | {name: proof})]
+            return not [*crowds(plan.site, {**plan.placed, name: proof})]
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
@@ -326,7 +333,8 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     yield from many_downloads(plan.site, plan.stores)
     # Dead nodes refuse no site, and `up` waits for replicas that find no other.
     if whole:
-        yield from crowds(plan.site, plan.proofs, dead=False)
+        yield from unplaced(plan.site, plan.proofs, plan.specs, dead=False)
+        yield from short(plan.site, plan.proofs, plan.specs)
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores, plan.site.name)

@@ -103,7 +103,7 @@ def carrying(proof: Proof, requests_per_s: float) -> Fix | None:
         wider, kept = _same_layout(replace(order, replicas=wanted), proof)
         if wider.ends.slow.capacity_requests_per_s >= requests_per_s:
             more = counted(wider.case.gpus - proof.case.gpus, "GPU")
-            text = f"raise models.{order.name}.server.replicas from {count} to {wanted} ({more} more){kept}"
+            text = f"raise models.{order.name}.server.{order.replicas_key} from {count} to {wanted} ({more} more){kept}"
             return Fix(text=text, order=wider.order, proof=wider)
     return None
 

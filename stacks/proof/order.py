@@ -50,6 +50,8 @@ class Order:
     layout that follows the load would restart every replica when the load changes."""
     replicas: int | None = None
     """Copies of the model; without a load and without this, one."""
+    replicas_key: str = "replicas"
+    """Key below a site's `server` by which it sets their number."""
     kv_dtype: KvDtype = "fp8"
     """Elements of the cache (--kv-cache-dtype)."""
     context_tokens: int | None = None

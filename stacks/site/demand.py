@@ -171,6 +171,7 @@ class CanarySpec(Spec):
 # How many replicas there are, and how they start, end and are placed.
 _NOT_OF_ANSWERS = (
     "replicas",
+    "scaling",
     "longest_stream_s",
     "priority",
     "typical_request_tokens",

@@ -33,6 +33,8 @@ class Serving:
 
     longest_stream_s: int = 600
     """A terminating replica lets its streams run for this long."""
+    least: int | None = None
+    """Replicas that there always are; None where their number is fixed."""
     overrides: Mapping[str, Override] = field(default_factory=dict)
     """By the setting's name. What follows from an overridden setting follows from the site's value."""
 

@@ -1,4 +1,4 @@
-"""Settings of the number of replicas: what the load needs, what may be drained, when one more is due."""
+"""Settings of the number of replicas: what may be drained, and when an autoscaler asks for one more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived
 from stacks.proof.proof import Proof
 from stacks.proof.search import with_replicas
 
-_NO_AUTOSCALER = (
-    "the pinned versions hold no autoscaler that reads a model's queue or cache (KEDA, or an adapter of custom metrics)"
-)
+# Of what a replica carries within its targets: the rest is for requests that come while another one starts.
+_HEADROOM = 0.8
 
 
 def needed_replicas(proof: Proof) -> int:
@@ -21,32 +20,43 @@ def needed_replicas(proof: Proof) -> int:
     return min(case.replicas, with_replicas(case.again(replicas=1)).replicas)
 
 
-def _needed(basis: Basis) -> Derived:
-    return Derived(value=needed_replicas(basis.proof))
+def _requests(basis: Basis) -> Derived | None:
+    """By Little's law as many requests are under way as follow from the rate, so their number follows the load."""
+    if basis.serving.least is None:
+        return None
+    case, most = basis.case, basis.case.slots * basis.case.layout.data
+    carried = basis.proof.capacity_requests_per_s
+    busy = case.again(requests_per_s=carried).steady.running * case.layout.data if carried else float(most)
+    inputs: dict[str, float | int | str] = {"under_way": round(min(busy, most), 1), "headroom": _HEADROOM}
+    return Derived(value=max(1, math.floor(_HEADROOM * min(busy, most))), inputs=inputs)
 
 
-def _queue_tokens(basis: Basis) -> Derived:
-    tokens = basis.number("max_num_queued_tokens")
-    return Derived(value=math.ceil(tokens / 2), inputs={"max_num_queued_tokens": tokens})
-
-
-def _kv_share(basis: Basis) -> Derived:
+def _kv_share(basis: Basis) -> Derived | None:
+    if basis.serving.least is None:
+        return None
     threshold = basis.number("picker_kv_threshold")
     return Derived(value=round(threshold - 0.1, 3), inputs={"picker_kv_threshold": threshold})
 
 
-def _window(basis: Basis) -> Derived:
+def _window(basis: Basis) -> Derived | None:
+    if basis.serving.least is None:
+        return None
     cold = math.ceil(basis.proof.cold_start["cold_start"].value)
     return Derived(value=cold, inputs={"cold_start_s": cold})
 
 
 def _spare(basis: Basis) -> Derived:
-    replicas, needed = basis.case.replicas, int(basis.number("autoscale_min_replicas"))
-    return Derived(value=max(1, replicas - needed), inputs={"replicas": replicas, "needed": needed})
+    needed = needed_replicas(basis.proof)
+    inputs: dict[str, float | int | str] = {"replicas": basis.case.replicas, "needed": needed}
+    spare = basis.case.replicas - needed
+    if basis.serving.least is not None:
+        # While there are so few.
+        spare, inputs["least"] = min(spare, basis.serving.least - 1), basis.serving.least
+    return Derived(value=max(1, spare), inputs=inputs)
 
 
 def _spare_bounds(basis: Basis) -> Bounds:
-    needed, replicas = int(basis.number("autoscale_min_replicas")), basis.case.replicas
+    needed, replicas = needed_replicas(basis.proof), basis.case.replicas
     return Bounds(
         low=1,
         high=basis.number("disruption_max_unavailable"),
@@ -56,39 +66,36 @@ def _spare_bounds(basis: Basis) -> Bounds:
     )
 
 
+_SCALER = "the model's ScaledObject"
+
 DEFINITIONS = (
     Definition(
-        key="autoscale_min_replicas",
-        unit="replicas",
-        formula="fewest that carry the declared load within its targets",
-        derive=_needed,
-        unused=_NO_AUTOSCALER,
-    ),
-    Definition(
-        key="autoscale_queue_tokens",
-        unit="tokens per replica",
-        formula="half of what may wait: a new replica is asked for before the bound is reached",
-        derive=_queue_tokens,
-        unused=_NO_AUTOSCALER,
+        key="autoscale_requests",
+        unit="requests per replica",
+        formula=f"{_HEADROOM} x requests under way in a replica at the largest load within the targets; without a "
+        "load, those that it runs at once",
+        derive=_requests,
+        used=f"{_SCALER}: one more replica from so many on, running and waiting",
     ),
     Definition(
         key="autoscale_kv_share",
         unit="share",
         formula="a tenth below the picker's threshold",
         derive=_kv_share,
-        unused=_NO_AUTOSCALER,
+        used=f"{_SCALER}: one more replica from so much cache in use on",
     ),
     Definition(
         key="autoscale_window_s",
         unit="s",
         formula="cold start: nothing is taken away that could not be back in time",
         derive=_window,
-        unused=_NO_AUTOSCALER,
+        used=f"{_SCALER}: a replica goes once none of these was needed for so long",
     ),
     Definition(
         key="disruption_max_unavailable",
         unit="replicas",
-        formula="replicas - those that the load needs, at least 1 so that a node can be drained",
+        formula="replicas - those that the load needs, at least 1 so that a node can be drained; with scaling, below "
+        "its least",
         derive=_spare,
         used="maxUnavailable of the replicas' PodDisruptionBudget",
         bounds=_spare_bounds,

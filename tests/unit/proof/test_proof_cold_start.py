@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from stacks.plan.block import block
-from stacks.plan.settings.definition import Setting
+from stacks.plan.settings.definition import Serving, Setting
 from stacks.plan.settings.registry import derive
+from stacks.plan.settings.scaling import needed_replicas
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
@@ -113,14 +114,16 @@ def test_a_volume_that_gives_each_reader_its_rate_needs_no_longer_for_more_repli
 
 
 def test_scaling_follows_from_the_cold_start_and_the_bounds() -> None:
-    """Half of what may wait, a tenth below the picker's threshold, and nothing taken away within a cold start."""
+    """A tenth below the picker's threshold, and nothing taken away within a cold start."""
     for asked in (GLM, QWEN):
         proof = prove(asked)
-        derived = values(proof)
+        settings = derive(proof, Serving(least=1))
+        derived = {
+            key: settings[key].number for key in ("autoscale_window_s", "autoscale_kv_share", "picker_kv_threshold")
+        }
         assert derived["autoscale_window_s"] == math.ceil(proof.cold_start["cold_start"].value)
-        assert derived["autoscale_queue_tokens"] == math.ceil(derived["max_num_queued_tokens"] / 2)
         assert derived["autoscale_kv_share"] == pytest.approx(derived["picker_kv_threshold"] - 0.1)
-        assert derived["autoscale_min_replicas"] + derived["disruption_max_unavailable"] == asked.replicas
+        assert needed_replicas(proof) + derive(proof)["disruption_max_unavailable"].whole == asked.replicas
 
 
 def test_waiting_tokens_are_waiting_requests_of_the_mean_prompt() -> None:

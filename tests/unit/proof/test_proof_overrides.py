@@ -105,7 +105,7 @@ def test_what_follows_from_an_overridden_setting_follows_from_the_sites_value() 
     assert derived["gateway_parallel_requests"].origin == "derived"
     start = derive(PROOF, serving(start_budget_s=1001))
     assert start["startup_probe_failures"].number == math.ceil(1001 / 5)
-    cache = derive(PROOF, serving(picker_kv_threshold=0.6))
+    cache = derive(PROOF, replace(serving(picker_kv_threshold=0.6), least=1))
     assert cache["autoscale_kv_share"].number == pytest.approx(0.5)
 
 

@@ -10,6 +10,7 @@ import pytest
 from stacks.plan.block import block
 from stacks.plan.settings.definition import Override, Serving, Setting
 from stacks.plan.settings.registry import derive
+from stacks.plan.settings.scaling import needed_replicas
 from stacks.plan.settings.start import PROBE_PERIOD_S, START_MARGIN, START_SLACK_S
 from stacks.proof.demand import Slo
 from stacks.proof.order import Given
@@ -48,8 +49,6 @@ def test_every_setting_has_formula_and_origin(name: str) -> None:
         "gateway_max_tokens",
         "gateway_context_tokens",
         "startup_probe_failures",
-        "autoscale_queue_tokens",
-        "autoscale_window_s",
         "disruption_max_unavailable",
     } <= set(derived)
     assert all(setting.formula and setting.origin == "derived" for setting in derived.values())
@@ -58,8 +57,9 @@ def test_every_setting_has_formula_and_origin(name: str) -> None:
 @pytest.mark.parametrize("name", GENERATING)
 def test_settings_never_promise_more_than_is_proven(name: str) -> None:
     proof = prove(order(name, load=CHAT, slo=TARGETS))
-    derived = derive(proof)
+    derived = derive(proof, Serving(least=1))
     case = proof.case
+    assert number(derived, "autoscale_requests") <= case.slots * case.layout.data
     # The picker sees one rank of a replica.
     waiting = number(derived, "picker_queue_threshold") * case.layout.data
     running = number(derived, "max_num_seqs") * case.layout.data
@@ -115,7 +115,7 @@ def test_the_budgets_outlast_the_download_and_the_start(name: str) -> None:
         probes = number(derive(proof), "startup_probe_failures")
         assert probes * PROBE_PERIOD_S >= start
     # What a later start takes, and so how fast replicas can be added, is the same.
-    assert len({number(derive(proof), "autoscale_window_s") for proof in proofs}) == 1
+    assert len({number(derive(proof, Serving(least=1)), "autoscale_window_s") for proof in proofs}) == 1
 
 
 def test_the_block_says_first_and_later_start() -> None:
@@ -126,7 +126,7 @@ def test_the_block_says_first_and_later_start() -> None:
 
 
 def test_a_changed_target_moves_all_that_follow_from_it() -> None:
-    """One key of a site changes chunk, batch, queue, picker and scaling in one diff."""
+    """One key of a site changes chunk, batch, queue and picker in one diff."""
     calm, strict = (
         values(prove(replace(GLM, slo=Slo.of(ttft_p95_ms=ttft, itl_p95_ms=itl))))
         for ttft, itl in ((8000, 300), (5000, 45))
@@ -137,7 +137,6 @@ def test_a_changed_target_moves_all_that_follow_from_it() -> None:
         "max_num_queued_reqs",
         "picker_queue_threshold",
         "gateway_parallel_requests",
-        "autoscale_queue_tokens",
     } <= moved
     assert "max_model_len" not in moved
 
@@ -191,7 +190,7 @@ def test_spare_replicas_may_go_at_once() -> None:
     fewest = prove(replace(GLM, replicas=None)).case
     needed = fewest.replicas
     proof = prove(replace(GLM, layout=fewest.layout, gpus=None, replicas=needed + 3))
-    assert number(derive(proof), "autoscale_min_replicas") <= needed
+    assert needed_replicas(proof) <= needed
     assert number(derive(proof), "disruption_max_unavailable") >= 3
 
 

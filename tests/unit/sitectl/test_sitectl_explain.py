@@ -147,13 +147,9 @@ def test_explain_tells_formula_and_inputs_of_a_derived_setting(own: Path) -> Non
     assert reported["inputs"]["cache_bytes_per_gpu"] > 1e9
     assert reported["rendered"] == "yes: argument of the engine, --max-num-seqs"
     idle = json.loads(
-        run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.autoscale_queue_tokens").out
+        run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.max_num_queued_tokens").out
     )
-    assert idle["rendered"].startswith("no: the pinned versions hold no autoscaler")
-    window = json.loads(
-        run(own, "explain", "--json", "--site", "berlin", "models.chat.settings.autoscale_window_s").out
-    )
-    assert (window["value"], window["inputs"]) == (155, {"cold_start_s": 155})
+    assert idle["rendered"].startswith("no: vLLM counts a whole prompt")
     everything = json.loads(run(own, "explain", "--json", "--site", "berlin", "models.chat.settings").out)
     assert everything["max_num_seqs"] == {name: reported[name] for name in ("value", "unit", "origin")}
     wrong = run(own, "explain", "--site", "berlin", "models.chat.settings.max_num_seq")

@@ -83,9 +83,14 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
 def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     names = set(planned(config).settings)
-    chosen = {"num_speculative_tokens", "tokens_per_step", "quantized_weights"}
+    scaling = {"autoscale_requests", "autoscale_kv_share", "autoscale_window_s"}
+    chosen = {"num_speculative_tokens", "tokens_per_step", "quantized_weights", *scaling}
     assert names == DEFINITIONS.keys() - chosen
-    server = {"quantization": "fp8_per_tensor", "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5}}
+    server = {
+        "quantization": "fp8_per_tensor",
+        "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
+        "scaling": {"least": 1},
+    }
     everything = copy.deepcopy(PROD) | {
         "models": {"m": MODEL | {"catalogue": "qwen3-8b", "server": server}},
         "tenants": {},
@@ -93,7 +98,7 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     assert set(planned(SiteConfig.model_validate(everything)).settings) == DEFINITIONS.keys()
     assert all(bool(definition.used) != bool(definition.unused) for definition in DEFINITIONS.values())
     assert DEFINITIONS["max_num_seqs"].effect.startswith("yes: ")
-    assert "no autoscaler" in DEFINITIONS["autoscale_queue_tokens"].effect
+    assert "counts a whole prompt" in DEFINITIONS["max_num_queued_tokens"].effect
 
 
 def test_objects_say_what_is_derived() -> None:

@@ -321,12 +321,6 @@ WRONG: dict[str, Wrong] = {
     "model replicas beyond int32": Wrong(
         {"models.qwen3-32b.server.replicas": MOST_REPLICAS + 1}, "models.qwen3-32b.server.replicas", "out of range"
     ),
-    "replicas as a range": Wrong(
-        {"models.qwen3-32b.server.replicas": {"least": 1, "most": 2}},
-        "models.qwen3-32b.server.replicas",
-        "nothing scales a model by itself yet; got least: 1, most: 2; allowed: one whole number",
-        {"models.qwen3-32b.server.replicas": 2},
-    ),
     "idle time of six digits": Wrong(
         {"gateway.stream_idle_timeout_s": MOST_SECONDS + 1},
         "gateway.stream_idle_timeout_s",

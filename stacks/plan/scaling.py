@@ -1,0 +1,205 @@
+"""Models whose number of replicas follows their load: which numbers the nodes can give them, and what the least carry.
+
+A rack has as many GPUs as it has, so replicas of one model start where those of another went. Schedulers spread pods,
+and pods end in any order: what finds room may hang on where the others happen to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from floor.counts import counted
+from floor.problems import Problem
+from floor.revision_ids import RevisionId
+from stacks.plan.placement import Demand, Node, fits
+from stacks.plan.placing import crowds, demands_of, nodes_of
+from stacks.proof.case import Case
+from stacks.proof.figures import shown
+from stacks.proof.proof import Proof
+from stacks.site.demand import OrderedModelSpec
+from stacks.site.model import SiteConfig
+
+Reach = Literal["always", "maybe", "never"]
+"""always: in whatever order replicas start and end. maybe: it hangs on that. never: on no placement."""
+
+
+def at_least(proof: Proof, spec: OrderedModelSpec) -> Proof:
+    """The proof of the replicas that there always are."""
+    if spec.server.scaling is None:
+        return proof
+    order = replace(proof.order, replicas=spec.server.least, replicas_key="scaling.least")
+    return Proof(Case(order, proof.case.layout, spec.server.least))
+
+
+def placed(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> Mapping[str, Proof]:
+    """The proofs by name with the replicas that have room at once: the most of every model, else the least of each."""
+    nodes = nodes_of(site)
+    return proofs if nodes is None or fits(nodes, demands_of(proofs)) else _least(proofs, specs)
+
+
+def unplaced(
+    site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec], *, dead: bool = True
+) -> list[Problem]:
+    """What finds no room: the least of every model, or the most of one that scales beside the least of the others.
+
+    dead: as `crowds` has it.
+    """
+    least = _least(proofs, specs)
+    problems = [*crowds(site, least, dead=dead)]
+    if not problems:
+        scaled = [name for name in proofs if specs[name].server.scaling]
+        problems = [found for name in scaled for found in crowds(site, {**least, name: proofs[name]}, dead=dead)]
+    return problems
+
+
+def _least(proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> dict[str, Proof]:
+    return {name: at_least(proof, specs[name]) for name, proof in proofs.items()}
+
+
+def reach(nodes: Sequence[Node], demands: Sequence[Demand], model: str = "") -> Reach:
+    """Whether all of them find room; with `model`, whether its replicas do where those of the others are placed."""
+    asked = [demand for demand in demands if demand.replicas and model in ("", demand.model)]
+    if all(_finds_room(nodes, demands, demand) for demand in asked):
+        return "always"
+    return "maybe" if fits(nodes, demands) or not _packs(nodes, demands) else "never"
+
+
+def _finds_room(nodes: Sequence[Node], demands: Sequence[Demand], last: Demand) -> bool:
+    """Whether one replica finds room however all the others are placed.
+
+    A node has none once more than its size less the replica is taken there. Each larger replica can do that to one
+    node; smaller ones must come together for it, in steps of their greatest common divisor.
+    """
+    own = [node.gpus for node in nodes if node.gpu == last.gpu]
+    if not own or min(own) < last.gpus:
+        return False
+    others = [demand for demand in demands if demand.gpu == last.gpu]
+    step = math.gcd(*(demand.gpus for demand in others))
+    taking = (min(own) - last.gpus) // step * step + step
+    blocked, small = 0, 0
+    for demand in others:
+        count = demand.replicas - (demand.model == last.model)
+        if demand.gpus >= taking:
+            blocked += count
+        else:
+            small += count * demand.gpus
+    return blocked + small // taking < len(own)
+
+
+def _packs(nodes: Iterable[Node], demands: Iterable[Demand]) -> bool:
+    """Whether placing large ones first finds room where there is any: each size divides the next, and the nodes."""
+    by_kind: dict[str, set[int]] = {}
+    for kind, size in [*((node.gpu, node.gpus) for node in nodes), *((one.gpu, one.gpus) for one in demands)]:
+        by_kind.setdefault(kind, set()).add(size)
+    return all(large % small == 0 for sizes in by_kind.values() for small, large in pairwise(sorted(sizes)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What one model that scales can reach."""
+
+    model: str
+    least: int
+    most: int
+    calm: tuple[int, int]
+    """Replicas that it reaches while the others have their least: always, and perhaps."""
+    busy: tuple[int, int]
+    """The same while the others have their most, as far as that is reached; not below `least`."""
+
+
+def ranges(nodes: Sequence[Node], proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> list[Range]:
+    """Each model that scales, by name."""
+    least, most = demands_of(_least(proofs, specs)), demands_of(proofs)
+    return [
+        Range(
+            model=low.model,
+            least=low.replicas,
+            most=high.replicas,
+            calm=_reached(nodes, least, low, high.replicas),
+            busy=_reached(nodes, most, low, high.replicas),
+        )
+        for low, high in zip(least, most, strict=True)
+        if low.replicas < high.replicas
+    ]
+
+
+def _reached(nodes: Sequence[Node], others: Sequence[Demand], own: Demand, most: int) -> tuple[int, int]:
+    """The largest number up to `most` that is always reached beside the others, and that is perhaps."""
+    always = perhaps = own.replicas
+    for count in range(own.replicas, most + 1):
+        all_of = [replace(demand, replicas=count) if demand.model == own.model else demand for demand in others]
+        match reach(nodes, all_of, own.model):
+            case "never":
+                break
+            case "always":
+                always = perhaps = count
+            case "maybe":
+                perhaps = count
+    return always, perhaps
+
+
+def describe_scaling(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> str:
+    """A block with each model that scales; empty without any."""
+    low = _least(proofs, specs)
+    scaled = [name for name in sorted(proofs) if specs[name].server.scaling]
+    if not scaled:
+        return ""
+    nodes = nodes_of(site)
+    found = {} if nodes is None else {one.model: one for one in ranges(nodes, proofs, specs)}
+    lines = ["scaling:"]
+    for name in scaled:
+        key = RevisionId.of(name).name
+        lines.append(
+            f"  {key}: {low[name].case.replicas} to {proofs[name].case.replicas} replicas{_carried(low[name])}"
+        )
+        if name in found:
+            lines.append(f"    {_room(found[name], alone=len(scaled) == 1)}")
+    return "\n".join(lines)
+
+
+def _carried(low: Proof) -> str:
+    load = low.order.load
+    start = f"one more serves {low.cold_start['cold_start']} after its GPUs are free"
+    if load is None:
+        return f"; {start}"
+    least = low.ends.slow.capacity_requests_per_s
+    rate = f"{shown(least)} of the declared {shown(load.requests_per_s)} requests/s at the slow end of their band"
+    count = low.case.replicas
+    return f"; {counted(count, 'replica')} {'carries' if count == 1 else 'carry'} {rate}, {start}"
+
+
+def _room(found: Range, *, alone: bool) -> str:
+    if found.busy[0] == found.most:
+        return "there is room for all of them, in whatever order replicas start and end"
+    if alone:
+        return f"there is room for {_counts(found.calm)}"
+    if found.calm == found.busy:
+        return f"there is room for {_counts(found.calm)}, whatever the other models have"
+    return (
+        f"there is room for {_counts(found.calm)} while other models have their least, and for {_counts(found.busy)} "
+        "while they have their most"
+    )
+
+
+def _counts(reached: tuple[int, int]) -> str:
+    always, perhaps = reached
+    if always == perhaps:
+        return f"{always}"
+    return f"{always}, or up to {perhaps} where replicas happen to leave a node free"
+
+
+def short(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> Iterator[Problem]:
+    """Models that may not get the replicas that their load needs while others have their most."""
+    for one in ranges(nodes_of(site) or [], proofs, specs):
+        if one.busy[0] < one.most:
+            yield Problem(
+                path=(*RevisionId.of(one.model).path, "server", "scaling"),
+                what=f"of its {one.most} replicas {one.busy[0]} find room for sure while other models have their most, "
+                "and one that restarts may find its GPUs taken",
+                fix="add nodes or lower replicas of others for loads that come at the same time; server.priority "
+                "decides which model gets the GPUs",
+            )
