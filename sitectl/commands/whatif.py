@@ -92,6 +92,7 @@ def _shares(
     help=f"the prompts' p95 is {LONG_TAIL:g} times the declared one, up to the longest context; their median stays",
 )
 @click.option("--round-robin", is_flag=True, help="replicas are taken in turn instead of by the endpoint picker")
+@click.option("--no-scaling", is_flag=True, help="all replicas that the site declares serve, whatever the load is")
 @click.option(
     "--tier-share",
     multiple=True,
@@ -116,6 +117,7 @@ def command(
     prefix_hit: float | None,
     long_prompts: bool,
     round_robin: bool,
+    no_scaling: bool,
     tier_share: dict[str, float],
     models: tuple[str, ...],
     seed: int,
@@ -129,6 +131,7 @@ def command(
         prefix_hit=prefix_hit,
         long_prompts=long_prompts,
         in_turn=round_robin,
+        scaling=not no_scaling,
         tier_shares=tier_share,
         seed=seed,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from stacks.plan.models import RevisionPlan
@@ -11,14 +12,24 @@ from stacks.whatif.outcome import Tier
 from stacks.whatif.picker import PickingPlan
 from stacks.whatif.rank import RankPlan
 from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.scaler import ScalingPlan
 from stacks.whatif.simulation import ServedModel
 from stacks.whatif.steps import StepTime
 
 
 def served_of(
-    plan: SitePlan, revision: RevisionPlan, step_s: StepTime, tiers: Sequence[Tier], *, in_turn: bool = False
+    plan: SitePlan,
+    revision: RevisionPlan,
+    step_s: StepTime,
+    tiers: Sequence[Tier],
+    *,
+    in_turn: bool = False,
+    scaling: bool = True,
 ) -> ServedModel:
-    """A revision as the plan's settings deploy it, on steps of `step_s`."""
+    """A revision as the plan's settings deploy it, on steps of `step_s`.
+
+    scaling: whether its replicas follow the load where the site has them do so.
+    """
     case, settings, pool = revision.proof.case, revision.settings, revision.spec.pool
     picker, ranks = revision.picker, case.layout.data
     rank = RankPlan(
@@ -55,6 +66,26 @@ def served_of(
         picking=picking,
         sheddable=tuple(tier.priority < 0 for tier in tiers),
         front_end=FRONT_END,
+        scaling=_scaling_of(revision) if scaling else None,
+    )
+
+
+def _scaling_of(revision: RevisionPlan) -> ScalingPlan | None:
+    """How its replicas follow the load; at the begin as many as the declared load makes it ask for."""
+    case, server, settings = revision.proof.case, revision.spec.server, revision.settings
+    if server.scaling is None:
+        return None
+    requests = settings["autoscale_requests"].whole
+    under_way = case.steady.running * case.schedulers if case.steady.stable else math.inf
+    first = math.ceil(min(case.replicas, under_way / requests))
+    return ScalingPlan(
+        least=server.least,
+        most=case.replicas,
+        first=max(server.least, first),
+        requests=requests,
+        kv_share=settings["autoscale_kv_share"].number,
+        window_s=settings["autoscale_window_s"].number,
+        start_s=revision.proof.start_s(),
     )
 
 

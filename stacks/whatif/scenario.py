@@ -33,6 +33,8 @@ class Scenario:
     """The 95th percentile of the prompts is LONG_TAIL times the declared one; their median stays."""
     in_turn: bool = False
     """Replicas are taken in turn instead of by the endpoint picker."""
+    scaling: bool = True
+    """Whether replicas follow the load where the site has them do so; else all that it declares serve."""
     tier_shares: Mapping[str, float] = field(default_factory=dict)
     """Share of a model's requests by tier; tiers without one divide the rest by their tenants."""
     seed: int = 1
@@ -41,7 +43,7 @@ class Scenario:
     def changes(self) -> bool:
         """Whether anything is different from what the site declares."""
         traffic = (self.spike, self.prefix_hit, self.lose_node, self.lose_gpus)
-        return any(value is not None for value in traffic) or self.long_prompts or self.in_turn
+        return any(value is not None for value in traffic) or self.long_prompts or self.in_turn or not self.scaling
 
     @property
     def words(self) -> str:
@@ -59,6 +61,8 @@ class Scenario:
             parts.append(f"p95 of the prompts is {LONG_TAIL:g} times as long")
         if self.in_turn:
             parts.append("replicas are taken in turn")
+        if not self.scaling:
+            parts.append("no replica goes or comes")
         return ", ".join(parts) or "as declared"
 
     def load(self, declared: Load) -> Load:

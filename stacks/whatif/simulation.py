@@ -13,6 +13,7 @@ from stacks.whatif.jobs import End, Job
 from stacks.whatif.lengths import seeded
 from stacks.whatif.picker import STALE_S, EndpointPicker, Metrics, PickingPlan
 from stacks.whatif.rank import NEVER, Rank, RankPlan
+from stacks.whatif.scaler import Scaler, ScalingPlan
 from stacks.whatif.tally import Tally
 from stacks.whatif.traffic import Arrival, Source
 
@@ -39,6 +40,8 @@ class ServedModel:
     """By tier, whether its priority is below 0."""
     front_end: FrontEnd | None = None
     """API server of each replica; without one, requests are at a scheduler at once."""
+    scaling: ScalingPlan | None = None
+    """Without it, all replicas serve from the begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,10 @@ class Run:
     """Requests under way, summed over the time."""
     trace: tuple[tuple[float, int], ...]
     """(second, requests under way then) once a second, as long as requests come."""
+    replica_s: float
+    """Replicas that there were, with those that started, summed over the time."""
+    most_replicas: int
+    """That there were at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,8 @@ class _Replica:
         self.door = Doorway(front_end) if front_end else None
         self.held = 0
         self.alive = True
+        self.leaving = False
+        """Whether it ends once it has answered what it holds; it gets no more."""
         self.lost_s = 0.0
 
     def fresh(self, now: float) -> bool:
@@ -112,20 +121,19 @@ class Simulation:
         """
         tiers = len(service.sheddable)
         self._service, self._source, self._outages = service, source, outages
-        self._random = seeded(seed, "ways")
+        self._seed, self._random = seed, seeded(seed, "ways")
         self._change_s, self._settled_s = change_s, settled_s
         self.tally = Tally(borders_s, tiers)
         self._replicas = [
-            _Replica(
-                number,
-                [self._rank(f"drafts {number} {rank}", seed) for rank in range(service.ranks)],
-                service.front_end,
-            )
-            for number in range(service.replicas)
+            _Replica(number, self._ranks(number), service.front_end) for number in range(service.replicas)
         ]
         self._pickers = [
             EndpointPicker(service.picking, service.replicas, self._random) for _ in range(service.picking.pickers)
         ]
+        self._scaler = Scaler(service.scaling) if service.scaling else None
+        for replica in self._replicas[service.scaling.first if service.scaling else service.replicas :]:
+            replica.alive, replica.lost_s = False, -NEVER
+        self._replica_s, self._most_replicas = 0.0, 0
         self._envoys = [0] * service.envoys
         self._events: list[tuple[float, int, Rank, int]] = []
         # Requests that pass an API server then.
@@ -139,9 +147,11 @@ class Simulation:
         self._calm_most, self._calm_again_s = 0, NEVER
         self._trace: list[tuple[float, int]] = []
 
-    def _rank(self, name: str, seed: str) -> Rank:
+    def _ranks(self, number: int, life: str = "") -> list[Rank]:
         service = self._service
-        return Rank(service.rank, self.tally, len(service.sheddable), self._answered, seeded(seed, name))
+        names = [f"drafts {number} {rank}{life}" for rank in range(service.ranks)]
+        tiers = len(service.sheddable)
+        return [Rank(service.rank, self.tally, tiers, self._answered, seeded(self._seed, name)) for name in names]
 
     def run(self, until_s: float, *, drain_s: float = 0.0, calm_after_s: float = NEVER) -> Run:
         """Requests come up to `until_s`; those under way then get `drain_s` more.
@@ -167,6 +177,8 @@ class Simulation:
             under_way=self._under_way,
             held_s=self._held_s,
             trace=tuple(self._trace[:stopped]),
+            replica_s=self._replica_s,
+            most_replicas=self._most_replicas,
         )
 
     def _changes(self) -> list[_Change]:
@@ -181,7 +193,7 @@ class Simulation:
     def _fill_caches(self) -> None:
         for number, arrival in enumerate(self._source.earlier()):
             picker = self._pickers[number % len(self._pickers)]
-            replica = self._random.randrange(self._service.replicas)
+            replica = self._random.randrange(self._count)
             picker.learn(replica, arrival.parts)
             ranks = self._replicas[replica].ranks
             ranks[self._random.randrange(len(ranks))].cache.put(arrival.parts)
@@ -190,6 +202,10 @@ class Simulation:
         """Everything that happens up to then."""
         while True:
             event_s = self._next_s
+            if self._scaler and self._scaler.next_s <= min(event_s, now):
+                self._at(self._scaler.next_s)
+                self._scale(self._scaler)
+                continue
             if changes and changes[-1].at_s <= min(event_s, now):
                 change = changes.pop()
                 self._at(change.at_s)
@@ -224,9 +240,30 @@ class Simulation:
         if now >= self._settled_s and self._calm_again_s == NEVER and self._under_way <= self._calm_most:
             self._calm_again_s = max(self._now, self._settled_s)
         self._held_s += self._under_way * (now - self._now)
+        self._replica_s += self._count * (now - self._now)
+        self._most_replicas = max(self._most_replicas, self._count)
         if now >= len(self._trace):
             self._trace += [(float(second), self._under_way) for second in range(len(self._trace), int(now) + 1)]
         self._now = now
+
+    @property
+    def _count(self) -> int:
+        """Replicas that there are to be."""
+        return len(self._scaler.asked) if self._scaler else self._service.replicas
+
+    def _scale(self, scaler: Scaler) -> None:
+        serving = [replica for replica in self._replicas if replica.alive and not replica.leaving]
+        caches = sum(replica.metrics().kv_share for replica in serving)
+        there, ending = scaler.look(self._now, self._under_way, caches)
+        for number in ending:
+            self._replicas[number].leaving = True
+        for number in there:
+            replica = self._replicas[number]
+            replica.alive, replica.leaving, replica.lost_s = True, False, self._now
+            # Those of its first life answer what they hold.
+            replica.ranks = self._ranks(number, f" from {self._now:.0f} s")
+            for picker in self._pickers:
+                picker.forget(number)
 
     def _push(self, rank: Rank) -> None:
         if rank.wake_s < NEVER:
@@ -234,6 +271,8 @@ class Simulation:
 
     def _change(self, change: _Change) -> None:
         for number in change.replicas:
+            if self._scaler and number not in self._scaler.asked:
+                continue
             replica = self._replicas[number]
             replica.alive = change.there
             replica.lost_s = self._now
@@ -271,7 +310,8 @@ class Simulation:
 
         A replica that was just lost is chosen as before until its metrics are stale, and is listed for longer.
         """
-        listed = [item.number for item in self._replicas if item.alive or self._now - item.lost_s < LISTED_S]
+        there = (item for item in self._replicas if not item.leaving)
+        listed = [item.number for item in there if item.alive or self._now - item.lost_s < LISTED_S]
         return listed, [number for number in listed if self._replicas[number].fresh(self._now)]
 
     def _hold(self, job: Job, picker: EndpointPicker) -> None:

@@ -129,8 +129,21 @@ class ModelTwin:
         part = 1.0 if lost.count else min(1.0, self._most_replicas / self._case.replicas)
         load = scenario.load(self._load)
         load = replace(load, requests_per_s=load.requests_per_s * part)
-        served = served_of(self._plan, self._revision, self._step_s, self._tiers, in_turn=scenario.in_turn)
+        served = served_of(
+            self._plan,
+            self._revision,
+            self._step_s,
+            self._tiers,
+            in_turn=scenario.in_turn,
+            scaling=scenario.scaling,
+        )
         parallel = self._revision.parallel_requests
+        if part < 1 and served.scaling:
+            raise NoScenarioError(
+                f"{served.replicas} replicas of {self._revision.model} that scale are more than can be simulated",
+                allowed=f"up to {self._most_replicas}",
+                fix="simulate it with --no-scaling",
+            )
         served = replace(served, replicas=round(served.replicas * part), most_parallel=math.ceil(parallel * part))
         outage_s = GONE_S + self._revision.proof.start_s(max(1, lost.returning))
         answer_s = load.answer_tokens.p95 * self._case.token_s(self._case.slots) * self._pace
@@ -152,18 +165,25 @@ class ModelTwin:
                 settled_s=times.settled_s,
             )
             runs.append(simulation.run(times.until_s, calm_after_s=times.end_s, drain_s=AFTER_S))
+        paid = sum(run.replica_s for run in runs) / sum(run.lasted_s for run in runs) / served.replicas
         # Rates of a part are those of the whole, seen for a shorter time.
-        column = self._column(runs, times.measured_s * part, times)
+        column = self._column(runs, times.measured_s * part, times, paid)
         figures, notes = dict(column.figures), []
         if scenario.spike is not None or lost.count:
             figures["recovery"] = _recovery(runs, times, lost)
+        if scaling := served.scaling:
+            notes.append(
+                f"of {scaling.least} to {scaling.most} replicas {scaling.first} at the begin, "
+                f"{max(run.most_replicas for run in runs)} at most, {paid * served.replicas:.3g} on average"
+            )
         if part < 1:
             notes.append(
                 f"{served.replicas} of {self._case.replicas} replicas are simulated, with their part of the load"
             )
         return replace(column, figures=figures, replicas=self._case.replicas - lost.count, notes=tuple(notes))
 
-    def _column(self, runs: Sequence[Run], lasted_s: float, times: Schedule) -> Column:
+    def _column(self, runs: Sequence[Run], lasted_s: float, times: Schedule, paid: float) -> Column:
+        """paid: part of the declared replicas that there were."""
         by_tier = [together(run.tally.counts[1][place] for run in runs) for place in range(len(self._tiers))]
         targets, path_s = self._case.order.slo.targets, PATH_S + REQUEST_OVERHEAD_S
         tiers = [
@@ -172,12 +192,12 @@ class ModelTwin:
         ]
         return Column(
             by_tier=tuple(tiers),
-            figures=self._figures(together(by_tier), lasted_s),
+            figures=self._figures(together(by_tier), lasted_s, paid),
             replicas=self._case.replicas,
             trace=tuple((second - times.change_s, count) for second, count in runs[0].trace),
         )
 
-    def _figures(self, counts: Counts, lasted_s: float) -> dict[str, Figure]:
+    def _figures(self, counts: Counts, lasted_s: float, paid: float) -> dict[str, Figure]:
         rate, writes = counts.answer_tokens / lasted_s, self._case.order.model.task == "generate"
         # An embedding or a rank is one answer.
         figures = {
@@ -191,7 +211,7 @@ class ModelTwin:
         prices = self._case.order.prices
         if prices is None:
             return figures
-        hour = money.hourly(self._case, prices)
+        hour = money.hourly(self._case, prices) * paid
         figures["hour"] = Figure(
             value=hour,
             unit=f"{prices.currency}/h",

@@ -10,6 +10,7 @@ import pytest
 
 from sitectl.shell.errors import Exit
 from stacks.facts import versions
+from tests import documented
 from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
 
 pytestmark = pytest.mark.row("opening 2", "C.06")
@@ -19,6 +20,11 @@ pytestmark = pytest.mark.row("opening 2", "C.06")
 def own(tmp_path: Path) -> Path:
     """A checkout that a test may change, with no site yet."""
     return make_checkout(tmp_path / "own", sites=())
+
+
+def test_explain_lists_the_settings_of_a_model(checkout_folder: Path) -> None:
+    words = documented.argv("python -m sitectl explain --site prod models.qwen3-32b.settings")
+    assert "max_num_seqs" in run(checkout_folder, *words[3:]).out
 
 
 @pytest.mark.row("opening 13")

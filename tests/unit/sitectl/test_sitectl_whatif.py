@@ -46,6 +46,12 @@ def test_the_page_s_lost_node_keeps_its_targets(checkout_folder: Path) -> None:
     assert "qwen3-32b" not in result.out
 
 
+def test_without_scaling_is_a_scenario_of_its_own(checkout_folder: Path) -> None:
+    words = documented.argv("python -m sitectl whatif prod --spike 20 --no-scaling")
+    result = run(checkout_folder, *words[3:], "--model", "qwen3-32b")
+    assert result.out.startswith("site prod: what if 20 times the load for 60 s, no replica goes or comes?")
+
+
 def test_without_a_change_there_is_one_column(checkout_folder: Path) -> None:
     result = run(checkout_folder, "whatif", "prod", "--quiet")
     assert (result.status, result.err) == (Exit.OK, "")

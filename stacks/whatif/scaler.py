@@ -1,0 +1,77 @@
+"""How many replicas an autoscaler asks for, as Kubernetes' does it on the metrics of KEDA's triggers.
+
+The HorizontalPodAutoscaler looks every 15 s. For each metric it takes the total over its target of one replica, rounded
+up, unless that is within a tenth of what there is; the largest counts. It adds up to 4 replicas or as many as there are
+in 15 s, and takes away only what no look of the window asked for (kubernetes v1.34, pkg/controller/podautoscaler:
+horizontal.go, replica_calculator.go; defaults of its API and of kube-controller-manager's flags).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+PERIOD_S = 15.0
+_TOLERANCE = 0.1
+_MOST_ADDED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingPlan:
+    """Between which counts a model scales, and by what."""
+
+    least: int
+    most: int
+    first: int
+    """Replicas that serve at the begin: what it asks for under the load before."""
+    requests: int
+    """Under way in a replica, from which on there is one more."""
+    kv_share: float
+    """Of a replica's cache in use, from which on there is one more."""
+    window_s: float
+    """A replica goes once none of these was asked for so long."""
+    start_s: float
+    """Until a replica that is asked for serves."""
+
+
+class Scaler:
+    """Which replicas there are to be. Use it once."""
+
+    def __init__(self, plan: ScalingPlan) -> None:
+        self._plan = plan
+        self.asked = [*range(plan.first)]
+        """Numbers of replicas that the Deployment has, the newest last."""
+        self.starting: dict[int, float] = {}
+        """When each of those that start will serve, by number."""
+        self.next_s = PERIOD_S
+        self._wishes: deque[tuple[float, int]] = deque()
+
+    def look(self, now: float, requests: int, caches: float) -> tuple[list[int], list[int]]:
+        """Replicas that serve from now on, and those that are to end.
+
+        requests: under way. caches: shares of the caches in use, summed over the replicas.
+        """
+        plan, count = self._plan, len(self.asked)
+        self.next_s = now + PERIOD_S
+        there = [number for number, ready_s in self.starting.items() if ready_s <= now]
+        for number in there:
+            del self.starting[number]
+        wish = max(_wish(count, requests / plan.requests), _wish(count, caches / plan.kv_share))
+        self._wishes.append((now, max(plan.least, min(plan.most, wish))))
+        while self._wishes[0][0] < now - plan.window_s:
+            self._wishes.popleft()
+        wanted = self._wishes[-1][1]
+        if wanted > count:
+            free = [number for number in range(plan.most) if number not in self.asked]
+            for number in free[: min(wanted - count, max(_MOST_ADDED, count))]:
+                self.asked.append(number)
+                self.starting[number] = now + plan.start_s
+        keep = max(wish for _, wish in self._wishes) if wanted < count else len(self.asked)
+        ending, self.asked = self.asked[keep:], self.asked[:keep]
+        return there, [number for number in ending if self.starting.pop(number, None) is None]
+
+
+def _wish(count: int, needed: float) -> int:
+    """needed: replicas, by one metric."""
+    return count if abs(needed / count - 1) <= _TOLERANCE else math.ceil(needed)
