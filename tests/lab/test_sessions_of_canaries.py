@@ -19,7 +19,7 @@ from lab.paths import Lab
 from tests.lab.gatekeeper_rig import MODEL, Rig, rig
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("001.06")
+pytestmark = pytest.mark.row("001.06", "001.32", "002.13", "004.02", "opening 20")
 
 REVISION = f"{MODEL}--0a1b2c3d"
 CANARY = Canary(revision=REVISION, percent=25, sticky="session", pinned={"early": "canary", "late": "stable"})

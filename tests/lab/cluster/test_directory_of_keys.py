@@ -86,6 +86,7 @@ def key(project: Path, *words: str) -> CommandResult:
     return run(project, "key", *words)
 
 
+@pytest.mark.row("opening 24")
 def test_keys_are_made_and_ended_through_the_api_server(lab: Lab, core: client.CoreV1Api, project: Path) -> None:
     made = key(project, "create", "lab", "search", "ci", "--expires", "1d")
     assert made.status == Exit.OK, made.err

@@ -177,6 +177,7 @@ def spent(person: Person) -> str | None:
     return text if "bob-laptop" in text else None
 
 
+@pytest.mark.row("003.02")
 def test_the_playground_asks_the_gateway(portal: tuple[Site, str]) -> None:
     _, address = portal
     answer = re.search(r'role="log"[^>]*>([^<]+)<', Person(address, "bob").ask(MODEL))

@@ -226,6 +226,7 @@ def arrived(ledger: Ledger, load: MeteredLoad) -> bool:
     return {row["prompt_id"]: counted_in(row) for row in rows} == load.finished
 
 
+@pytest.mark.row("opening 17")
 def test_the_ledger_and_the_engines_count_the_same(metered: Site, cluster: Cluster, ledger: Ledger) -> None:
     names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 

@@ -18,7 +18,7 @@ from sitectl.shell.errors import Exit
 from tests import documented
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
-pytestmark = [pytest.mark.processes, pytest.mark.row("001.36", "003.24")]
+pytestmark = [pytest.mark.processes, pytest.mark.row("001.36", "003.24", "opening 23")]
 
 MODEL = "qwen3-32b"
 KEYS = {"acme.laptop": "key-of-acme", "globex.batch": "key-of-globex"}

@@ -23,7 +23,7 @@ from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
-pytestmark = pytest.mark.row("001.06")
+pytestmark = pytest.mark.row("001.06", "004.02", "opening 20")
 
 NAME = "qwen3-32b"
 # Streams may be a minute longer than those of the stable one, so its replicas' pods are others.

@@ -14,7 +14,7 @@ from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
-pytestmark = pytest.mark.row("001.24", "002.12", "003.30")
+pytestmark = pytest.mark.row("001.24", "001.25", "002.05", "003.30", "opening 21")
 
 QWEN, GLM = "models.qwen3-32b.server", "models.glm-5-1.server"
 BOTH: dict[str, Any] = {
