@@ -73,7 +73,7 @@ class PeakSpec(Spec):
     `45 7 * * 1-5`. Set it a cold start early."""
     end: str = Field(pattern=_CRON)
     """When it ends, as cron has it."""
-    replicas: int = Field(ge=1, le=MOST_REPLICAS)
+    least: int = Field(ge=1, le=MOST_REPLICAS)
     """Replicas that there are at least in between."""
     timezone: str = "UTC"
     """Time zone of both, as IANA names it, such as `Europe/Paris`."""
@@ -172,10 +172,10 @@ class ModelServerSpec(Spec):
                 fix=f"raise replicas to at least {self.scaling.least + 1}, or take scaling out",
             )
         for number, peak in enumerate(self.scaling.peaks):
-            if not self.scaling.least < peak.replicas <= self.replicas:
+            if not self.scaling.least < peak.least <= self.replicas:
                 raise WrongValueError(
-                    f"scaling.peaks[{number}].replicas is not between scaling.least and replicas",
-                    got=f"{peak.replicas}, with {self.scaling.least} and {self.replicas}",
+                    f"scaling.peaks[{number}].least is not between scaling.least and replicas",
+                    got=f"{peak.least}, with {self.scaling.least} and {self.replicas}",
                     allowed=f"from {self.scaling.least + 1} to {self.replicas}",
                     fix=f"write {self.replicas}",
                 )

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "show who changed which key, from where, and check that no row was changed or is missing",
     "order": "list, place, propose and decline orders of models; a proposal changes the site's file, with its proof",
     "usage": "show what tenants used of a site: requests, tokens and money, by tenant, key, model, tier or day",
+    "costs": "show what a site's GPUs cost in a month, what tenants owe for it, and how much stood idle",
     "bill": "print what a tenant owes for a month: text, CSV, JSON or FOCUS",
     "recover": "after a loss of the state: read the keys that it held out of the cluster, into a file for `up`",
     "versions": "list every version that the platform pins",

@@ -61,10 +61,11 @@ def carried(proof: Proof) -> int | None:
     """
     if proof.order.load is None:
         return None
-    return math.floor(60 * proof.ends.slow.capacity_requests_per_s * _request_tokens(proof))
+    return math.floor(60 * proof.ends.slow.capacity_requests_per_s * request_tokens(proof))
 
 
-def _request_tokens(proof: Proof) -> float:
+def request_tokens(proof: Proof) -> float:
+    """Tokens of a mean request, its prompt as a whole; those of the prompt alone where no text is written."""
     load = proof.order.load
     if load is None:
         return proof.order.request_tokens
@@ -110,7 +111,7 @@ def _lower(draw: Draw) -> str:
 
 
 def _more(draw: Draw, proof: Proof, has_room: Callable[[str, Proof], bool]) -> str:
-    fix = carrying(proof, draw.total / 60 / _request_tokens(proof))
+    fix = carrying(proof, draw.total / 60 / request_tokens(proof))
     if fix is None:
         return ""
     return fix.text if has_room(draw.model, fix.proof) else f"{fix.text}, with more nodes for them"

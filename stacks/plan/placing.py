@@ -151,7 +151,7 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
         left = f"{_units(sum(free), missing.gpu)} left beside the others on {_nodes_in_words(len(free), missing.gpu)}"
         left += f", at most {max(free)} on one" if free else ""
         yield Problem(
-            path=(*RevisionId.of(missing.model).path, "server", *_count_key(proofs[missing.model]).split(".")),
+            path=(*RevisionId.of(missing.model).path, "server", *proofs[missing.model].order.replicas_key.split(".")),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
             f"{_units(missing.gpus, missing.gpu)} of one node; {left}{_left_out(site, dead=dead)}",
             fix=fix,
@@ -176,14 +176,9 @@ def _fewer(nodes: Sequence[Node], demands: Sequence[Demand], proofs: Mapping[str
     if not cuts:
         return ""
     gap, _, demand, left = min(cuts, key=lambda cut: (cut[0], cut[1], cut[2].model))
-    key = f"{'.'.join(RevisionId.of(demand.model).path)}.server.{_count_key(proofs[demand.model])}"
+    key = f"{'.'.join(RevisionId.of(demand.model).path)}.server.{proofs[demand.model].order.replicas_key}"
     cut = f"lower {key} from {demand.replicas} to {left}"
     return f"{cut}, which leaves no replica to answer during a rollout" if gap else cut
-
-
-def _count_key(proof: Proof) -> str:
-    """Key below `server` that sets the number of its replicas."""
-    return proof.order.replicas_key
 
 
 def _with(proof: Proof, replicas: int) -> Case:

@@ -52,7 +52,7 @@ def unplaced(
     problems = [*crowds(site, least, dead=dead)]
     if not problems:
         scaled = [name for name in proofs if specs[name].server.scaling]
-        problems = [found for name in scaled for found in crowds(site, {**least, name: proofs[name]}, dead=dead)]
+        problems = [problem for name in scaled for problem in crowds(site, {**least, name: proofs[name]}, dead=dead)]
     return problems
 
 
@@ -93,7 +93,7 @@ def _finds_room(nodes: Sequence[Node], demands: Sequence[Demand], last: Demand) 
 def _packs(nodes: Iterable[Node], demands: Iterable[Demand]) -> bool:
     """Whether placing large ones first finds room where there is any: each size divides the next, and the nodes."""
     by_kind: dict[str, set[int]] = {}
-    for kind, size in [*((node.gpu, node.gpus) for node in nodes), *((one.gpu, one.gpus) for one in demands)]:
+    for kind, size in [*((node.gpu, node.gpus) for node in nodes), *((demand.gpu, demand.gpus) for demand in demands)]:
         by_kind.setdefault(kind, set()).add(size)
     return all(large % small == 0 for sizes in by_kind.values() for small, large in pairwise(sorted(sizes)))
 
@@ -149,15 +149,15 @@ def describe_scaling(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mappi
     if not scaled:
         return ""
     nodes = nodes_of(site)
-    found = {} if nodes is None else {one.model: one for one in ranges(nodes, proofs, specs)}
+    spans = {} if nodes is None else {span.model: span for span in ranges(nodes, proofs, specs)}
     lines = ["scaling:"]
     for name in scaled:
         key = RevisionId.of(name).name
         lines.append(
             f"  {key}: {low[name].case.replicas} to {proofs[name].case.replicas} replicas{_carried(low[name])}"
         )
-        if name in found:
-            lines.append(f"    {_room(found[name], alone=len(scaled) == 1)}")
+        if name in spans:
+            lines.append(f"    {_room(spans[name], alone=len(scaled) == 1)}")
     return "\n".join(lines)
 
 
@@ -172,15 +172,15 @@ def _carried(low: Proof) -> str:
     return f"; {counted(count, 'replica')} {'carries' if count == 1 else 'carry'} {rate}, {start}"
 
 
-def _room(found: Range, *, alone: bool) -> str:
-    if found.busy[0] == found.most:
+def _room(span: Range, *, alone: bool) -> str:
+    if span.busy[0] == span.most:
         return "there is room for all of them, in whatever order replicas start and end"
     if alone:
-        return f"there is room for {_counts(found.calm)}"
-    if found.calm == found.busy:
-        return f"there is room for {_counts(found.calm)}, whatever the other models have"
+        return f"there is room for {_counts(span.calm)}"
+    if span.calm == span.busy:
+        return f"there is room for {_counts(span.calm)}, whatever the other models have"
     return (
-        f"there is room for {_counts(found.calm)} while other models have their least, and for {_counts(found.busy)} "
+        f"there is room for {_counts(span.calm)} while other models have their least, and for {_counts(span.busy)} "
         "while they have their most"
     )
 
@@ -194,12 +194,12 @@ def _counts(reached: tuple[int, int]) -> str:
 
 def short(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> Iterator[Problem]:
     """Models that may not get the replicas that their load needs while others have their most."""
-    for one in ranges(nodes_of(site) or [], proofs, specs):
-        if one.busy[0] < one.most:
+    for span in ranges(nodes_of(site) or [], proofs, specs):
+        if span.busy[0] < span.most:
             yield Problem(
-                path=(*RevisionId.of(one.model).path, "server", "scaling"),
-                what=f"of its {one.most} replicas {one.busy[0]} find room for sure while other models have their most, "
-                "and one that restarts may find its GPUs taken",
+                path=(*RevisionId.of(span.model).path, "server", "scaling"),
+                what=f"of its {span.most} replicas {span.busy[0]} find room for sure while other models have their "
+                "most, and one that restarts may find its GPUs taken",
                 fix="add nodes or lower replicas of others for loads that come at the same time; server.priority "
                 "decides which model gets the GPUs",
             )

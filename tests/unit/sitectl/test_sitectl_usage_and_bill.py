@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from services.ledger.months import Month
 from sitectl.shell.errors import Exit
+from stacks.site.loader import KEY
 from tests import documented
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import OPERATOR, WRITER, Ledger, line
@@ -96,6 +98,36 @@ def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
     ).out.splitlines()
     assert {"BilledCost", "ChargePeriodStart", "ServiceName"} <= set(focus[0].split(","))
     assert len(focus) > 6
+
+
+@pytest.mark.row("000.04", "004.17", "opening 15")
+def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> None:
+    """2 replicas of 2.42 requests/s at the slow end would carry thousands of times as much."""
+    command = documented.argv("python -m sitectl costs prod --month 2026-11 --json")
+    assert "fix: set prices.gpu_hour in the file of lab" in shown(site, command).err
+    file = site.project / "Pulumi.lab.yaml"
+    document = yaml.safe_load(file.read_text())
+    values = document["config"][KEY]
+    load = {"requests_per_s": 1, "prompt_tokens": {"p50": 1000, "p95": 6000}, "answer_tokens": {"p50": 250, "p95": 500}}
+    chat = {"catalogue": "qwen3-32b-fp8", "load": load, "server": {"engine": "simulator"}}
+    values |= {"prices": {"gpu_hour": 2.5}, "models": {"chat": chat}}
+    values["tenants"] = {"search": {"models": ["chat"], "keys": {"ci": {}}}}
+    file.write_text(yaml.safe_dump(document))
+    costs = shown(site, command)
+    assert costs.status == Exit.OK, costs.err
+    data = json.loads(costs.out)
+    chat, *rest = data["models"]
+    assert (chat["model"], chat["gpus"], chat["tokens"], chat["billed"]) == ("chat", 2, 2_200_000, "0.33")
+    assert (chat["cost"], data["hours"]) == (pytest.approx(2 * 2.5 * data["hours"]), pytest.approx(730, abs=60))
+    assert 0 < chat["used_share"] < 0.001
+    assert chat["used_share_over_the_band"]["fast"] < chat["used_share"] < chat["used_share_over_the_band"]["slow"]
+    assert [row["model"] for row in rest] in ([], [None])
+    assert data["idle_share"] > 0.99
+    lines = site.run("costs", "lab", "--month", str(MONTH)).out.splitlines()
+    assert lines[0].split()[:3] == ["MODEL", "GPUS", "TOKENS"]
+    assert lines[-1].endswith("tenants owe 0.33 EUR; 100% stood idle")
+    now = shown(site, documented.argv("python -m sitectl costs prod"))
+    assert "tenants owe 0.00 EUR" in now.out
 
 
 @pytest.mark.parametrize(
