@@ -48,6 +48,9 @@ def vllm_engine(
     generates: bool = True,
     remote_code: bool = False,
     speculative: Mapping[str, str | int] | None = None,
+    adapters: Sequence[str] = (),
+    adapter_rank: int = 0,
+    adapted_modules: Sequence[str] = (),
 ) -> Engine:
     """vLLM's arguments. Flags as vLLM 0.32 documents them; a test checks every name against its list.
 
@@ -55,6 +58,8 @@ def vllm_engine(
     may cut and keep. It obeys flags for more, and then an encoder's vectors are wrong (vLLM 0.32,
     vllm/engine/arg_utils.py).
     speculative: the object of --speculative-config; nothing without drafts.
+    adapters: a JSON object with name and path of each. adapter_rank: room of each. adapted_modules: projections that
+    any of them changes.
     """
     # More is the client's error. What an empty queue cannot hold gets 503 all the same: vLLM 0.32 looks at its
     # queue before it reads this (v1/engine/async_llm.py, check_admission).
@@ -80,6 +85,7 @@ def vllm_engine(
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),
         *_loading_flags(spec, plan.layout),
         *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
+        *_adapted(adapters, adapter_rank, adapted_modules),
         *(["--enable-prefix-caching"] if generates else []),
         "--enable-prompt-tokens-details",
         # Without it the engine drops its streams at SIGTERM.
@@ -109,6 +115,16 @@ def vllm_engine(
 def _served(names: Sequence[str]) -> list[str]:
     """The names that the engine answers to. It gives every answer the first one, the model's own."""
     return [f"--served-model-name={names[0]}"] if len(names) == 1 else ["--served-model-name", *names]
+
+
+def _adapted(adapters: Sequence[str], rank: int, modules: Sequence[str]) -> Iterator[str]:
+    """vLLM's flags for adapters, each on the GPU from the start on; of other projections it keeps no room for them."""
+    if adapters:
+        yield "--enable-lora"
+        yield from ("--lora-modules", *adapters)
+        yield f"--max-loras={len(adapters)}"
+        yield f"--max-lora-rank={rank}"
+        yield from ("--lora-target-modules", *modules)
 
 
 def _layout_flags(layout: LayoutSpec) -> Iterator[str]:
@@ -148,7 +164,13 @@ def _answer_cap(plan: ModelServerPlan) -> list[str]:
 
 
 def simulator_engine(
-    spec: ModelServerSpec, plan: ModelServerPlan, *, image: str, repository: str, served_names: Sequence[str]
+    spec: ModelServerSpec,
+    plan: ModelServerPlan,
+    *,
+    image: str,
+    repository: str,
+    served_names: Sequence[str],
+    adapters: Sequence[str] = (),
 ) -> Engine:
     """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would.
 
@@ -162,6 +184,7 @@ def simulator_engine(
         args=[
             f"--model={origin}",
             *_served(served_names),
+            *(["--lora-modules", *adapters, f"--max-loras={len(adapters)}"] if adapters else []),
             f"--port={PORT}",
             "--force-dummy-tokenizer",
             "--mode=random",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from components.specs.adapters import MOST_ADAPTERS, AdapterSpec
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model_server import ModelServerSpec
 from floor.problems import WrongValueError
-from floor.spec import MOST_SECONDS, Spec
+from floor.spec import MOST_SECONDS, Name, Spec
 from floor.stateful import Keeping
 
 # Scripts, logs and engines take an alias as it is, so nothing of JSON's or Lua's own may be in it.
@@ -40,6 +41,9 @@ class ModelSpec(Spec):
     aliases: tuple[Alias, ...] = Field(default=(), max_length=16)
     """Further names that clients may call it by, such as `llama-3.3-70b`; it is listed under each. Answers carry its
     own name, and tenants, tiers and limits know that one alone."""
+    adapters: dict[Name, AdapterSpec] = Field(default_factory=dict, max_length=MOST_ADAPTERS)
+    """LoRA adapters by the name that clients call them; answers carry that name. Each replica has all of them, so that
+    another one restarts the replicas, one after the other. Tiers, limits and usage count an adapter as its model."""
     server: ModelServerSpec = Field(default_factory=ModelServerSpec)
     """How the model is served."""
     pool: InferencePoolSpec = Field(default_factory=InferencePoolSpec)

@@ -26,10 +26,21 @@ _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5}
 Place = Literal["shared", "nodes"]
 SERVED, DRAFT = "weights", "draft"
 """Roles of the repositories that a server reads; each is a folder of its own."""
+_ADAPTER = "adapter-"
 WEIGHTS = "model-weights"
 """Value of the label app.kubernetes.io/name of what writes weights."""
 NODE_CLASS = "node-weights"
 """Class of volumes on nodes' own disks. No StorageClass has this name, so that no provisioner takes their claims."""
+
+
+def adapter_role(name: str) -> str:
+    """Role of an adapter's repository."""
+    return f"{_ADAPTER}{name}"
+
+
+def adapter_of(role: str) -> str | None:
+    """The adapter that has this role; None for another role."""
+    return role.removeprefix(_ADAPTER) if role.startswith(_ADAPTER) else None
 
 
 class BucketSpec(Spec):

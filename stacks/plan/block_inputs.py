@@ -1,4 +1,4 @@
-"""Lines of a proof's block about what the site chose: drafts, and weights that are quantised as they are loaded."""
+"""Lines of a proof's block about what the site chose: drafts, adapters, weights that are quantised as they load."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def quantised(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
             "quantised",
             f"to {proof.order.model.quantisation.format} while the files are read, which has up to "
             f"{figures['loading_per_gpu']} per GPU; what the answers lose is not proven",
+            figures,
+        )
+
+
+def adapted(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
+    """What adapters take of the memory, and what is not known of them."""
+    adapters, figures = proof.order.adapters, proof.adapters
+    if adapters is not None:
+        yield (
+            "adapters",
+            f"{adapters.slots} of up to rank {adapters.rank}: {figures['adapters_per_gpu']} of the weights per GPU, "
+            "and each graph twice; by how much their steps are slower is not computed",
             figures,
         )
 

@@ -16,6 +16,7 @@ from floor.problems import Path, Problem, shown
 from floor.revision_ids import RevisionId
 from stacks.facts import versions
 from stacks.facts.versions import Images
+from stacks.plan.adapters import adapter_modules, unadaptable
 from stacks.plan.block import block
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
 from stacks.plan.orders import order_of, serving_of
@@ -144,7 +145,8 @@ def plan_revision(
 ) -> RevisionPlan:
     """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
     name = revision.model
-    if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu)]:
+    adapters = unadaptable((*revision.path, "adapters"), spec.adapters, spec.entry)
+    if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu), *adapters]:
         raise DoesNotFitError(unable)
     proof, serving = prove(order_of(site, revision.name, spec, versions.minor_of(images.vllm))), serving_of(spec)
     unable = [*unstreamable((*revision.path, "server"), spec.server, spec.entry, proof.case.layout)]
@@ -162,7 +164,7 @@ def plan_revision(
         settings=settings,
         server=server,
         picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),
-        engine=_engine(name, spec, server, images),
+        engine=_engine(name, spec, proof, server, images),
         weights=plan_weights(
             revision.name,
             spec,
@@ -244,13 +246,14 @@ def _server(
     )
 
 
-def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Images) -> Engine:
+def _engine(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServerPlan, images: Images) -> Engine:
     """The engine that the site names for this model."""
-    model = spec.entry
+    model, adapters = spec.entry, proof.order.adapters
     names = (name, *spec.aliases)
+    loaded = adapter_modules(spec.adapters)
     if spec.server.engine == "simulator":
         return simulator_engine(
-            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names
+            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names, adapters=loaded
         )
     return vllm_engine(
         spec.server,
@@ -262,4 +265,7 @@ def _engine(name: str, spec: OrderedModelSpec, plan: ModelServerPlan, images: Im
         generates=model.task == "generate",
         remote_code=model.remote_code is not None,
         speculative=speculative_config(spec.server.speculative),
+        adapters=loaded,
+        adapter_rank=adapters.rank if adapters else 0,
+        adapted_modules=sorted(adapters.modules) if adapters else (),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stacks.facts.hardware import GPUS, slice_name
+from stacks.plan.adapters import adapters_of
 from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import OF_ORDER, Override, Serving
 from stacks.plan.weights import brings
@@ -51,6 +52,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         engine=engine,
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
+        adapters=adapters_of(spec.adapters),
         stored=entry.quantisation if server.quantization else None,
     )
 

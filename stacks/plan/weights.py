@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from components.models.weights import CA_KEY, HEADROOM, WeightsPlan, egress
-from components.specs.weights import DRAFT, SERVED, WeightsSpec
+from components.specs.weights import DRAFT, SERVED, WeightsSpec, adapter_role
 from floor.images import is_repository
 from floor.model_hub import HUB
 from floor.problems import Problem, shown
@@ -38,10 +38,13 @@ def read_locks(project: Path) -> Locks:
 
 
 def wanted_of(spec: OrderedModelSpec, locks: Locks) -> dict[str, Wanted]:
-    """The model, and the smaller one that drafts for it, by role."""
+    """The model, the smaller one that drafts for it, and its adapters, by role."""
     pairs = {SERVED: (spec.entry.repository, served_revision(spec))}
     if draft := spec.draft:
         pairs[DRAFT] = (draft.repository, draft.revision)
+    pairs |= {
+        adapter_role(name): (adapter.repository, adapter.revision) for name, adapter in sorted(spec.adapters.items())
+    }
     return {role: Wanted(*pair, locks.get(file_name(*pair), "")) for role, pair in pairs.items()}
 
 
@@ -118,7 +121,10 @@ def without_safetensors(name: str, spec: OrderedModelSpec, source: WeightsSpec, 
         return
     entries = {SERVED: spec.entry, **({DRAFT: spec.draft} if spec.draft else {})}
     for role, wanted in wanted_of(spec, locks).items():
-        entry, manifest = entries[role], wanted.manifest()
+        if (entry := entries.get(role)) is None:
+            # vLLM reads adapters by themselves (lora/lora_model.py).
+            continue
+        manifest = wanted.manifest()
         # Another commit than the entry's may have another form.
         streamed = entry.file_form == "safetensors" or wanted.revision != entry.revision
         if manifest:

@@ -121,8 +121,16 @@ def _same_layout(order: Order, before: Proof) -> tuple[Proof, str]:
 def _outcome(fix: Fix) -> tuple[object, ...]:
     """What is different after a fix; two fixes with one outcome are one."""
     case, order = fix.proof.case, fix.order
-    drafts = order.speculation is not None
-    return case.layout, case.replicas, order.gpu, order.kv_dtype, order.context_tokens, order.load, order.slo, drafts
+    beside = order.speculation is not None, order.adapters is not None
+    return case.layout, case.replicas, order.gpu, order.kv_dtype, order.context_tokens, order.load, order.slo, *beside
+
+
+def _alone(order: Order) -> Iterator[tuple[str, Order]]:
+    """Without what the site has beside the model itself."""
+    if order.speculation:
+        yield "take server.speculative out", replace(order, speculation=None)
+    if order.adapters:
+        yield "take adapters out", replace(order, adapters=None)
 
 
 def _settings(case: Case) -> Iterator[tuple[str, Order]]:
@@ -133,8 +141,7 @@ def _settings(case: Case) -> Iterator[tuple[str, Order]]:
         yield "keep the cache in bf16", replace(order, kv_dtype="bf16")
     if order.stored and kinds & {"precision", "illegal", "weights"}:
         yield "take server.quantization out", replace(order, model=as_stored(order.model, order.stored), stored=None)
-    if order.speculation:
-        yield "take server.speculative out", replace(order, speculation=None)
+    yield from _alone(order)
     if "setting" in kinds:
         most = min(case.held, order.max_num_batched_tokens or case.held)
         yield f"lower max_num_seqs to {most}, or leave it to the proof", replace(order, max_num_seqs=None)

@@ -138,10 +138,12 @@ def footprint_of(
     speculation: Speculation | None = None,
     *,
     family: str = "",
+    adapted: bool = False,
 ) -> Footprint:
     """Of a model on one layout, and of what drafts for it.
 
-    engine: None for any, of which the one that keeps most counts. family: of the GPU.
+    engine: None for any, of which the one that keeps most counts. family: of the GPU. adapted: whether it has adapters:
+    each batch is then captured with and without them (vLLM config/compilation.py, cudagraph_specialize_lora).
     """
     together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())
@@ -157,7 +159,7 @@ def footprint_of(
         routed=2 * layout.data * _copied_elements(model, layout) * _EXPERT_KERNELS,
         sparse=2.0 * _SPARSE_CONTEXTS * model.max_context_tokens * vectors,
         scores=float(_SPARSE_SCORES_BYTES if sparse else 0),
-        graph=_graph_bytes(model, layout) + (_graph_bytes(drafts, layout) if drafts else 0.0),
+        graph=_graph_bytes(model, layout) * (2 if adapted else 1) + (_graph_bytes(drafts, layout) if drafts else 0.0),
         transient=_graph_values(model, layout) if engine is None or engine >= _GRAPH_VALUES_SINCE else 0.0,
         width=speculation.width if speculation else 1,
         largest_graph=_largest_graph(engine, family),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS, Gpu
+from stacks.proof.adapters import Adapters, adapter_files
 from stacks.proof.cache import KvDtype, kv_dtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo
 from stacks.proof.drafts import draft_files
@@ -79,6 +80,8 @@ class Order:
     prices: Prices | None = None
     speculation: Speculation | None = None
     """What drafts tokens for it; None for one token per step."""
+    adapters: Adapters | None = None
+    """LoRA adapters that each replica has; None for none."""
     stored: Quantisation | None = None
     """How its files store the weights, where the engine quantises these as it loads; None where it does not."""
 
@@ -88,8 +91,9 @@ class Order:
 
     @property
     def file_bytes(self) -> float:
-        """Bytes of all files that a replica reads: the model's as stored, and those of a draft model."""
-        return weight_bytes(as_stored(self.model, self.stored)).files + draft_files(self.speculation)
+        """Bytes of all files that a replica reads: the model's as stored, those of a draft model and of adapters."""
+        beside = draft_files(self.speculation) + adapter_files(self.model, self.adapters)
+        return weight_bytes(as_stored(self.model, self.stored)).files + beside
 
     def read_s(self, readers: int = 1) -> float:
         """Seconds in which each of so many readers of the volume has read all files, where they start at once."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stacks.proof import money
+from stacks.proof.adapters import adapter_bytes
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.ends import Ends, Verdict
@@ -251,9 +252,19 @@ class Proof:
         formula = "weights per GPU as loaded + the largest module in 16 bits"
         return {"loading_per_gpu": _figure(most / 1e9, "GB", formula, "estimated")}
 
+    @property
+    def adapters(self) -> dict[str, Figure]:
+        """What adapters take; empty without any."""
+        order = self.order
+        if order.adapters is None:
+            return {}
+        size = adapter_bytes(order.model, self.case.layout, order.adapters)
+        formula = "adapters x largest rank x (inputs + outputs of each projection on a rank) x 2 B"
+        return {"adapters_per_gpu": _figure(size / 1e9, "GB", formula)}
+
     def figures(self) -> Mapping[str, Figure]:
         """All of them by name; names are unique over the groups."""
-        inputs = self.speculation | self.loading
+        inputs = self.speculation | self.loading | self.adapters
         served = self.sizing | self.serving | self.cost
         return self.weights | self.memory | self.speed | self.cold_start | served | inputs
 

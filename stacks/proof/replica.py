@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from stacks.proof.adapters import adapter_bytes
 from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
 from stacks.proof.demand import GAPS
@@ -61,6 +62,7 @@ class _Asked:
             order.prompt_step_tokens,
             order.engine,
             (drafts.method, drafts.tokens, drafts.acceptance) if drafts else None,
+            order.adapters,
         )
         # Catalogue entries have no hash; those that were read from files are the same object wherever they are used.
         self._models = (order.model, drafts.draft if drafts else None, order.stored)
@@ -98,14 +100,24 @@ class OneReplica:
 
     @cached_property
     def weights(self) -> float:
-        """Bytes on the fullest GPU, those of what drafts included."""
-        own = weights_per_gpu(self.order.model, self.layout)
-        return own + draft_weights(self.order.model, self.layout, self.order.speculation)
+        """Bytes on the fullest GPU, those of what drafts and of adapters included."""
+        model, layout = self.order.model, self.layout
+        beside = draft_weights(model, layout, self.order.speculation) + adapter_bytes(
+            model, layout, self.order.adapters
+        )
+        return weights_per_gpu(model, layout) + beside
 
     @cached_property
     def _footprint(self) -> Footprint:
         order = self.order
-        return footprint_of(order.model, self.layout, order.engine, order.speculation, family=order.hardware.family)
+        return footprint_of(
+            order.model,
+            self.layout,
+            order.engine,
+            order.speculation,
+            family=order.hardware.family,
+            adapted=order.adapters is not None,
+        )
 
     @cached_property
     def roofline(self) -> Roofline:

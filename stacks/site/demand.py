@@ -235,12 +235,14 @@ class OrderedModelSpec(ModelSpec):
 
     @property
     def digest(self) -> str:
-        """Of what answers depend on: the catalogue entry and the engine's settings, where they are not the default.
+        """Of what answers depend on: the catalogue entry, the engine's settings that are not the default, adapters.
 
         8 hexadecimal digits.
         """
         entry = self.entry.model_dump(mode="json", exclude_defaults=True)
         parts = [entry, self.server.model_dump(mode="json", exclude_defaults=True, exclude=set(_NOT_OF_ANSWERS))]
+        if self.adapters:
+            parts.append({name: [spec.repository, spec.revision] for name, spec in sorted(self.adapters.items())})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of what a site chooses to make a model faster or smaller: drafts, and weights that are quantised."""
+"""Settings of what a site chooses beside a model: drafts, adapters, and weights that are quantised."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def _quantised(basis: Basis) -> Derived | None:
     return Derived(value=order.model.quantisation.format, inputs=inputs, origin="site")
 
 
+def _slots(basis: Basis) -> Derived | None:
+    adapters = basis.case.order.adapters
+    if adapters is None:
+        return None
+    return Derived(value=adapters.slots, inputs={"adapters": adapters.slots})
+
+
+def _largest_rank(basis: Basis) -> Derived | None:
+    adapters = basis.case.order.adapters
+    if adapters is None:
+        return None
+    return Derived(value=adapters.rank, inputs={"largest_rank": max(adapter.rank for adapter in adapters.each)})
+
+
 DEFINITIONS = (
     Definition(
         key="num_speculative_tokens",
@@ -57,5 +71,21 @@ DEFINITIONS = (
         derive=_quantised,
         used="argument of the engine, --quantization",
         places=(Place(kind="flag", name="quantization"),),
+    ),
+    Definition(
+        key="max_loras",
+        unit="adapters",
+        formula="one place on the GPU for each adapter, so that no request waits for another's",
+        derive=_slots,
+        used="argument of the engine, --max-loras",
+        places=(Place(kind="flag", name="max-loras"),),
+    ),
+    Definition(
+        key="max_lora_rank",
+        unit="",
+        formula="largest rank of the adapters, rounded up to one that vLLM takes",
+        derive=_largest_rank,
+        used="argument of the engine, --max-lora-rank",
+        places=(Place(kind="flag", name="max-lora-rank"),),
     ),
 )

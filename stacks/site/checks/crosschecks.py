@@ -12,6 +12,7 @@ from floor.problems import Path, Problem, nearest, shown
 from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
+    adapters,
     bgp,
     callers,
     canaries,
@@ -72,6 +73,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _names_that_collide(values, where),
         _aliases(values, where),
         _drains_and_streams(values, where),
+        adapters.problems(values),
         callers.problems(values),
         canaries.problems(values),
         forms.problems(values),
@@ -166,7 +168,7 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
     names = [str(name) for name in served]
     renamed = _renamed(names)
     there = ", ".join(f"{name}{where(('models', name))}" for name in sorted(names)) or "none"
-    model_of = {alias: path[1] for path, alias in _each_alias(values)}
+    model_of = {called: path[1] for path, called in (*_each_alias(values), *adapters.each_adapter(values))}
     for path, wanted in matching(values, "tenants.<name>.models"):
         seen: dict[str, Path] = {}
         for index, name in enumerate(wanted if isinstance(wanted, list) else []):
@@ -189,17 +191,17 @@ def _models_of_tenants(values: Mapping[str, Any], where: Where) -> Iterator[Prob
 
 
 def _aliases(values: Mapping[str, Any], where: Where) -> Iterator[Problem]:
-    """A name leads to one model."""
+    """A name leads to one model, or to one adapter of it."""
     taken: dict[str, Path] = {str(name): ("models", str(name)) for name in mapping(values.get("models"))}
-    for path, alias in _each_alias(values):
-        if alias in taken:
-            other = taken[alias]
+    for path, called in (*_each_alias(values), *adapters.each_adapter(values)):
+        if called in taken:
+            other = taken[called]
             yield Problem(
                 path=path,
-                what=f"{alias} is taken already, by {'.'.join(other)}{where(other)}",
-                fix="take one of the two out: a name leads to one model",
+                what=f"{called} is taken already, by {'.'.join(other)}{where(other)}",
+                fix="take one of the two out: a name leads to one model or adapter",
             )
-        taken.setdefault(alias, path)
+        taken.setdefault(called, path)
 
 
 def _each_alias(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:

@@ -1,0 +1,66 @@
+"""Whether adapters have names of their own and callers, and fit every revision of their model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floor.problems import Path, Problem, nearest, shown
+from stacks.facts import catalogue
+from stacks.site.reading.raw import at, items, mapping, matching
+
+
+def each_adapter(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Key and name of each adapter of a site."""
+    for path, _ in matching(values, "models.<name>.adapters.<name>"):
+        yield path, path[-1]
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with adapters, as far as the values can be understood."""
+    for path, name in each_adapter(values):
+        model = str(path[1])
+        yield from _callers(values, path, model)
+        yield from _of_the_canary(path, name, at(values, "models", model))
+
+
+def _callers(values: Mapping[str, Any], path: Path, model: str) -> Iterator[Problem]:
+    tenants = mapping(values.get("tenants"))
+    may = [str(tenant) for tenant, spec in tenants.items() if model in items(at(spec, "models"))]
+    for index, tenant in enumerate(items(at(values, *path, "tenants"))):
+        if not isinstance(tenant, str) or tenant in may:
+            continue
+        here = (*path, "tenants", str(index))
+        if tenant in tenants:
+            yield Problem(
+                path=here,
+                what=f"may not call {model}, whose adapter this is",
+                got=shown(tenant),
+                allowed=", ".join(may) or f"no tenant may call {model}",
+                fix=f"take it out, or add {model} to tenants.{tenant}.models",
+            )
+        else:
+            near = nearest(tenant, may)
+            yield Problem(
+                path=here,
+                what="is no tenant of the site",
+                got=shown(tenant),
+                allowed=", ".join(may) or f"no tenant may call {model}",
+                near=near,
+                fix=f"write {near}" if near else "take it out",
+            )
+
+
+def _of_the_canary(path: Path, name: str, model: Any) -> Iterator[Problem]:
+    """Both revisions have the same adapters, as clients call them by one name."""
+    entries = [at(model, "catalogue"), at(model, "canary", "catalogue")]
+    if any(entry not in catalogue.names() for entry in entries):
+        return
+    own, other = (catalogue.load(str(entry)).repository for entry in entries)
+    if own != other:
+        yield Problem(
+            path=path,
+            what=f"was made for {own}, and the canary would have it on {other}",
+            got=shown(name),
+            fix="take the adapters out, or serve the other weights as a model with a name of its own",
+        )
