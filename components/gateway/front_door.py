@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
 
 from components.component import Component
 from components.gateway.connections import Connection, asked, cluster
+from components.gateway.door_scripts import REQUEST_METADATA, model_names_script, script
 from components.gateway.envoy_names import (
     BODY_LIMIT_FILTER,
     CHECKED,
@@ -25,22 +27,10 @@ from components.gateway.envoy_names import (
     model_route,
     picker_filter,
 )
-from components.gateway.gateway_errors import DECIDED_STATUSES, ERROR_STATUSES
 from components.gateway.pickers import Picker, asking, client_again, shares_by_tenant
-from components.gateway.request_log import COUNTED, METERED, PROMPT_ID, STREAM_ERROR
+from components.gateway.request_log import PROMPT_ID
 from components.namespace import NamespaceHandle
-from floor.headers import (
-    CLIENT_HEADER,
-    INNER_HEADERS,
-    MODEL_HEADER,
-    OBJECTIVE_HEADER,
-    PROMPT_ID_HEADER,
-    REFUSAL_HEADER,
-    REVISION_HEADER,
-    REWRITE_HEADER,
-)
 from floor.metadata import PROTECTED
-from manifests.render import render_text
 
 # The AI gateway puts its processor before the first filter whose name it knows, so this one must not be like those.
 _SCRIPT = "inference-platform.front-door"
@@ -49,7 +39,6 @@ _BODIES = "inference-platform.bodies"
 _NO_KEY_CHECK = "inference-platform.no-key-check"
 # The method, for the script's work on the answer.
 _METHOD_FILTER = "inference-platform.method"
-_REQUEST_METADATA = "inference-platform.request"
 _TYPE = "type.googleapis.com/envoy."
 _LISTENER = f"{_TYPE}config.listener.v3.Listener"
 _ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
@@ -60,73 +49,15 @@ _MOST_BYTES = 4 * 2**20
 _MOST_HEADERS = 200
 # Far beyond a decision, which is a look into a table, and below any client's patience.
 _DECISION_S = 5
-# A full model has room again within seconds. OpenAI's clients honour a Retry-After of up to a minute.
-_RETRY_AFTER_S = 5
-# A UUID has 36; a name with its version has fewer.
-_PROMPT_ID_BYTES = 64
-_MESSAGES_PATH, _CHAT_PATH = "/anthropic/v1/messages", "/v1/chat/completions"
-# The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
-MODEL_PATHS = (
-    _MESSAGES_PATH,
-    "/cohere/v2/rerank",
-    "/v1/audio/speech",
-    "/v1/audio/transcriptions",
-    "/v1/audio/translations",
-    _CHAT_PATH,
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/images/generations",
-    "/v1/responses",
-)
-
-
-def script(*, decided: bool = False, metered: bool = False) -> str:
-    """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes.
-
-    decided: a gatekeeper has decided about the caller. metered: a ledger gets what streams used.
-    """
-    return render_text(
-        "front-door.lua.j2",
-        metered=METERED if metered else None,
-        counted=COUNTED,
-        decisions=DECISIONS if decided else None,
-        client_header=CLIENT_HEADER,
-        refusal_header=REFUSAL_HEADER,
-        inner_headers=INNER_HEADERS,
-        model_paths=MODEL_PATHS,
-        retry_after_s=_RETRY_AFTER_S,
-        statuses=sorted((DECIDED_STATUSES if decided else ERROR_STATUSES).items()),
-        request_metadata=_REQUEST_METADATA,
-        stream_error=STREAM_ERROR,
-        prompt_id=PROMPT_ID,
-        prompt_id_bytes=_PROMPT_ID_BYTES,
-        prompt_id_header=PROMPT_ID_HEADER,
-    )
-
-
-def model_names_script(*, decided: bool = False, canaries: bool = False) -> str:
-    """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes.
-
-    decided: it holds the request against the gatekeeper's decision, too; the data has every model then. canaries: it
-    sends a request to the revision that the gatekeeper chose.
-    """
-    return render_text(
-        "model-names.lua.j2",
-        decisions=DECISIONS if decided else None,
-        checked=CHECKED,
-        refusal_header=REFUSAL_HEADER,
-        messages_path=_MESSAGES_PATH,
-        chat_path=_CHAT_PATH,
-        model_header=MODEL_HEADER,
-        objective_header=OBJECTIVE_HEADER,
-        rewrite_header=REWRITE_HEADER,
-        canaries=canaries,
-        revision_header=REVISION_HEADER,
-    )
 
 
 def first_filters(
-    gatekeeper: Connection | None = None, *, metered: bool = False, canaries: bool = False, prompts: bool = False
+    gatekeeper: Connection | None = None,
+    *,
+    metered: bool = False,
+    canaries: bool = False,
+    adapters: bool = False,
+    prompts: bool = False,
 ) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
@@ -134,9 +65,10 @@ def first_filters(
     gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has. prompts: whether it has
     prompts of tenants, whose names the log gets.
     """
-    method = {"metadata_namespace": _REQUEST_METADATA, "key": "method"}
+    method = {"metadata_namespace": REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
     own = script(decided=decided, metered=metered)
+    names = model_names_script(decided=decided, canaries=canaries, adapters=adapters)
     return [
         _filter(
             _METHOD_FILTER,
@@ -152,7 +84,7 @@ def first_filters(
         _filter(
             MODEL_NAMES_FILTER,
             "lua.v3.Lua",
-            {"default_source_code": {"inline_string": model_names_script(decided=decided, canaries=canaries)}},
+            {"default_source_code": {"inline_string": names}},
         ),
     ]
 
@@ -212,6 +144,7 @@ def front_door(
     shared: bool = False,
     metered: bool = False,
     canaries: bool = False,
+    adapters: bool = False,
     prompts: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
@@ -220,7 +153,7 @@ def front_door(
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
     reaches it. shared: whether pickers queue requests, and tenants share their turns. canaries: whether any model has a
-    second revision. prompts: as of `first_filters`.
+    second revision. adapters: whether any model has one. prompts: as of `first_filters`.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -235,7 +168,13 @@ def front_door(
         *(
             _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
             for place, body in enumerate(
-                first_filters(gatekeeper if decided else None, metered=metered, canaries=canaries, prompts=prompts)
+                first_filters(
+                    gatekeeper if decided else None,
+                    metered=metered,
+                    canaries=canaries,
+                    adapters=adapters,
+                    prompts=prompts,
+                )
             )
         ),
         *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
@@ -279,18 +218,23 @@ def listed_models(
     listener: str,
     model_lists: Mapping[str, str],
     names: Mapping[str, str],
+    adapters: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the routes each tenant's body of GET /v1/models, and the models behind aliases.
 
-    It changes no listener. Where a gatekeeper decides, there are no lists, and a model is an alias of itself.
+    It changes no listener. Where a gatekeeper decides, there are no lists, and a model is an alias of itself. adapters:
+    those among the names -> tenants that may call each.
     """
-    scripts = {
+    scripts: dict[str, dict[str, Any]] = {
         name: {
             "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
             "filter_context": {"models": dict(sorted(models.items()))},
         }
         for name, models in ((_SCRIPT, model_lists), (MODEL_NAMES_FILTER, names))
     }
+    if adapters:
+        may = {name: dict.fromkeys(tenants, True) for name, tenants in sorted(adapters.items())}
+        scripts[MODEL_NAMES_FILTER]["filter_context"]["adapters"] = may
     patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
     return _policy("listed-models", namespace, gateway, [patch])
 
@@ -333,7 +277,9 @@ class FrontDoorArgs:
 
     model_lists: Mapping[str, str]
     names: Mapping[str, str]
-    """Alias -> model; where a gatekeeper decides, every model's own name too."""
+    """Alias or adapter -> model; where a gatekeeper decides, every model's own name too."""
+    adapters: Mapping[str, Sequence[str]]
+    """Adapter -> tenants that may call it."""
     pickers: Sequence[Picker]
     namespace: NamespaceHandle
     target: dict[str, str]
@@ -381,10 +327,16 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             shared=args.shared,
             metered=args.metered,
             canaries=args.canaries,
+            adapters=bool(args.adapters),
             prompts=args.prompts,
         )
         lists = listed_models(
-            space, args.target, listener=args.listener, model_lists=args.model_lists, names=args.names
+            space,
+            args.target,
+            listener=args.listener,
+            model_lists=args.model_lists,
+            names=args.names,
+            adapters=args.adapters,
         )
         needs = [args.namespace.ready, *args.needs]
         self.handle = FrontDoorHandle(

@@ -14,6 +14,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
+from components.specs.adapters import AdapterGrant
 from components.specs.callers import Canary
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
@@ -31,12 +32,13 @@ def tenants_file(
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
     canaries: Mapping[str, Canary] = MappingProxyType({}),
+    adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
     limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
-    its `owned_by`. canaries: model -> its second revision.
+    its `owned_by`. canaries: model -> its second revision. adapters: those of the names that are adapters.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -60,6 +62,7 @@ def tenants_file(
         "owners": dict(owners),
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
         **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),
+        **({"adapters": {name: asdict(grant) for name, grant in adapters.items()}} if adapters else {}),
     }
     return json.dumps(content, sort_keys=True)
 

@@ -64,6 +64,17 @@ type site struct {
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
 	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
 	Canaries  map[string]canary          `json:"canaries"`  // model -> the second revision that it has
+	Adapters  map[string]adapter         `json:"adapters"`  // those of the names that are adapters
+}
+
+// adapter is small weights beside a model's own, which clients call by a name of its own.
+type adapter struct {
+	Model   string   `json:"model"`
+	Tenants []string `json:"tenants"` // nil: all that may call the model
+}
+
+func (a adapter) opensTo(tenant string) bool {
+	return a.Tenants == nil || slices.Contains(a.Tenants, tenant)
 }
 
 // grant is what Envoy is answered about a tenant, made once for all of its keys.
@@ -186,6 +197,11 @@ func (c *callers) grant(name string, t tenant, only []string) *grant {
 			allowed[model] = structpb.NewBoolValue(true)
 		}
 	}
+	for named, a := range c.Adapters {
+		if allowed[a.Model] != nil && a.opensTo(name) {
+			allowed[named] = structpb.NewBoolValue(true)
+		}
+	}
 	type card struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
@@ -194,7 +210,11 @@ func (c *callers) grant(name string, t tenant, only []string) *grant {
 	}
 	cards := []card{}
 	for _, called := range slices.Sorted(maps.Keys(c.Names)) {
-		if model := c.Names[called]; allowed[model] != nil {
+		model, own := c.Names[called], c.Names[called]
+		if _, is := c.Adapters[called]; is {
+			own = called
+		}
+		if allowed[own] != nil {
 			cards = append(cards, card{ID: called, Object: "model", OwnedBy: c.Owners[model]})
 		}
 	}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
+from components.specs.adapters import AdapterGrant
 from components.specs.callers import CallersSpec, Canary
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
@@ -25,11 +26,13 @@ class TenantsPlan:
     pools: tuple[str, ...]
     """Those that serve them: each revision has one of its name."""
     names: Mapping[str, str]
-    """What a model may be called, by its own name or an alias -> the model."""
+    """What a model may be called, by its own name, an alias or an adapter of it -> the model."""
     owners: Mapping[str, str]
     """Model -> who owns it."""
     canaries: Mapping[str, Canary]
     """Model -> its second revision, of the models that have one."""
+    adapters: Mapping[str, AdapterGrant]
+    """Those of these names that are adapters, with who may call them."""
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
@@ -47,10 +50,22 @@ class TenantsPlan:
 
     @property
     def listed(self) -> dict[str, dict[str, str]]:
-        """Tenant -> what it is shown: each name that it may call, an alias too -> who owns that model."""
+        """Tenant -> what it is shown: each name that it may call, alias or adapter too -> who owns that model."""
         return {
-            tenant: {called: self.owners[model] for called, model in sorted(self.names.items()) if model in spec.models}
+            tenant: {
+                called: self.owners[model]
+                for called, model in sorted(self.names.items())
+                if model in spec.models and (called not in self.adapters or self.adapters[called].opens_to(tenant))
+            }
             for tenant, spec in self.tenants.items()
+        }
+
+    @property
+    def adapter_callers(self) -> dict[str, tuple[str, ...]]:
+        """Adapter -> tenants that may call it, where the gateway compares them; none where a gatekeeper does."""
+        return {
+            name: tuple(tenant for tenant, names in self.listed.items() if name in names) if self.by_gateway else ()
+            for name in self.adapters
         }
 
     @property
@@ -80,16 +95,25 @@ def _canaries(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, Canary]]:
             )
 
 
+def _adapters(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, AdapterGrant]]:
+    for name, model in models.items():
+        for adapter, spec in sorted(model.stable.spec.adapters.items()):
+            yield adapter, AdapterGrant(model=name, tenants=spec.tenants)
+
+
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
     """The tenants of a site with these models."""
+    adapters = dict(_adapters(models))
     return TenantsPlan(
         tenants=site.tenants,
         tiers=site.tiers,
         models=tuple(site.models),
         pools=tuple(revision.name for model in models.values() for revision in model.revisions),
-        names={called: name for name, model in models.items() for called in model.served_names},
+        names={called: name for name, model in models.items() for called in model.served_names}
+        | {name: grant.model for name, grant in adapters.items()},
         owners={name: model.stable.engine.owned_by for name, model in models.items()},
         canaries=dict(_canaries(models)),
+        adapters=adapters,
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,

@@ -169,6 +169,7 @@ def _front_door(step: PartStep) -> PartDone:
     args = FrontDoorArgs(
         model_lists=tenants.model_lists,
         names=tenants.names,
+        adapters=tenants.adapters,
         pickers=[
             Picker(
                 pool=name,

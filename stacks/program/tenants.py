@@ -38,6 +38,8 @@ class Tenants:
     """Tenant -> its answer to GET /v1/models; none where a gatekeeper knows it."""
     names: Mapping[str, str]
     """What a model may be called -> the model, for the front door."""
+    adapters: Mapping[str, Sequence[str]]
+    """Those of these names that are adapters -> tenants that may call them, where the door compares that."""
     gatekeeper: Connection | None
     """How Envoy reaches the gatekeeper, where one runs."""
     checked: list[pulumi.Resource]
@@ -154,6 +156,7 @@ def declare_tenants(
         keys=keys,
         model_lists=lists if tenants.by_gateway else {},
         names={called: model for called, model in tenants.names.items() if called != model or tenants.by_gatekeeper},
+        adapters=tenants.adapter_callers,
         gatekeeper=gatekeeper_connection(front.name, parallel) if tenants.by_gatekeeper else None,
         checked=[*access.handle.ready, *decided],
         ranked=ranked,
@@ -187,6 +190,7 @@ def _declare_gatekeeper(
                 names=tenants.names,
                 owners=tenants.owners,
                 canaries=tenants.canaries,
+                adapters=tenants.adapters,
             ),
             digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
             keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from components.gateway.connections import cluster
-from components.gateway.front_door import script
+from components.gateway.door_scripts import script
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.pickers import Picker, asking
 from components.gateway.traffic_policies import target_gateway

@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from components.gateway.front_door import script
+from components.gateway.door_scripts import script
 from components.gateway.request_log import request_log
 from components.specs.request_log import RequestLogSpec
 from floor.headers import CLIENT_HEADER, PROMPT_ID_HEADER

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from components.gateway.front_door import MODEL_PATHS
+from components.gateway.door_scripts import MODEL_PATHS
 from floor.headers import INNER_HEADERS
 from tests.lab.site.raw_http import Answer, everything, http1, send, send_http2
 from tests.lab.site.running_site import Site

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
+from components.gateway.door_scripts import script
 from components.gateway.envoy_names import KEY_FILTER, door_port
-from components.gateway.front_door import (
-    first_filters,
-    front_door,
-    listed_models,
-    script,
-)
+from components.gateway.front_door import first_filters, front_door, listed_models
 from components.gateway.gateway import envoy_proxy
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
