@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
+    EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -25,6 +26,7 @@ from floor.digests import sha256_of
 from floor.model_hub import HUB
 from services.weights.manifest import REVISION, Entry, Manifest, chosen, is_inside
 
+ADAPTER_CONFIG = "adapter_config.json"
 _TOKEN = "hf auth login, or HF_TOKEN with a token that has access"  # noqa: S105 - a sentence
 
 
@@ -72,6 +74,21 @@ class HubMetadata:
             raise self._unable(error, called) from None
         return Manifest(repository, revision, files)
 
+    def adapter_config(self, repository: str, revision: str) -> str:
+        """Text of an adapter's own configuration. Raises BundleError."""
+        api = HfApi(endpoint=self.endpoint, token=self._token)
+        try:
+            with tempfile.TemporaryDirectory() as cache:
+                file = api.hf_hub_download(repository, ADAPTER_CONFIG, revision=revision, cache_dir=cache)
+                return Path(file).read_text(encoding="utf-8", errors="replace")
+        except EntryNotFoundError:
+            raise BundleError(
+                f"{repository} at {revision} is no adapter: it has no {ADAPTER_CONFIG}",
+                fix="name the repository of an adapter as PEFT writes it",
+            ) from None
+        except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+            raise self._unable(error, f"{repository} at {revision}") from None
+
     @staticmethod
     def _entry(api: HfApi, repository: str, revision: str, stated: Any, cache: Path) -> Entry:
         if stated.lfs is not None:
@@ -108,9 +125,9 @@ def folder_manifest(folder: Path, repository: str, revision: str) -> Manifest:
     """The files of a folder: a clone, a snapshot of the hub's cache, or a copy. Raises BundleError."""
     paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     files = {path: Entry((folder / path).stat().st_size, sha256_of(folder / path)) for path in chosen(paths)}
-    if "config.json" not in files:
+    if not {"config.json", ADAPTER_CONFIG} & files.keys():
         raise BundleError(
-            f"{folder} is no model's folder: it has no config.json",
+            f"{folder} is no model's folder: it has no config.json, and no adapter's: no {ADAPTER_CONFIG}",
             fix="name the folder of one revision, such as .../snapshots/COMMIT",
         )
     return Manifest(repository, revision, files)

@@ -11,6 +11,10 @@ REVISION = re.compile(r"[0-9a-f]{40}")
 _SHARDS, _SHARD_BYTES = 4, 192 * 1024
 # Owners that no model of the lab has, for those who ask for a repository that is not there.
 NOBODY = "nobody"
+# What the name of an adapter's repository has in the lab.
+ADAPTER_MARK = "-lora"
+ADAPTER = {"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "bias": "none"}
+"""What each of them says of itself."""
 
 
 def newest(repository: str) -> str:
@@ -20,6 +24,9 @@ def newest(repository: str) -> str:
 
 def files(repository: str, revision: str) -> Mapping[str, bytes]:
     """The files of any repository at any commit; the same ones each time, and others at another commit."""
+    if ADAPTER_MARK in repository:
+        weights = _bytes(f"{repository}@{revision}", _SHARD_BYTES)
+        return {"adapter_config.json": json.dumps(ADAPTER).encode(), "adapter_model.safetensors": weights}
     names = [f"model-{number:05}-of-{_SHARDS:05}.safetensors" for number in range(1, _SHARDS + 1)]
     seed = f"{repository}@{revision}"
     texts = {

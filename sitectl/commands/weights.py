@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 
 from bundle.errors import BundleError
-from bundle.locked_weights import HubMetadata, differences, folder_manifest
-from components.specs.weights import DRAFT, SERVED
+from bundle.locked_weights import ADAPTER_CONFIG, HubMetadata, differences, folder_manifest
+from components.specs.weights import DRAFT, SERVED, adapter_of
 from floor.counts import counted
 from floor.model_hub import HUB
-from floor.problems import meant, nearest
+from floor.problems import Problem, meant, nearest
 from services.weights.failure import WeightsError
 from services.weights.manifest import Manifest, file_name, parse
 from services.weights.pace import size
@@ -22,6 +22,7 @@ from sitectl.offline.planned import plan_of
 from sitectl.shell import invocation, whole_files
 from sitectl.shell.command import PATH, Command, CommandContext, CommandGroup, pass_context
 from sitectl.shell.errors import Exit, SitectlError
+from stacks.plan import adapter_configs
 from stacks.plan.weights import LOCKS, wanted_of
 from stacks.site.demand import OrderedModelSpec
 
@@ -36,9 +37,11 @@ _LOCK_MORE = """\
   python -m sitectl weights lock berlin chat            for one of them
   python -m sitectl weights lock berlin chat --from ./GLM-5.1-FP8
   python -m sitectl weights lock berlin chat --from ./Llama-3.3-70B --draft-from ./Llama-3.2-1B
+  python -m sitectl weights lock berlin chat --adapter-from legal=./chat-legal
 
 Asks HF_ENDPOINT, else the site's mirror, else the hub, and reads no weights: the hub knows their sha256. Of weights in
-several forms, it lists the one that vLLM reads. A lock that is there is never overwritten.
+several forms, it lists the one that vLLM reads. A lock that is there is never overwritten. Of an adapter, rank and
+projections are compared with its adapter_config.json.
 """
 _VERIFY_MORE = """\
 Also without sitectl: cd FOLDER && sha256sum --check .../weights/OWNER--NAME@COMMIT.sha256
@@ -48,6 +51,7 @@ Also without sitectl: cd FOLDER && sha256sum --check .../weights/OWNER--NAME@COM
 _COMMIT = re.compile("[0-9a-f]{40}")
 # The folder that is given for each role.
 _OPTIONS = {SERVED: "--from", DRAFT: "--draft-from"}
+_ADAPTER_OPTION = "--adapter-from"
 
 
 @click.group(cls=CommandGroup, epilog=MORE)
@@ -60,9 +64,16 @@ def command() -> None:
 @click.argument("models", nargs=-1, metavar="[MODEL]...", help="some of its models (default: all that are brought)")
 @click.option("--from", "folder", type=PATH, metavar="FOLDER", help="folder with the files of the one model named")
 @click.option("--draft-from", "draft", type=PATH, metavar="FOLDER", help="the same of the model that drafts for it")
+@click.option(_ADAPTER_OPTION, "adapters", multiple=True, metavar="NAME=FOLDER", help="the same of an adapter of it")
 @pass_context
 def lock(
-    context: CommandContext, *, site: str, models: tuple[str, ...], folder: Path | None, draft: Path | None
+    context: CommandContext,
+    *,
+    site: str,
+    models: tuple[str, ...],
+    folder: Path | None,
+    draft: Path | None,
+    adapters: tuple[str, ...],
 ) -> int:
     """Write the lock of each model that has none."""
     plan = plan_of(context.project, site, without={"images", "weights"})
@@ -76,12 +87,10 @@ def lock(
                 fix="name a model of the site that is no simulator",
                 status=Exit.USAGE,
             )
-    given = {option: path for option, path in (("--from", folder), ("--draft-from", draft)) if path is not None}
+    given = _given(folder, draft, adapters)
     if given and len(models) != 1:
-        option = next(iter(given))
+        option = next(iter(given)).partition(" ")[0]
         raise SitectlError(f"{option} is of one model", fix="name the model whose files are there", status=Exit.USAGE)
-    for path in given.values():
-        _require_folder(path)
     if folder and draft and folder.samefile(draft):
         raise SitectlError(
             f"--from and --draft-from are one folder, {folder}",
@@ -92,14 +101,11 @@ def lock(
     mirror = plan.site.storage.weights.mirror
     hub = HubMetadata(endpoint=os.environ.get("HF_ENDPOINT") or mirror or HUB, note=context.progress.note)
     wanted = _wanted({name: known[name].spec for name in models or known})
-    if draft is not None and "--draft-from" not in wanted.values():
-        raise SitectlError(
-            f"no model drafts for {models[0]}",
-            fix=f"leave --draft-from out, or set models.{models[0]}.server.speculative first",
-            status=Exit.USAGE,
-        )
+    for option in given.keys() - wanted.values():
+        _refuse_option(option, models[0], wanted.values())
     for (repository, revision), option in wanted.items():
         _require_commit(option, given.get(option), repository, revision)
+    _require_adapters({name: known[name].spec for name in models or known}, given, hub)
     lines, written, lacking = list[str](), list[str](), list[dict[str, str]]()
     for (repository, revision), option in wanted.items():
         source = given.get(option)
@@ -171,9 +177,66 @@ def _wanted(specs: Mapping[str, OrderedModelSpec]) -> dict[tuple[str, str], str]
     wanted = dict[tuple[str, str], str]()
     for spec in specs.values():
         for role, entry in wanted_of(spec, {}).items():
+            adapter = adapter_of(role)
+            option = f"{_ADAPTER_OPTION} {adapter}" if adapter else _OPTIONS[role]
             # A model that drafts for itself is one folder.
-            wanted.setdefault((entry.repository, entry.revision), _OPTIONS[role])
+            wanted.setdefault((entry.repository, entry.revision), option)
     return wanted
+
+
+def _given(folder: Path | None, draft: Path | None, adapters: Iterable[str]) -> dict[str, Path]:
+    """Folders that are there, by the option that names each; of an adapter with its name."""
+    given = {option: path for option, path in (("--from", folder), ("--draft-from", draft)) if path is not None}
+    for text in adapters:
+        name, _, place = text.partition("=")
+        given[f"{_ADAPTER_OPTION} {name}"] = Path(place)
+    for path in given.values():
+        _require_folder(path)
+    return given
+
+
+def _refuse_option(option: str, model: str, known: Iterable[str]) -> None:
+    """Refuse the folder of what a model has not; one of its own may be that of its draft, too."""
+    if option == "--draft-from":
+        raise SitectlError(
+            f"no model drafts for {model}",
+            fix=f"leave --draft-from out, or set models.{model}.server.speculative first",
+            status=Exit.USAGE,
+        )
+    if option.startswith(_ADAPTER_OPTION):
+        there = [other.rpartition(" ")[2] for other in known if other.startswith(_ADAPTER_OPTION)]
+        raise SitectlError(
+            f"{model} has no adapter {option.rpartition(' ')[2]}",
+            allowed=", ".join(there) or "it has no adapters",
+            fix=f"write {_ADAPTER_OPTION} NAME=FOLDER with the name of one, or leave it out",
+            status=Exit.USAGE,
+        )
+
+
+def _require_adapters(specs: Mapping[str, OrderedModelSpec], given: Mapping[str, Path], hub: HubMetadata) -> None:
+    """Refuse adapters of which the site states another rank or other projections than they have."""
+    wrong: list[Problem] = []
+    for model, spec in specs.items():
+        for name, adapter in spec.adapters.items():
+            folder = given.get(f"{_ADAPTER_OPTION} {name}")
+            if given and folder is None:
+                continue
+            try:
+                text = (
+                    (folder / ADAPTER_CONFIG).read_text(encoding="utf-8", errors="replace")
+                    if folder
+                    else hub.adapter_config(adapter.repository, adapter.revision)
+                )
+            except BundleError as error:
+                raise SitectlError.of(error.problem) from None
+            except OSError:
+                what = f"{folder} is no adapter's folder: it has no {ADAPTER_CONFIG}"
+                raise SitectlError(what, fix="name the folder of one revision", status=Exit.USAGE) from None
+            wrong += adapter_configs.differences(("models", model, "adapters", name), adapter, text)
+    if wrong:
+        first, *others = wrong
+        after = "".join(f"\n{other.key}: {other.sentence}; {other.fix}" for other in others)
+        raise SitectlError.of(first, Exit.REFUSED, before=f"{first.key}: ", after=after)
 
 
 def _lacking(
@@ -182,7 +245,9 @@ def _lacking(
     """What to call for the lock of a commit whose folder was not given; nothing where its lock is there."""
     if (context.project / LOCKS / file_name(repository, revision)).exists():
         return []
-    step = invocation.next_step("weights lock", [*arguments, option, "FOLDER"], context.named)
+    named, _, adapter = option.partition(" ")
+    folder = f"{adapter}=FOLDER" if adapter else "FOLDER"
+    step = invocation.next_step("weights lock", [*arguments, named, folder], context.named)
     return [
         {
             "repository": repository,

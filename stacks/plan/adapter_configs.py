@@ -1,0 +1,51 @@
+"""Whether the site says of an adapter what the adapter says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from components.specs.adapters import AdapterSpec
+from floor.problems import Path, Problem, shown
+
+
+def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
+    """What of an adapter_config.json is another than at the site's keys below `path`, or is nothing for vLLM.
+
+    Source: vLLM lora/peft_helper.py (validate_legal), which ends an engine's start for the latter.
+    """
+    try:
+        config: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError):
+        yield Problem(path=path, what="has an adapter_config.json that is no JSON object", fix="name another commit")
+        return
+    ranks = [config.get("r"), *dict(config.get("rank_pattern") or {}).values()]
+    rank = max((rank for rank in ranks if isinstance(rank, int)), default=None)
+    if rank != spec.rank:
+        yield Problem(
+            path=(*path, "rank"),
+            what=f"is not the rank in {spec.repository}",
+            got=shown(spec.rank),
+            allowed=shown(rank),
+            fix=f"write {rank}" if rank else "name an adapter of low rank (LoRA)",
+        )
+    modules = config.get("target_modules")
+    # A text is a pattern over names of the model's own code.
+    if isinstance(modules, list) and set(modules) != set(spec.target_modules):
+        named = ", ".join(sorted(map(str, modules)))
+        yield Problem(
+            path=(*path, "target_modules"),
+            what=f"are not the projections in {spec.repository}",
+            got=", ".join(sorted(spec.target_modules)),
+            allowed=named,
+            fix=f"write [{named}]",
+        )
+    for key, harmless in (("modules_to_save", (None, [])), ("use_dora", (None, False)), ("bias", (None, "none"))):
+        if config.get(key) not in harmless:
+            yield Problem(
+                path=path,
+                what=f"has {key} in its adapter_config.json, which vLLM does not serve",
+                got=shown(config[key]),
+                fix="merge it into the model's weights and serve these as a model, or train it without",
+            )
