@@ -14,7 +14,7 @@ NOBODY = "nobody"
 # What the name of an adapter's repository has in the lab.
 ADAPTER_MARK = "-lora"
 ADAPTER = {"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "bias": "none"}
-"""What each of them says of itself."""
+"""Configuration of each of them."""
 
 
 def newest(repository: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether the site says of an adapter what the adapter says of itself."""
+"""Whether an adapter is what the site states of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ from components.specs.adapters import AdapterSpec
 from floor.problems import Path, Problem, shown
 
 
+# What makes an adapter more than two matrices of each projection (vLLM 0.32 lora/peft_helper.py, _validate_features).
+_UNSERVED = (
+    "modules_to_save",
+    "use_dora",
+    "bias",
+    "lora_bias",
+    "alora_invocation_tokens",
+    "layer_replication",
+    "use_bdlora",
+    "use_qalora",
+)
+
+
 def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
     """What of an adapter_config.json is another than at the site's keys below `path`, or is nothing for vLLM.
 
-    Source: vLLM lora/peft_helper.py (validate_legal), which ends an engine's start for the latter.
+    Engines do not start with the latter.
     """
     try:
         config: dict[str, Any] = dict(json.loads(text))
@@ -41,11 +54,12 @@ def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
             allowed=named,
             fix=f"write [{named}]",
         )
-    for key, harmless in (("modules_to_save", (None, [])), ("use_dora", (None, False)), ("bias", (None, "none"))):
-        if config.get(key) not in harmless:
+    for key in _UNSERVED:
+        value = config.get(key)
+        if value and not (key == "bias" and value == "none"):
             yield Problem(
                 path=path,
                 what=f"has {key} in its adapter_config.json, which vLLM does not serve",
-                got=shown(config[key]),
+                got=shown(value),
                 fix="merge it into the model's weights and serve these as a model, or train it without",
             )

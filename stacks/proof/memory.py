@@ -143,7 +143,7 @@ def footprint_of(
     """Of a model on one layout, and of what drafts for it.
 
     engine: None for any, of which the one that keeps most counts. family: of the GPU. adapted: whether it has adapters:
-    each batch is then captured with and without them (vLLM config/compilation.py, cudagraph_specialize_lora).
+    each batch is then captured with and without them (vLLM 0.32 v1/cudagraph_dispatcher.py, _get_lora_cases).
     """
     together = layout.tensor * layout.data > 1
     inner = max(layer.width / (1 if layout.expert_parallel else layout.tensor) for layer in model.feed_forward.values())

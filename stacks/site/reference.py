@@ -47,6 +47,7 @@ _RULES = (
     "- `gateway.port` other than 80 needs `gateway.certificate_secret`: plain HTTP is served only on port 80.",
     "- `tenants.<name>.models` names models of the same site, each once, and `tenants.<name>.tier` one of its `tiers`.",
     "- An alias is the name of no model and occurs once in a site; `tenants.<name>.models` accepts no alias.",
+    "- An adapter's name is that of no model, alias or other adapter; its `tenants` may call its model.",
     "- No model may be called like another with the suffix `-epp`: that is the name of the other's endpoint picker.",
     "- `models.<name>.slo` needs `models.<name>.load`: a target has no meaning without the traffic that it applies to.",
     "- `p95` is at least `p50`.",

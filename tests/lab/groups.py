@@ -25,6 +25,7 @@ SITE_GROUPS = {
         "test_limits",
         "test_gatekeeper",
         "test_canary",
+        "test_adapters",
         "test_usage_ledger",
         "test_portal",
         "test_weights",

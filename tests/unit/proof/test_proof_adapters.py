@@ -14,7 +14,7 @@ from stacks.proof.memory import footprint_of
 from stacks.proof.proof import prove
 from tests.unit.proof.proof_orders import CHAT, TARGETS, order
 
-pytestmark = pytest.mark.row("001.13", "003.27")
+pytestmark = pytest.mark.row("001.13")
 
 QWEN = catalogue.load("qwen3-32b-fp8")
 ATTENTION = frozenset({"q_proj", "v_proj"})
