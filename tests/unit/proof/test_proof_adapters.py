@@ -41,8 +41,10 @@ def test_ranks_divide_one_matrix_of_each_projection_and_stages_divide_layers() -
     """Sixteen ranks have the eight heads of keys and values twice."""
     one = 3 * HIDDEN + (QUERIES + 2 * 2 * KEYS) / 16
     assert adapter_bytes(QWEN, Layout(tensor=16), adapters(16, modules=ATTENTION)) == 2 * 16 * LAYERS * one
-    down = adapters(16, modules=frozenset({"down_proj"}))
+    down, out, up = (adapters(16, modules=frozenset({name})) for name in ("down_proj", "o_proj", "up_proj"))
     assert adapter_bytes(QWEN, Layout(tensor=2), down) == 2 * 16 * LAYERS * (WIDTH / 2 + HIDDEN)
+    assert adapter_bytes(QWEN, Layout(tensor=2), out) == 2 * 16 * LAYERS * (QUERIES / 2 + HIDDEN)
+    assert adapter_bytes(QWEN, Layout(tensor=2), up) == 2 * 16 * LAYERS * 2 * (HIDDEN + WIDTH / 2)
     halves = [adapter_bytes(QWEN, Layout(pipeline=stages), down) for stages in (1, 2)]
     assert halves[0] == 2 * halves[1]
 
