@@ -9,7 +9,6 @@ from typing import Any
 from components.specs.adapters import AdapterSpec
 from floor.problems import Path, Problem, shown
 
-
 # What makes an adapter more than two matrices of each projection (vLLM 0.32 lora/peft_helper.py, _validate_features).
 _UNSERVED = (
     "modules_to_save",

@@ -25,7 +25,7 @@ from stacks.plan.placing import takes_whole_nodes
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.start import PROBE_PERIOD_S
-from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, without_safetensors
+from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, volume_files, without_safetensors
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.disaggregation import one_is_enough
@@ -229,7 +229,7 @@ def _server(
     return ModelServerPlan(
         **same,
         layout=LayoutSpec(**asdict(case.layout)),
-        weight_bytes=proof.weights["weight_files"].value * 1e9,
+        weight_bytes=volume_files(proof.order),
         long_prefill_token_threshold=proof.order.prompt_step_tokens,
         max_answer_tokens=settings["gateway_max_tokens"].whole if "gateway_max_tokens" in settings else None,
         max_unavailable=settings["disruption_max_unavailable"].whole,

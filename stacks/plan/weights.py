@@ -17,6 +17,8 @@ from services.weights.failure import WeightsError
 from services.weights.manifest import file_name, parse
 from services.weights.order import Wanted, WeightsOrder
 from stacks.plan.hub_revisions import served_revision
+from stacks.proof.adapters import adapter_files
+from stacks.proof.order import Order
 from stacks.site.demand import OrderedModelSpec
 
 # What serves locked models alone: what it does not state.
@@ -46,6 +48,17 @@ def wanted_of(spec: OrderedModelSpec, locks: Locks) -> dict[str, Wanted]:
         adapter_role(name): (adapter.repository, adapter.revision) for name, adapter in sorted(spec.adapters.items())
     }
     return {role: Wanted(*pair, locks.get(file_name(*pair), "")) for role, pair in pairs.items()}
+
+
+def volume_files(order: Order) -> float:
+    """Bytes of files that a model's volume is made for.
+
+    A claim never shrinks, so that adapters which fit beside the rest do not make it larger: it would stay so without
+    them, and no `up` could take them out.
+    """
+    adapters = adapter_files(order.model, order.adapters)
+    others = order.file_bytes - adapters
+    return others if adapters <= others * (HEADROOM - 1) / 2 else others + adapters
 
 
 def brings(spec: OrderedModelSpec, source: WeightsSpec) -> bool:

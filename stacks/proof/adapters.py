@@ -5,7 +5,7 @@ For each of --max-loras slots and each projection that --lora-target-modules nam
 divides (o_proj, down_proj) and B of those whose outputs it divides (the others); the other matrix is whole on each
 rank. Projections that vLLM runs as one are there with all their parts, whichever of them an adapter changes.
 
-Source: vLLM 0.32 vllm/lora/layers/base_linear.py, column_parallel_linear.py (create_lora_weights), lora/model_manager.py.
+Source: vLLM 0.32 lora/layers/base_linear.py, column_parallel_linear.py (create_lora_weights), lora/model_manager.py.
 """
 
 from __future__ import annotations

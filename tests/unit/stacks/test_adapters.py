@@ -54,7 +54,15 @@ def test_they_are_brought_checked_and_counted_as_weights_are() -> None:
     assert with_them.weights.roles == ("weights", "adapter-legal", "adapter-tax")
     wanted = with_them.weights.by_role["adapter-tax"]
     assert (wanted.repository, wanted.revision) == (TAX["repository"], TAX["revision"])
-    assert with_them.weights.volume_bytes > alone.weights.volume_bytes
+
+
+def test_a_volume_is_larger_for_large_adapters_alone_as_it_never_shrinks() -> None:
+    alone, small, large = (
+        plan({A: adapters}).models["qwen3-32b"].stable.server.weight_bytes
+        for adapters in ({}, BOTH, {f"tax-{number}": {**TAX, "rank": 256} for number in range(8)})
+    )
+    assert small == alone
+    assert large > 1.05 * alone
 
 
 def test_another_adapter_is_another_revision_and_none_leaves_it_as_it_was() -> None:
