@@ -24,7 +24,7 @@ FILE = Path(__file__).parent / "engine_flags.yaml"
 class DecidedFlags(Record):
     """Flags that something else than `extra_args` decides."""
 
-    by: str = Field(pattern=r"^(catalogue|proof|platform|(server|overrides)\.[a-z_]+)$")
+    by: str = Field(pattern=r"^(catalogue|proof|platform|adapters|(server|overrides)\.[a-z_]+)$")
     """A key of the site below `models.<name>`, or who decides instead of a site."""
     why: str = ""
     """The reason, where `by` alone does not show it."""
