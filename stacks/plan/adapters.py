@@ -17,9 +17,9 @@ def adapters_of(specs: Mapping[str, AdapterSpec]) -> Adapters | None:
     """All of a model, in the proof's terms; None for none."""
     if not specs:
         return None
-    each = tuple(Adapter(rank=spec.rank, modules=frozenset(spec.target_modules)) for _, spec in sorted(specs.items()))
-    largest = max(adapter.rank for adapter in each)
-    return Adapters(each=each, rank=min(rank for rank in RANKS if rank >= largest))
+    loaded = tuple(Adapter(rank=spec.rank, modules=frozenset(spec.target_modules)) for _, spec in sorted(specs.items()))
+    largest = max(adapter.rank for adapter in loaded)
+    return Adapters(loaded=loaded, rank=min(rank for rank in RANKS if rank >= largest))
 
 
 def adapter_modules(specs: Mapping[str, AdapterSpec]) -> list[str]:

@@ -51,19 +51,19 @@ class Adapter:
 class Adapters:
     """All adapters of a model; at least one."""
 
-    each: tuple[Adapter, ...]
+    loaded: tuple[Adapter, ...]
     rank: int
     """What each slot has room for (--max-lora-rank)."""
 
     @property
     def slots(self) -> int:
         """One for each, so that no request waits for another's (--max-loras)."""
-        return len(self.each)
+        return len(self.loaded)
 
     @property
     def modules(self) -> frozenset[str]:
         """Projections that any of them changes."""
-        return frozenset[str]().union(*(adapter.modules for adapter in self.each))
+        return frozenset[str]().union(*(adapter.modules for adapter in self.loaded))
 
 
 def adaptable(model: CatalogueModel) -> tuple[str, ...]:
@@ -88,8 +88,8 @@ def adapter_bytes(model: CatalogueModel, layout: Layout, adapters: Adapters | No
 
 def adapter_files(model: CatalogueModel, adapters: Adapters | None) -> float:
     """Bytes of the files of all adapters; 0 without."""
-    each = adapters.each if adapters else ()
-    return float(sum(_FILE_BYTES * adapter.rank * sum(_elements(model, 1, adapter.modules)) for adapter in each))
+    loaded = adapters.loaded if adapters else ()
+    return float(sum(_FILE_BYTES * adapter.rank * sum(_elements(model, 1, adapter.modules)) for adapter in loaded))
 
 
 def _elements(model: CatalogueModel, ranks: int, modules: frozenset[str]) -> Iterator[float]:

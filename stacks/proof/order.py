@@ -92,8 +92,8 @@ class Order:
     @property
     def file_bytes(self) -> float:
         """Bytes of all files that a replica reads: the model's as stored, those of a draft model and of adapters."""
-        beside = draft_files(self.speculation) + adapter_files(self.model, self.adapters)
-        return weight_bytes(as_stored(self.model, self.stored)).files + beside
+        adapters = adapter_files(self.model, self.adapters)
+        return weight_bytes(as_stored(self.model, self.stored)).files + draft_files(self.speculation) + adapters
 
     def read_s(self, readers: int = 1) -> float:
         """Seconds in which each of so many readers of the volume has read all files, where they start at once."""

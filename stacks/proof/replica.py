@@ -101,11 +101,9 @@ class OneReplica:
     @cached_property
     def weights(self) -> float:
         """Bytes on the fullest GPU, those of what drafts and of adapters included."""
-        model, layout = self.order.model, self.layout
-        beside = draft_weights(model, layout, self.order.speculation) + adapter_bytes(
-            model, layout, self.order.adapters
-        )
-        return weights_per_gpu(model, layout) + beside
+        own = weights_per_gpu(self.order.model, self.layout)
+        adapters = adapter_bytes(self.order.model, self.layout, self.order.adapters)
+        return own + draft_weights(self.order.model, self.layout, self.order.speculation) + adapters
 
     @cached_property
     def _footprint(self) -> Footprint:

@@ -45,7 +45,7 @@ def _largest_rank(basis: Basis) -> Derived | None:
     adapters = basis.case.order.adapters
     if adapters is None:
         return None
-    return Derived(value=adapters.rank, inputs={"largest_rank": max(adapter.rank for adapter in adapters.each)})
+    return Derived(value=adapters.rank, inputs={"largest_rank": max(adapter.rank for adapter in adapters.loaded)})
 
 
 DEFINITIONS = (

@@ -42,14 +42,14 @@ def started(folder: Path, adapters: Path) -> Any:
 
 def answers(engine: RunningEngine) -> dict[str, str]:
     """The most likely words of each, and under which name."""
-    told = {}
+    texts = {}
     for name in (SERVED, *NAMES):
         asked = {"model": name, "prompt": "once upon a time", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
         answer = engine.post("/v1/completions", asked, 600)
         assert answer.status_code == 200, answer.text
         assert answer.json()["model"] == name
-        told[name] = str(answer.json()["choices"][0]["text"])
-    return told
+        texts[name] = str(answer.json()["choices"][0]["text"])
+    return texts
 
 
 def test_each_answers_under_its_name_and_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_each_answers_under_its_name_and_the_same_after_a_restart(tmp_path: Path
     for seed, name in enumerate(NAMES):
         folder = tmp_path / "adapters" / name
         subprocess.run([python, WRITER, tmp_path / "model", folder, str(seed)], check=True)
-    told = []
+    answered = []
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
         with started(folder, tmp_path / "adapters") as engine:
             assert {card["id"] for card in engine.get("/v1/models").json()["data"]} == {SERVED, *NAMES}
-            told.append(answers(engine))
-    assert len(set(told[0].values())) == 3, told[0]
-    assert told[0] == told[1]
+            answered.append(answers(engine))
+    assert len(set(answered[0].values())) == 3, answered[0]
+    assert answered[0] == answered[1]

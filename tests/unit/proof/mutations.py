@@ -12,6 +12,7 @@ _SPEED = ("test_proof_roofline.py", "test_proof_bands.py")
 _ENDS = ("test_proof_ends.py",)
 _WEIGHTS = ("test_published_memory.py", "test_proof_catalogue.py")
 _DRAFTS = ("test_proof_speculation.py", "test_proof_drafts.py")
+_ADAPTERS = ("test_proof_adapters.py",)
 _QUANTISED = ("test_proof_online_quantisation.py",)
 _FRONT_END = ("test_proof_front_end.py",)
 
@@ -256,6 +257,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("context <= draft.max_context_tokens", "True"),
         ("Layout(tensor=layout.tensor) if", "Layout() if"),
     ),
+    *_of(
+        "adapters",
+        _ADAPTERS,
+        ("\n_BYTES = 2", "\n_BYTES = 1"),
+        ("_FILE_BYTES = 4", "_FILE_BYTES = 2"),
+        ("_BYTES * adapters.slots * adapters.rank", "_BYTES * adapters.rank"),
+        ("elements * stage", "elements"),
+        ("max(1.0, mixer.kv_heads / ranks)", "mixer.kv_heads / ranks"),
+        ("(3 * hidden + queries", "(hidden + queries"),
+        ("(answers / ranks + hidden)", "(answers + hidden)"),
+        ("slices * (hidden + layer.width / ranks)", "slices * (hidden + layer.width)"),
+        ("(layer.width / ranks + hidden)", "(layer.width + hidden)"),
+        ("all(isinstance(layer, DenseFeedForward)", "any(isinstance(layer, DenseFeedForward)"),
+    ),
+    *_of("memory", _ADAPTERS, ("* (2 if adapted else 1)", "")),
+    *_of("replica", _ADAPTERS, ("self.order.speculation) + adapters", "self.order.speculation)")),
+    *_of("order", _ADAPTERS, ("draft_files(self.speculation) + adapters", "draft_files(self.speculation)")),
     *_of(
         "memory",
         _DRAFTS,

@@ -23,7 +23,7 @@ LAYERS, HIDDEN, QUERIES, KEYS, WIDTH = 64, 5120, 64 * 128, 8 * 128, 25_600
 
 
 def adapters(*ranks: int, modules: frozenset[str] = ALL, room: int = 16) -> Adapters:
-    return Adapters(each=tuple(Adapter(rank=rank, modules=modules) for rank in ranks), rank=room)
+    return Adapters(loaded=tuple(Adapter(rank=rank, modules=modules) for rank in ranks), rank=room)
 
 
 def test_each_slot_has_both_matrices_of_the_largest_rank() -> None:
@@ -39,8 +39,8 @@ def test_each_slot_has_both_matrices_of_the_largest_rank() -> None:
 
 def test_ranks_divide_one_matrix_of_each_projection_and_stages_divide_layers() -> None:
     """Sixteen ranks have the eight heads of keys and values twice."""
-    one = 3 * HIDDEN + (QUERIES + 2 * 2 * KEYS) / 16
-    assert adapter_bytes(QWEN, Layout(tensor=16), adapters(16, modules=ATTENTION)) == 2 * 16 * LAYERS * one
+    on_a_rank = 3 * HIDDEN + (QUERIES + 2 * 2 * KEYS) / 16
+    assert adapter_bytes(QWEN, Layout(tensor=16), adapters(16, modules=ATTENTION)) == 2 * 16 * LAYERS * on_a_rank
     down, out, up = (adapters(16, modules=frozenset({name})) for name in ("down_proj", "o_proj", "up_proj"))
     assert adapter_bytes(QWEN, Layout(tensor=2), down) == 2 * 16 * LAYERS * (WIDTH / 2 + HIDDEN)
     assert adapter_bytes(QWEN, Layout(tensor=2), out) == 2 * 16 * LAYERS * (QUERIES / 2 + HIDDEN)

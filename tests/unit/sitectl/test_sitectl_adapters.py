@@ -61,20 +61,20 @@ def test_the_pages_adapter_is_locked_beside_its_model(hub: Hub, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("change", "key", "told"),
+    ("change", "key", "message"),
     [
         ({"rank": 8}, "rank", "got 8; allowed: 16"),
         ({"target_modules": ["q_proj", "o_proj"]}, "target_modules", "got o_proj, q_proj; allowed: q_proj, v_proj"),
     ],
 )
 def test_another_rank_or_projection_than_the_adapters_own_is_refused(
-    hub: Hub, tmp_path: Path, change: dict[str, Any], key: str, told: str
+    hub: Hub, tmp_path: Path, change: dict[str, Any], key: str, message: str
 ) -> None:
     site = project(tmp_path, **change)
     result = run(site, *LOCK)
     assert result.status == Exit.REFUSED
     assert f"{REFUSED}.{key}: " in result.err
-    assert all(part in result.err for part in re.split("; allowed: |got ", told) if part)
+    assert all(part in result.err for part in re.split("; allowed: |got ", message) if part)
     assert not (site / "weights").exists()
 
 

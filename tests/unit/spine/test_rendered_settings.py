@@ -84,15 +84,17 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     names = set(planned(config).settings)
     scaling = {"autoscale_requests", "autoscale_kv_share", "autoscale_window_s"}
-    chosen = {"num_speculative_tokens", "tokens_per_step", "quantized_weights", *scaling}
+    adapters = {"max_loras", "max_lora_rank"}
+    chosen = {"num_speculative_tokens", "tokens_per_step", "quantized_weights", *scaling, *adapters}
     assert names == DEFINITIONS.keys() - chosen
     server = {
         "quantization": "fp8_per_tensor",
         "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
         "scaling": {"least": 1},
     }
+    adapter = {"repository": "o/a", "revision": "a" * 40, "rank": 8, "target_modules": ["q_proj"]}
     everything = copy.deepcopy(PROD) | {
-        "models": {"m": MODEL | {"catalogue": "qwen3-8b", "server": server}},
+        "models": {"m": MODEL | {"catalogue": "qwen3-8b", "server": server, "adapters": {"a": adapter}}},
         "tenants": {},
     }
     assert set(planned(SiteConfig.model_validate(everything)).settings) == DEFINITIONS.keys()

@@ -84,8 +84,8 @@ def test_tenants_see_those_that_they_may_call() -> None:
 def test_where_a_gatekeeper_decides_no_object_of_the_gateway_has_a_tenant_of_them() -> None:
     tenants = plan({A: BOTH, "callers": {"decided_by": "gatekeeper"}}).tenants
     assert tenants.adapter_callers == {"legal": (), "tax": ()}
-    told = json.loads(tenants_file(tenants.tenants, names=tenants.names, adapters=tenants.adapters))
-    assert told["adapters"]["legal"] == {"model": "qwen3-32b", "tenants": ["search"]}
+    known = json.loads(tenants_file(tenants.tenants, names=tenants.names, adapters=tenants.adapters))
+    assert known["adapters"]["legal"] == {"model": "qwen3-32b", "tenants": ["search"]}
     assert "adapters" not in json.loads(tenants_file(tenants.tenants, names=tenants.names))
 
 
