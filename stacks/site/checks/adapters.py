@@ -20,8 +20,26 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with adapters, as far as the values can be understood."""
     for path, name in each_adapter(values):
         model = str(path[1])
+        yield from _commits(values, path)
         yield from _callers(values, path, model)
         yield from _of_the_canary(path, name, at(values, "models", model))
+
+
+def _commits(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
+    """A volume has a folder for each commit; repositories that were copied have one in common."""
+    adapters = mapping(at(values, *path[:-1]))
+    own = mapping(adapters.get(path[-1]))
+    for name, other in adapters.items():
+        if str(name) == path[-1]:
+            return
+        same = own.get("revision") and own.get("revision") == at(other, "revision")
+        if same and own.get("repository") != at(other, "repository"):
+            yield Problem(
+                path=(*path, "repository"),
+                what=f"has the commit of {at(other, 'repository')}, and a model's volume has one folder for a commit",
+                got=shown(own.get("repository")),
+                fix=f"write {at(other, 'repository')}, if both are the same; otherwise the commit of each",
+            )
 
 
 def _callers(values: Mapping[str, Any], path: Path, model: str) -> Iterator[Problem]:

@@ -28,12 +28,15 @@ def started(folder: Path, adapters: Path) -> Any:
     """The engine of the lab's site with both; their folders are these instead of a server's mounts."""
     file = CHECKOUT / "Pulumi.lab.yaml"
     site: dict[str, Any] = yaml.safe_load(file.read_text())["config"]["inference-platform:site"]
-    adapter = {"revision": "a" * 40, "rank": RANK, "target_modules": MODULES}
+    adapter = {"rank": RANK, "target_modules": MODULES}
     sizes = {"max_num_seqs": 4, "max_num_queued_reqs": 8}
     site["models"][SERVED] |= {
         "server": {"engine": "vllm"},
         "overrides": {name: {"value": value, "reason": "a CPU serves it"} for name, value in sizes.items()},
-        "adapters": {name: {"repository": f"acme/{name}", **adapter} for name in NAMES},
+        "adapters": {
+            name: {"repository": f"acme/{name}", "revision": f"{number}" * 40, **adapter}
+            for number, name in enumerate(NAMES)
+        },
     }
     engine = plan_values(site, file.name).models[SERVED].stable.engine
     arguments = [argument.replace(f"{MOUNT}/adapter-", f"{adapters}/") for argument in engine.args]

@@ -25,16 +25,21 @@ from tests.lab.site.under_load import Load
 
 pytestmark = pytest.mark.row("001.13", "004.11")
 
-MODEL, OPEN, CLOSED = "qwen3-32b", "tax", "legal"
+MODEL, OPEN, CLOSED = "qwen3-32b", "authors", "contracts"
 MAY, MAY_NOT = "acme.laptop", "globex.laptop"
 
 
 def _adapted(site: Document) -> None:
-    adapter = {"revision": "a" * 40, "rank": ADAPTER["r"], "target_modules": ADAPTER["target_modules"]}
     site["models"][MODEL]["adapters"] = {
-        OPEN: {"repository": f"acme/qwen{ADAPTER_MARK}-tax", **adapter},
-        CLOSED: {"repository": f"acme/qwen{ADAPTER_MARK}-legal", **adapter, "tenants": ["acme"]},
+        name: {
+            "repository": f"acme/qwen{ADAPTER_MARK}-{name}",
+            "revision": name[0] * 40,
+            "rank": ADAPTER["r"],
+            "target_modules": ADAPTER["target_modules"],
+        }
+        for name in (OPEN, CLOSED)
     }
+    site["models"][MODEL]["adapters"][CLOSED]["tenants"] = ["acme"]
 
 
 def _both(site: Document) -> None:

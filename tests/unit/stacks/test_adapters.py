@@ -124,6 +124,12 @@ WRONG: dict[str, Wrong] = {
         "none, as it has no such layers",
         {"models.glm-5-1.adapters": {}},
     ),
+    "another repository at the same commit": Wrong(
+        {A: {"legal": LEGAL, "tax": {**TAX, "revision": LEGAL["revision"]}}},
+        f"{A}.tax.repository",
+        "has the commit of acme/qwen-legal",
+        {f"{A}.tax.repository": LEGAL["repository"]},
+    ),
     "tenant that is none": Wrong(
         {f"{A}.legal": {**LEGAL, "tenants": ["serch"]}}, f"{A}.legal.tenants.0", "did you mean 'search'", {A: BOTH}
     ),
