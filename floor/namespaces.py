@@ -23,6 +23,7 @@ BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
+AUTOSCALING = "keda"
 # The one whose pods Talos lets take snapshots.
 ETCD_BACKUP = "etcd-backup"
 

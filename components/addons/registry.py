@@ -11,6 +11,7 @@ from components.addons.cert_manager import CERT_MANAGER
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
+from components.addons.keda import KEDA
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
 from components.addons.prometheus_operator import PROMETHEUS_OPERATOR
@@ -33,6 +34,7 @@ ADDONS: tuple[Addon, ...] = (
     LONGHORN,
     METALLB,
     PROMETHEUS_OPERATOR,
+    KEDA,
 )
 
 

@@ -22,6 +22,7 @@ STORAGE = 'job="storage"'
 CONTROLLERS = 'job="gateway-controllers"'
 CERTIFICATES = 'job="certificates"'
 SECRETS = 'job="secrets"'
+AUTOSCALING = 'job="autoscaling"'
 
 LISTENERS = f'{PROXIES}, envoy_http_conn_manager_prefix=~"https?-.+"'
 """The proxies' own listeners for clients. Envoy counts its admin interface and its readiness under other names."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.monitoring import recording
 from components.monitoring.alerts import (
+    autoscaling,
     callers,
     canaries,
     certificates,
@@ -48,6 +49,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "certificates": certificates.certificates,
     "credentials": credentials.credentials,
     "secrets": secrets.secrets,
+    "autoscaling": autoscaling.autoscaling,
     "gatekeeper": callers.gatekeepers,
     "directory": callers.directory,
     "budgets": callers.budgets,

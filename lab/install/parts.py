@@ -297,6 +297,15 @@ GO_FAMILIES = (
         programs=(BuiltProgram(name="external-secrets", package="github.com/external-secrets/external-secrets"),),
     ),
     GoFamily(
+        name="keda",
+        module="github.com/kedacore/keda/v2",
+        programs=(
+            BuiltProgram(name="keda", package="github.com/kedacore/keda/v2/cmd/operator"),
+            BuiltProgram(name="keda-adapter", package="github.com/kedacore/keda/v2/cmd/adapter"),
+        ),
+        version_variables=(("github.com/kedacore/keda/v2/version.Version", "{release}"),),
+    ),
+    GoFamily(
         name="pebble",
         module="github.com/letsencrypt/pebble/v2",
         programs=(BuiltProgram(name="pebble", package="github.com/letsencrypt/pebble/v2/cmd/pebble"),),

@@ -55,6 +55,8 @@ TABLE: Mapping[str, Program] = {
     "registry.k8s.io/kubectl": _tool("kubectl", "/bin/kubectl"),
     "ghcr.io/llm-d/llm-d-inference-sim": _tool("llm-d-inference-sim", "/app/llm-d-inference-sim"),
     "ghcr.io/external-secrets/external-secrets": _tool("external-secrets", "/bin/external-secrets", user=65534),
+    "ghcr.io/kedacore/keda": _tool("keda", "/keda"),
+    "ghcr.io/kedacore/keda-metrics-apiserver": _tool("keda-adapter", "/keda-adapter"),
     "quay.io/prometheus-operator/prometheus-operator": _tool("prometheus-operator", "/bin/operator", user=65534),
     "quay.io/prometheus-operator/prometheus-config-reloader": _tool(
         "prometheus-config-reloader", "/bin/prometheus-config-reloader", user=65534
