@@ -31,6 +31,7 @@ from tests.alert_site import (
     itl,
     listener,
     robustness,
+    scaler_errors,
     target,
     ttft,
 )
@@ -117,6 +118,13 @@ CASES = (
         change={filled("True"): constant(0), filled("False"): constant(1)},
         labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
+    ),
+    # Both of its queries, four times a minute.
+    Case(
+        alert="AutoscalingBlind",
+        change={scaler_errors("requests"): grows(4), scaler_errors("cache"): grows(4)},
+        labels={"namespace": "inference-models", "scaledObject": "chat"},
+        shown="40",
     ),
     # promtool's time begins at 0. The last one has ended.
     *(

@@ -135,6 +135,13 @@ def filled(status: str) -> str:
     )
 
 
+def scaler_errors(trigger: str) -> str:
+    return (
+        'keda_scaler_detail_errors_total{job="autoscaling", namespace="inference-models", scaledObject="chat", '
+        f'scaler="{trigger}"}}'
+    )
+
+
 def answered(answer: str) -> str:
     return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
 

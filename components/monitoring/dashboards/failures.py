@@ -22,6 +22,7 @@ from components.monitoring.dashboards.vocabulary import (
 )
 
 NOT_SHOWN = {
+    "autoscaling-blind": "few sites have a range of replicas; no request fails, and the alert names the model",
     "canary-worse": "few sites have a canary; panels by model show it as one, and `sitectl canary` both revisions",
     "credential-ends": "no figure moves before its end; the alert names it and its days",
     "bring-up": "planned work, before there is a cluster",
