@@ -79,9 +79,8 @@ def _answering(installed: str) -> dict[str, Any]:
 
 KEDA = Addon(
     key="keda",
-    switch="autoscaler",
-    on="keda",
-    section="autoscaling",
+    switch="installs_keda",
+    on=True,
     namespace=NAMESPACE,
     charts=(
         AddonChart(

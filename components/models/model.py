@@ -13,6 +13,7 @@ from components.models.engines import Engine
 from components.models.inference_pool import InferencePool, InferencePoolArgs, picker_labels
 from components.models.model_route import ModelRoute, ModelRouteArgs
 from components.models.model_server import ModelServer, ModelServerArgs
+from components.models.scaling import Scaler
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, peer
@@ -52,6 +53,8 @@ class ModelArgs:
     volume: Keeping
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
+    scaler: Scaler | None = None
+    """What scales models; None on a site where none does."""
     gateway: GatewayHandle
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics of replicas and pickers; none where nothing measures."""
@@ -80,6 +83,7 @@ class Model(Component, token="model:Model"):
                 token=args.token,
                 clients=[args.gateway.proxies, peer(picker_labels(name)), *args.scrapers],
                 volume=args.spec.volume or args.volume,
+                scaler=args.scaler,
             ),
             here,
         ).handle

@@ -11,6 +11,7 @@ import pulumi
 from components.component import Component
 from components.models import liveness, node_weights, weights
 from components.models.engines import PORT, Engine
+from components.models.scaling import Scaler, scaled_object
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
@@ -96,7 +97,8 @@ def deployment(
         "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
         "spec": {
-            "replicas": spec.replicas,
+            # Of a model that scales, only when it is made (ADR 59).
+            "replicas": spec.least,
             "progressDeadlineSeconds": _turnover_s(spec, plan),
             "selector": {"matchLabels": labels(name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
@@ -196,6 +198,8 @@ class ModelServerArgs:
     """What fills the Secret with the hub's token, for the weights' Job."""
     volume: Keeping
     """Whether the engine refuses to delete or replace the volume."""
+    scaler: Scaler | None = None
+    """What scales it, where its plan has between which numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +229,11 @@ class ModelServer(Component, token="model_server:ModelServer"):
             depends_on=needs,
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
+            left_to_others=["spec.replicas"] if args.plan.scaling else (),
         )
+        if args.plan.scaling and args.scaler:
+            scaled = scaled_object(name, space.name, labels(name), args.plan.scaling, args.scaler.prometheus)
+            self.child("scaling", scaled, depends_on=[replicas, *args.scaler.ready])
         budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
         self.child("budget", budget, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from components.specs.autoscaling import ScalingPlan
+import pulumi
 
-# Of one failed answer after the other, until KEDA says so in the ScaledObject's status; the number stays from the first.
+from components.specs.model_server import PeakSpec, ScalingPlan
+
+# Failed answers in a row until KEDA says so in the ScaledObject's status; the number stays from the first one on.
 _FAILURES = 3
 # A burst that is over when the next one is measured needs no replica: one takes minutes to start.
 _BURST_S = 30
@@ -16,7 +20,19 @@ _LONGEST_WINDOW_S = 3600
 _STEP_S = 60
 
 
-def scaled_object(name: str, namespace: str, labels: dict[str, str], plan: ScalingPlan) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Scaler:
+    """What scales the models of a site."""
+
+    prometheus: str
+    """Address of the Prometheus that measures their replicas."""
+    ready: Sequence[pulumi.Resource]
+    """It works once these are there."""
+
+
+def scaled_object(
+    name: str, namespace: str, labels: Mapping[str, str], plan: ScalingPlan, prometheus: str
+) -> dict[str, Any]:
     """Between `least` and `most` replicas of the Deployment of this name, as many as requests and cache need.
 
     By what replicas hold, never by how busy their GPUs are: a GPU is as busy with one request as with a full batch.
@@ -31,7 +47,7 @@ def scaled_object(name: str, namespace: str, labels: dict[str, str], plan: Scali
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": labels,
+            "labels": dict(labels),
             "annotations": {"pulumi.com/waitFor": "condition=Ready"},
         },
         "spec": {
@@ -45,14 +61,15 @@ def scaled_object(name: str, namespace: str, labels: dict[str, str], plan: Scali
             },
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan.window_s)}},
             "triggers": [
-                _trigger("requests", plan.prometheus, held, plan.requests),
-                _trigger("cache", plan.prometheus, f"sum(vllm:kv_cache_usage_perc{of_model})", plan.kv_share),
+                _measured("requests", prometheus, held, plan.requests),
+                _measured("cache", prometheus, f"sum(vllm:kv_cache_usage_perc{of_model})", plan.kv_share),
+                *(_peak(number, peak) for number, peak in enumerate(plan.peaks)),
             ],
         },
     }
 
 
-def _trigger(name: str, prometheus: str, query: str, threshold: float) -> dict[str, Any]:
+def _measured(name: str, prometheus: str, query: str, threshold: float) -> dict[str, Any]:
     """The query's answer over the threshold is how many replicas are wanted. Values are text, by KEDA's schema."""
     return {
         "type": "prometheus",
@@ -62,6 +79,20 @@ def _trigger(name: str, prometheus: str, query: str, threshold: float) -> dict[s
             "query": query,
             "threshold": f"{threshold:g}",
             "ignoreNullValues": "false",
+        },
+    }
+
+
+def _peak(number: int, peak: PeakSpec) -> dict[str, Any]:
+    """As many replicas at least between two times of the week."""
+    return {
+        "type": "cron",
+        "name": f"peak-{number}",
+        "metadata": {
+            "timezone": peak.timezone,
+            "start": peak.start,
+            "end": peak.end,
+            "desiredReplicas": f"{peak.replicas}",
         },
     }
 

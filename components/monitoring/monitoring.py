@@ -39,10 +39,10 @@ def scrapers(spec: MonitoringSpec) -> list[Peer]:
     return [_SCRAPER] if spec.system == "prometheus_operator" else []
 
 
-def network_policies(copies: int = 1) -> list[dict[str, Any]]:
-    """Prometheus reads the metrics of this namespace's pods, and sends Alertmanager alerts; no pod reaches it.
+def network_policies(copies: int = 1, askers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
+    """Prometheus reads the metrics of this namespace's pods, and sends Alertmanager alerts.
 
-    copies: of Alertmanager, which reach each other.
+    copies: of Alertmanager, which reach each other. askers: the only pods that reach Prometheus.
     """
     policies = [
         allow_ingress(name, NAMESPACE, pods, [([peer(prometheus.LABELS)], [port])])
@@ -52,6 +52,8 @@ def network_policies(copies: int = 1) -> list[dict[str, Any]]:
             (operator.NAME, {NAME_LABEL: operator.NAME}, operator.PORT),
         )
     ]
+    if askers:
+        policies.append(allow_ingress("prometheus", NAMESPACE, prometheus.LABELS, [(askers, [prometheus.PORT])]))
     if copies > 1:
         mesh = [{"protocol": protocol, "port": alertmanager.MESH_PORT} for protocol in ("TCP", "UDP")]
         policies[0]["spec"]["ingress"].append({"from": [peer(alertmanager.LABELS)], "ports": mesh})
@@ -80,6 +82,8 @@ class MonitoringArgs:
     """Definitions, the namespaces of the targets, and what offers volumes."""
     filled: Sequence[Mapping[str, Any]] = ()
     """What fills Secrets of the namespace out of the site's store."""
+    askers: Sequence[Peer] = ()
+    """Pods that may ask Prometheus: what scales models by its answers."""
     credential_ends: Mapping[str, Mapping[str, pulumi.Output[int]]] = field(default_factory=dict)
     """When the cluster's credentials end, in seconds since 1970, by what each is and its name."""
 
@@ -128,7 +132,7 @@ class Monitoring(Component, token="monitoring:Monitoring"):
         read: Sequence[pulumi.Resource],
     ) -> list[pulumi.Resource]:
         """The operator first; Prometheus once it may read all, so that its first configuration has every target."""
-        for policy in network_policies(args.spec.copies):
+        for policy in network_policies(args.spec.copies, args.askers):
             self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=needs)
         several = {"prometheus": prometheus.LABELS, "alertmanager": alertmanager.LABELS} if args.spec.copies > 1 else {}
         for server, pods in several.items():

@@ -12,6 +12,7 @@ from components.monitoring.permissions import in_cluster, in_namespace, rule, se
 from components.monitoring.pods import NAME_LABEL, POD_SECURITY, apart, release_of, volume_claim
 from components.placing import Placing, placed
 from components.specs.monitoring import MonitoringSpec
+from floor import namespaces
 
 NAME = "inference"
 ACCOUNT = "prometheus"
@@ -20,6 +21,8 @@ ANY_PROMETHEUS = {NAME_LABEL: "prometheus"}
 LABELS = {**ANY_PROMETHEUS, "operator.prometheus.io/name": NAME}
 """Labels that the operator gives to the pods of this one."""
 PORT = 9090
+ADDRESS = f"http://prometheus-operated.{namespaces.MONITORING}:{PORT}"
+"""The operator makes this Service."""
 INTERVAL_S = 15
 SELECTED = {"inference-platform/monitoring": "selected"}
 """Label of the monitors and rules that belong to it."""

@@ -219,6 +219,21 @@ def pod_priority(spec: ModelServerSpec, *, whole_nodes: bool) -> PodPriority:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScalingPlan:
+    """Between which numbers of replicas a model is scaled, and by what."""
+
+    least: int
+    most: int
+    peaks: tuple[PeakSpec, ...]
+    requests: int
+    """That a replica runs or keeps waiting when another one is due."""
+    kv_share: float
+    """Of a replica's cache that is in use when another one is due, 0 to 1."""
+    window_s: int
+    """A replica goes only when fewer were enough for so long."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
     """The capacity figures of a replica, as plain numbers."""
 
@@ -260,6 +275,8 @@ class ModelServerPlan:
     """A replica hangs if it holds requests for longer than that without a step."""
     cpu_request_cores: int
     memory_request_gib: int
+    scaling: ScalingPlan | None = None
+    """None where their number is fixed."""
 
     @property
     def engine_limit(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from components.models.engines import Engine, simulator_engine, vllm_engine
 from components.models.weights import WeightsPlan
 from components.specs.inference_pool import PickerPlan
-from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec, pod_priority
+from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec, ScalingPlan, pod_priority
 from floor import namespaces
 from floor.problems import Path, Problem, shown
 from floor.revision_ids import RevisionId
@@ -243,6 +243,20 @@ def _server(
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
         startup_probe_period_s=PROBE_PERIOD_S,
+        scaling=_scaling(spec, settings),
+    )
+
+
+def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting]) -> ScalingPlan | None:
+    if spec.scaling is None:
+        return None
+    return ScalingPlan(
+        least=spec.scaling.least,
+        most=spec.replicas,
+        peaks=spec.scaling.peaks,
+        requests=settings["autoscale_requests"].whole,
+        kv_share=settings["autoscale_kv_share"].number,
+        window_s=settings["autoscale_window_s"].whole,
     )
 
 

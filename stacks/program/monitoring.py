@@ -8,12 +8,15 @@ from typing import Any
 import pulumi
 
 from components.addons import registry
+from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
-from components.monitoring import kube_state_metrics
+from components.monitoring import kube_state_metrics, prometheus
 from components.monitoring.monitoring import Monitoring, MonitoringArgs
 from components.monitoring.rules import Measured
 from components.monitoring.scraping import own_targets, serving_targets
+from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
+from floor import namespaces
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
@@ -62,9 +65,20 @@ def declare_monitoring(
         placing=storing_nodes(site, volume_class(site) or ""),
         filled=filled,
         credential_ends=(ends or {}) if own else {},
+        askers=[peer(OPERATOR_PODS, keda_namespace(site))] if own and site.scales else [],
         needs=needs,
     )
     Monitoring("monitoring", args, opts)
+
+
+def keda_namespace(site: SiteConfig) -> str:
+    """Where KEDA is that scales this site's models."""
+    return site.autoscaling.namespace if site.autoscaling.system == "external" else namespaces.AUTOSCALING
+
+
+def prometheus_of(site: SiteConfig) -> str:
+    """Address of the Prometheus that measures the models."""
+    return site.autoscaling.prometheus or prometheus.ADDRESS
 
 
 def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) -> list[ScrapeTarget]:

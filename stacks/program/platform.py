@@ -21,6 +21,7 @@ from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
 from components.models.model_server import programs_of
 from components.models.pod_programs import PodPrograms
+from components.models.scaling import Scaler
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace, NamespaceHandle
 from components.network_policies import ANY_NAMESPACE
@@ -36,7 +37,7 @@ from stacks.plan.site_plan import SitePlan
 from stacks.program import reports
 from stacks.program.addons import addon_parts, charts_of, check_values, filled
 from stacks.program.cluster_access import bundle_command, cluster_access
-from stacks.program.monitoring import declare_monitoring
+from stacks.program.monitoring import declare_monitoring, prometheus_of
 from stacks.program.parts import PartDone, PartStep, SitePart, Wiring, declare_parts
 from stacks.program.remote_secrets import SecretSource
 from stacks.program.tenants import Tenants, declare_counters, declare_ledger, declare_tenants, limit_service_of
@@ -270,6 +271,7 @@ def _pod_programs(step: PartStep) -> PartDone:
 
 def _models(step: PartStep) -> PartDone:
     storage = step.on.plan.site.storage
+    scaler = Scaler(prometheus=prometheus_of(step.on.plan.site), ready=step.ready("autoscaling"))
     for name, serving in step.on.plan.named.items():
         args = ModelArgs(
             model=serving.model,
@@ -288,6 +290,7 @@ def _models(step: PartStep) -> PartDone:
             token=step.ready("weights-token"),
             volume=storage.volumes,
             picker_image=step.on.plan.versions.images.endpoint_picker,
+            scaler=scaler,
             gateway=step.handle("gateway", GatewayHandle),
             scrapers=step.on.scrapers,
             needs=step.ready(*_GATEWAYS),
@@ -324,11 +327,13 @@ PARTS = (
     ),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
     SitePart(
-        "models", _models, (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway")
+        "models",
+        _models,
+        (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway", "autoscaling"),
     ),
     SitePart(
         "monitoring",
         _monitoring,
-        (*_GATEWAYS, *_SPACES, "hardware", "certificates", "secret-store", "etcd-backup"),
+        (*_GATEWAYS, *_SPACES, "hardware", "certificates", "secret-store", "etcd-backup", "autoscaling"),
     ),
 )

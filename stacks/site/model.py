@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from components.addons.charts import ChartsSpec
 from components.specs.access import TenantSpec
 from components.specs.addresses import AddressesSpec
+from components.specs.autoscaling import AutoscalingSpec
 from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
@@ -190,6 +191,8 @@ class SiteConfig(Spec):
     """Where the Secrets come from that other keys of this file name."""
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     """Who measures the platform, and what it is held to."""
+    autoscaling: AutoscalingSpec = Field(default_factory=AutoscalingSpec)
+    """What scales models with `server.scaling`."""
     prices: PricesSpec | None = None
     """What the site's GPUs cost; without it no cost is computed."""
     models: dict[Name, OrderedModelSpec]
@@ -274,6 +277,16 @@ class SiteConfig(Spec):
         """Whether any tenant has a limit that is counted, or what counts them is to stay without."""
         counted = any("parallel_requests" in bounds for bounds in self.bounds.values())
         return bool(self.limits) or counted or "counters" in self.model_fields_set
+
+    @property
+    def scales(self) -> bool:
+        """Whether any model's number of replicas follows its load."""
+        return any(model.server.scaling for _, model in self.revisions)
+
+    @property
+    def installs_keda(self) -> bool:
+        """Whether the program installs what scales them."""
+        return self.scales and self.autoscaling.system == "keda"
 
     @property
     def has_gatekeeper(self) -> bool:

@@ -160,7 +160,7 @@ PARTS = {
     "tiers": {"limits"},
     "traces": {"request_log"},
     "model_route": {"ranking"},
-    "model_server": {"weights", "node_weights", "engines", "liveness"},
+    "model_server": {"weights", "node_weights", "engines", "liveness", "scaling"},
     "liveness": {"engines", "own_program", "weights"},
     "weights": {"own_program"},
     "pod_programs": {"own_program"},

@@ -13,6 +13,7 @@ from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
     adapters,
+    autoscaling,
     bgp,
     callers,
     canaries,
@@ -74,6 +75,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _aliases(values, where),
         _drains_and_streams(values, where),
         adapters.problems(values),
+        autoscaling.problems(values),
         callers.problems(values),
         canaries.problems(values),
         forms.problems(values),

@@ -36,6 +36,12 @@ REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
         "webhook.replicaCount": (1, "webhook.podDisruptionBudget"),
         "certController.replicaCount": (1, "certController.podDisruptionBudget"),
     },
+    "keda": {
+        "operator.replicaCount": (1, "podDisruptionBudget.operator"),
+        "metricsServer.replicaCount": (1, "podDisruptionBudget.metricServer"),
+        # The program leaves them out.
+        "webhooks.replicaCount": (1, "podDisruptionBudget.webhooks"),
+    },
     # Three each, on different nodes where there are so many; they elect one that works.
     "longhorn": {
         "longhornUI.replicas": (2, ""),
@@ -80,7 +86,8 @@ def test_budgets_are_values_that_their_charts_have() -> None:
     for name, keys in REPLICAS.items():
         kinds = chart_values.load(name).kinds
         for _, budget in keys.values():
-            assert not budget or {f"{budget}.enabled", f"{budget}.maxUnavailable"} & kinds.keys(), (name, budget)
+            known = {f"{budget}.enabled", f"{budget}.maxUnavailable", budget}
+            assert not budget or known & kinds.keys(), (name, budget)
 
 
 @pytest.mark.parametrize("change", EVERY_ADDON, ids=str)

@@ -26,6 +26,7 @@ SERVED_BY = {
     "mellanox.com": "rdma-devices-network-operator",
     "metallb.io": "load-balancer-addresses-metallb",
     "external-secrets.io": "secrets-external-secrets",
+    "keda.sh": "autoscaling-keda",
     "cert-manager.io": "certificates-cert-manager",
     "gateway.networking.k8s.io": "gateway-controllers-envoy-gateway",
     "gateway.envoyproxy.io": "gateway-controllers-envoy-gateway",
@@ -49,6 +50,7 @@ def everything() -> dict[str, Any]:
         "store": {"kubernetes": {"namespace": "platform-keys"}},
         "remote": {name: {"key": name} for name in ("site-ca", "hub-token", "backup-target", "alertmanager-config")},
     }
+    site["models"]["qwen3-32b"]["server"]["scaling"] = {"least": 2}
     return site
 
 

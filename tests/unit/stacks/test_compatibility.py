@@ -50,6 +50,7 @@ GOOD: dict[str, Fact] = {
     "cert_manager_crds": "1.21.2",
     "longhorn": "1.12.1",
     "external_secrets": "2.9.0",
+    "keda": "2.21.0",
     "metallb": "0.16.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
@@ -81,8 +82,8 @@ OLD_DRIVERS: dict[str, Fact] = {
 }
 
 
-# Of a version that no row binds to a version of Kubernetes.
-NO_SECRETS: dict[str, Fact] = {"external_secrets": "2.10.0"}
+# Of versions that no row binds to a version of Kubernetes.
+NO_SECRETS: dict[str, Fact] = {"external_secrets": "2.10.0", "keda": "2.22.0"}
 
 
 def flags(*names: str) -> dict[str, Fact]:
@@ -109,6 +110,10 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
     "external-secrets-2.8-kubernetes": (
         {"external_secrets": "2.8.0", "kubernetes": "1.34.9"},
         {"external_secrets": "2.8.0", "kubernetes": "1.35.0"},
+    ),
+    "keda-kubernetes": (
+        NO_SECRETS | {"keda": "2.21.0", "kubernetes": "1.33.9"},
+        NO_SECRETS | {"keda": "2.21.0", "kubernetes": "1.34.0"},
     ),
     "external-secrets-2.9-kubernetes": ({"kubernetes": "1.35.9"}, {"kubernetes": "1.36.0"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
@@ -223,6 +228,7 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
         "cluster.machines.cni": "external",
         "addresses.announced_by": "metallb_l2",
         "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
+        "models.qwen3-32b.server.scaling": {"least": 2},
     }
     other = plan_values(changed(reference_site(), choice), "site.yaml").site
     known = [conflicts.facts(versions.load(), site) for site in (prod, lab, other)]
@@ -236,7 +242,7 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    elsewhere = {"device_plugin", "dcgm_exporter", "metallb", "external_secrets", "simulator"}
+    elsewhere = {"device_plugin", "dcgm_exporter", "metallb", "external_secrets", "keda", "simulator"}
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "vllm",
         "vllm_flags",

@@ -110,6 +110,7 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
             "cluster.machines.cni": "external",
             "addresses.announced_by": "metallb_l2",
             "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
+            "models.qwen3-32b.server.scaling": {"least": 2},
         },
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
