@@ -15,7 +15,7 @@ import yaml
 from lab.errors import LabError
 from lab.install.parts import CHART_SOURCES, RELEASE_FILES, ModuleFolder
 
-REVISION = "charts-3"
+REVISION = "charts-4"
 
 _KEPT = ("Chart.yaml", "values.yaml", "values.schema.json", "templates")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")

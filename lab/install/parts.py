@@ -393,6 +393,7 @@ RELEASE_FILES = {
     "gateway-api-inference-extension": ModuleFolder(
         family="endpoint-picker", module="sigs.k8s.io/gateway-api-inference-extension", path="config/crd/bases"
     ),
+    "keda": ModuleFolder(family="keda", module="github.com/kedacore/keda/v2", path="config/crd/bases"),
     "prometheus-operator": ModuleFolder(
         family="prometheus-operator",
         module="github.com/prometheus-operator/prometheus-operator",

@@ -76,6 +76,7 @@ SITE_GROUPS = {
         "test_live_monitoring",
         "test_lab_certificate",
         "test_documented_commands",
+        "test_autoscaling",
         # Its alert goes on for a while.
         "test_stalled_replica",
         # Last, since it stops to measure.

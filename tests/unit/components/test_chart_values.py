@@ -22,7 +22,11 @@ pytestmark = pytest.mark.row("C.01", "000.12")
 CHARTS = tuple(versions.load().charts)
 # Charts whose project serves no source of the pinned version: the version that was read, and the pinned one. With a
 # raised pin, read the new values, and change the row or take it out.
-READ_BEFORE = {"gpu_operator": ("v26.7.0", "v26.7.1"), "dcgm_exporter": ("4.8.2", "4.8.3"), "keda": ("2.20.2", "2.21.0")}
+READ_BEFORE = {
+    "gpu_operator": ("v26.7.0", "v26.7.1"),
+    "dcgm_exporter": ("4.8.2", "4.8.3"),
+    "keda": ("2.20.2", "2.21.0"),
+}
 EVERY_ADDON: list[dict[str, Any]] = [
     {
         "cluster.gpu_stack": "operator",
