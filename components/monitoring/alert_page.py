@@ -23,6 +23,7 @@ _TITLES = {
     "certificates": "Certificates",
     "credentials": "Credentials of the cluster",
     "secrets": "Secrets out of a store",
+    "autoscaling": "Replicas by load",
     "gatekeeper": "Gatekeepers",
     "directory": "The directory of keys",
     "budgets": "Budgets of tenants",

@@ -24,6 +24,7 @@ _OWN = {
     namespaces.MONITORING: "restricted",
     namespaces.CERTIFICATES: "restricted",
     namespaces.SECRETS: "restricted",
+    namespaces.AUTOSCALING: "restricted",
     **dict.fromkeys(sorted(namespaces.PRIVILEGED), "privileged"),
 }
 

@@ -149,7 +149,7 @@ def test_gpu_nodes_offer_all_their_gpus(site: RunningSite, seen: Seen) -> None:
     needed = Counter[str]()
     for revision in site.plan.revisions:
         server = revision.spec.server
-        needed[gpu_nodes.resource_of(server.gpu_slice or "")] += server.replicas * revision.server.gpus
+        needed[gpu_nodes.resource_of(server.gpu_slice or "")] += server.least * revision.server.gpus
     for resource, count in needed.items():
         there = sum(own.get(resource, 0) for own in offered.values())
         if there < count:

@@ -35,10 +35,11 @@ def test_every_model_has_its_replicas_ready_with_the_planned_image(site: Running
         deployment = site.read(f"{_API}/{revision.name}")
         spec, status = deployment["spec"], deployment.get("status", {})
         (container,) = spec["template"]["spec"]["containers"]
-        ready, wanted = status.get("readyReplicas", 0), revision.spec.server.replicas
+        server, ready, declared = revision.spec.server, status.get("readyReplicas", 0), spec["replicas"]
+        wanted = f"{server.least} to {server.replicas}" if server.scaling else f"{server.replicas}"
         seen(f"{revision.name}: {ready} of {wanted} Ready, {container['image']}")
-        if (spec["replicas"], ready) != (wanted, wanted):
-            wrong.append(f"{revision.name}: {ready} Ready of {spec['replicas']} declared, the site sets {wanted}")
+        if not server.least <= declared == ready <= server.replicas:
+            wrong.append(f"{revision.name}: {ready} Ready of {declared} declared, the site sets {wanted}")
         if container["image"] != revision.engine.image or container["args"] != revision.engine.args:
             wrong.append(f"{revision.name}: image or arguments are not the planned ones")
     assert not wrong, "; ".join(wrong)
@@ -89,7 +90,7 @@ def test_a_drain_leaves_every_model_a_replica(site: RunningSite, seen: Seen) -> 
         seen(f"{revision.name}: {status.get('disruptionsAllowed') if status else 'no budget'} may be evicted now")
         if status is None:
             wrong.append(f"{revision.name} has no PodDisruptionBudget")
-        elif revision.spec.server.replicas > 1 and not status.get("disruptionsAllowed"):
+        elif revision.spec.server.least > 1 and not status.get("disruptionsAllowed"):
             wrong.append(f"no replica of {revision.name} may be evicted, so its nodes cannot be drained")
     assert not wrong, "; ".join(wrong)
 
