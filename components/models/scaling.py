@@ -10,7 +10,7 @@ import pulumi
 
 from components.specs.model_server import PeakSpec, ScalingPlan
 
-# Failed answers in a row until KEDA says so in the ScaledObject's status; the number stays from the first one on.
+# Failed answers in a row until the ScaledObject's status shows them; the number stays from the first one on.
 _FAILURES = 3
 # A burst that is over when the next one is measured needs no replica: one takes minutes to start.
 _BURST_S = 30

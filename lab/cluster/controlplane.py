@@ -94,6 +94,7 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
             {"key": "advertise-address", "value": api_address},
             # As Talos has it (v1.13.9 control_plane_static_pod.go:349); kwokctl sets the authorizers Node and RBAC.
             {"key": "enable-admission-plugins", "value": "NodeRestriction"},
+            *_by_front_proxy(lab),
         ],
         # One of each, so an election would only delay the return of one that was killed.
         "kube-controller-manager": [services, {"key": "leader-elect", "value": "false"}],
@@ -116,6 +117,21 @@ def settings(lab: Lab) -> list[dict[str, Any]]:
         "componentsPatches": [{"name": name, "extraArgs": arguments} for name, arguments in patches.items()],
     }
     return [head, *yaml.safe_load_all(_STAGES.read_text())]
+
+
+def _by_front_proxy(lab: Lab) -> list[dict[str, Any]]:
+    """How an API server behind this one knows that a request came through it, and of whom it is.
+
+    kwokctl gives the API server its administrator's certificate for that; Talos has an authority of its own for it.
+    """
+    values = {
+        "client-ca-file": str(cluster_folder(lab) / "pki" / "ca.crt"),
+        "allowed-names": "admin",
+        "username-headers": "X-Remote-User",
+        "group-headers": "X-Remote-Group",
+        "extra-headers-prefix": "X-Remote-Extra-",
+    }
+    return [{"key": f"requestheader-{key}", "value": value} for key, value in values.items()]
 
 
 def require_tools(lab: Lab) -> None:

@@ -54,6 +54,7 @@ _NO_CHART = (
     "longhorn",
     "metallb",
     "external secrets",
+    "keda",
 )
 _NO_SPACE = (
     "gpu-operator",
@@ -61,6 +62,7 @@ _NO_SPACE = (
     "longhorn-system",
     "metallb-system",
     "external-secrets",
+    "keda",
 )
 OF_STORAGE_AND_ADDRESSES = {
     "longhorn s volumes have all their copies",
