@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from talos.documents.cel_types import mistake
 from talos.documents.checks import Check, Fault
 
 Subject = Literal["disk", "volume", "link"]
@@ -30,6 +31,21 @@ _PLACES = (
     (re.compile(rf"\bsize\(\s*{_FIELD}\s*\)"), {"text", "list", "address"}, "a text or a list"),
     (re.compile(rf"{_FIELD}\.(?:contains|startsWith|endsWith|matches)\b"), {"text"}, "a text"),
     (re.compile(rf"{_FIELD}\.(?:all|exists|exists_one|map|filter)\b"), {"list"}, "a list"),
+)
+# Fields that never have such a text, and a size that no disk has.
+_NEVER = (
+    (
+        re.compile(r"\bdisk\.dev_path\s*==\s*[\"'](?!/dev/)"),
+        "compares disk.dev_path with a text that is no path in /dev",
+    ),
+    (
+        re.compile(r"\bdisk\.transport\s*==\s*[\"'][^\"']*[A-Z]"),
+        "compares disk.transport with capital letters; Talos writes nvme",
+    ),
+    (
+        re.compile(r"\bdisk\.size\s*[<>]=?\s*0*[1-9]\d{0,8}u(?!\s*\*)\b"),
+        "compares disk.size with bytes; CEL writes 3u * TB",
+    ),
 )
 _NUMBER_WITH_UNIT = re.compile(r"(?<![\w.])(\d[\d.]*)((?!u\b|[eE][-+\d]|[xX][0-9a-fA-F])[A-Za-z]\w*)")
 # CEL has no others outside of texts.
@@ -133,6 +149,9 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
     field = re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)
     if _VALUE.fullmatch(bare) or (field and KINDS[subject][field.group(1)] != "condition"):
         yield "is a value, not a condition"
+    yield from (never for form, never in _NEVER if form.search(expression))
+    if wrong := mistake(bare, {variable: KINDS[variable] for variable in KINDS if variable in _VARIABLES[subject]}):
+        yield wrong
 
 
 def _numbers(bare: str) -> Iterator[str]:
