@@ -1,4 +1,4 @@
-"""A first look at CEL expressions: brackets, quotes, names that Talos knows, and what a field is compared with.
+"""A first look at CEL expressions: brackets, quotes, names that Talos knows, and types.
 
 Talos's own compiler has the last word. This is there for mistakes that would otherwise show on the machine: a misspelt
 field, `=` for `==`, `and` for `&&`, `3 * TB` for `3u * TB`.
@@ -25,13 +25,6 @@ _LITERAL = r"(\"\"|true\b|false\b|-?\d[\d.]*u?\b)"
 _COMPARED = re.compile(rf"{_FIELD}\s*(?:==|!=|<=?|>=?)\s*{_LITERAL}")
 _COMPARED_AFTER = re.compile(rf"{_LITERAL}\s*(?:==|!=|<=?|>=?)\s*{_FIELD}\b(?!\s*\()")
 _SIGNED_SIZE = re.compile(r"(?<![\w.])(\d+)\s*\*\s*([KMGTPE]i?B|kB)\b")
-# Places of a field, kinds that fit there, and these in words.
-_PLACES = (
-    (re.compile(rf"\bin\s+{_FIELD}\b(?!\s*\()"), {"list"}, "a list"),
-    (re.compile(rf"\bsize\(\s*{_FIELD}\s*\)"), {"text", "list", "address"}, "a text or a list"),
-    (re.compile(rf"{_FIELD}\.(?:contains|startsWith|endsWith|matches)\b"), {"text"}, "a text"),
-    (re.compile(rf"{_FIELD}\.(?:all|exists|exists_one|map|filter)\b"), {"list"}, "a list"),
-)
 # Fields that never have such a text, and a size that no disk has.
 _NEVER = (
     (
@@ -50,7 +43,6 @@ _NEVER = (
 _NUMBER_WITH_UNIT = re.compile(r"(?<![\w.])(\d[\d.]*)((?!u\b|[eE][-+\d]|[xX][0-9a-fA-F])[A-Za-z]\w*)")
 # CEL has no others outside of texts.
 _NO_SIGN = re.compile(r"[^\x20-\x7e\s]|[#$;@`\\~]")
-_VALUE = re.compile(r"\s*(\"\"|-?\d[\d.]*u?|disk|volume|link)\s*")
 _CALL = re.compile(r"\.(\w+)\s*\(")
 _CALL_NAMES = "contains startsWith endsWith matches size all exists exists_one map filter"
 _CALLS = frozenset(_CALL_NAMES.split())
@@ -146,9 +138,6 @@ def _mistakes(expression: str, subject: Subject) -> Iterator[str]:
     for name in _NAME.findall(bare):
         if name not in known:
             yield f"names {name}, which does not exist{_meant(name, known)}"
-    field = re.fullmatch(rf"\s*{subject}\.(\w+)\s*", bare)
-    if _VALUE.fullmatch(bare) or (field and KINDS[subject][field.group(1)] != "condition"):
-        yield "is a value, not a condition"
     yield from (never for form, never in _NEVER if form.search(expression))
     if wrong := mistake(bare, {variable: KINDS[variable] for variable in KINDS if variable in _VARIABLES[subject]}):
         yield wrong
@@ -165,7 +154,7 @@ def _numbers(bare: str) -> Iterator[str]:
 
 
 def _comparisons(bare: str) -> Iterator[str]:
-    """Fields beside a literal that CEL does not compare them with, and in the place of lists and texts."""
+    """Fields beside a literal that CEL does not compare them with."""
     comparisons = list(_COMPARED.findall(bare))
     comparisons += [(owner, name, literal) for literal, owner, name in _COMPARED_AFTER.findall(bare)]
     for owner, name, literal in comparisons:
@@ -174,10 +163,6 @@ def _comparisons(bare: str) -> Iterator[str]:
             meant = _LITERALS.get(kind, "nothing; name one of its fields")
             shown = "a text" if literal == _NO_TEXT else literal
             yield f"compares {owner}.{name} with {shown}; CEL compares it with {meant}"
-    for form, kinds, needed in _PLACES:
-        for owner, name in form.findall(bare):
-            if KINDS[owner].get(name, needed) not in kinds:
-                yield f"takes {owner}.{name} for {needed}; it holds a {KINDS[owner][name]}"
 
 
 def _comparable(kind: str, literal: str) -> bool:

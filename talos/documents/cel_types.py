@@ -23,6 +23,7 @@ _LEVELS: Sequence[tuple[Sequence[str], Sequence[str]]] = (
     (("*", "/", "%"), _NUMBERS),
 )
 _COMPARISONS = 2
+_SIZED = (TEXT, LIST, "address")
 _OF_TEXTS, _OF_LISTS = ("contains", "startsWith", "endsWith", "matches"), ("all", "exists", "exists_one")
 # Functions: what each argument is, and the result.
 _FUNCTIONS: Mapping[str, tuple[Sequence[str], str]] = {
@@ -58,6 +59,8 @@ def mistake(bare: str, kinds: Mapping[str, Mapping[str, str]]) -> str:
         return _Reader(bare, kinds).condition()
     except _MistakeError as wrong:
         return str(wrong)
+    except RecursionError:
+        return "has more brackets inside of each other than CEL reads"
 
 
 class _Reader:
@@ -164,7 +167,9 @@ class _Reader:
         if name in _OF_TEXTS:
             self._wanted(of, TEXT)
             self._fit(name, arguments, (TEXT,))
-        elif name in (*_OF_LISTS, "map", "filter"):
+        elif name == "size":
+            self._wanted(of, *_SIZED)
+        else:
             self._wanted(of, LIST)
             self._fit(name, arguments[:2], (ANY, CONDITION if name != "map" or arguments[2:] else ANY))
         result = CONDITION if name in (*_OF_TEXTS, *_OF_LISTS) else SIGNED if name == "size" else LIST
@@ -216,6 +221,8 @@ class _Reader:
             arguments = self._arguments()
             types, result = _FUNCTIONS.get(word, ([ANY] * len(arguments), ANY))
             self._fit(word, arguments, types)
+            if word == "size":
+                self._wanted(arguments[0], *_SIZED)
             if word == "glob" and self._shown(arguments[1]) == '""' != self._shown(arguments[0]):
                 raise _MistakeError(f"gives glob {self._shown(arguments[0])} first; the pattern comes before the value")
             return self._part(result, start)
