@@ -45,6 +45,32 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     elif isinstance(machines, Mapping):
         where = "outside of networks.nodes" if announced_by == "cilium_bgp" else "of the nodes' network"
         yield from _taken(machines, pool, f"choose addresses {where} that nothing has")
+        if announced_by != "cilium_bgp":
+            yield from _asked_by_no_host(machines, pool)
+
+
+def _asked_by_no_host(machines: Mapping[str, Any], pool: list[tuple[int, AddressRange]]) -> Iterator[Problem]:
+    """Addresses of no subnet of a machine's link: no router looks for them there by ARP, so no node can answer."""
+    networks = mapping(machines.get("networks"))
+    nodes, links = of_nodes(networks), [subnet for _, _, subnet, _ in _linked(machines)]
+    inside = [_whole(subnet) for _, subnet in inner(networks)]
+    for index, block in pool if nodes else ():
+        ends = (block.first, block.last)
+        odd = any(is_no_sender(ip) or ip.is_loopback or ip.is_link_local for ip in ends)
+        # What is in another family, or handed out by the cluster, is reported for that.
+        if odd or block.first.version != nodes[0].version or any(net.overlaps(block) for net in inside):
+            continue
+        out = next((ip for ip in ends if not any(ip in subnet for subnet in (*nodes, *links))), None)
+        if out is not None:
+            yield Problem(
+                path=(*_POOL, str(index)),
+                what=f"has {out}, which is in no subnet of the nodes: no host there asks for it by ARP, so no node "
+                "can answer",
+                got=str(block),
+                allowed=f"addresses of {', '.join(map(str, nodes))}",
+                fix="choose free addresses of that subnet, add the subnet to networks.nodes where a router is in it on "
+                "the nodes' link, or announce them by cilium_bgp",
+            )
 
 
 def _range(text: Any) -> AddressRange | None:
