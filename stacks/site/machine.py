@@ -14,6 +14,11 @@ from talos.documents.block import FilesystemType, SystemVolume, VolumeType
 from talos.documents.network import AdSelect, BondMode, HashPolicy, LacpRate, VlanMode
 from talos.documents.v1alpha1 import DiskType
 
+# Of the largest servers: 32 processors of 28 cores, two threads each; 64 TiB is what 46 bits address.
+MOST_CORES, MOST_MEMORY_GIB = 2048, 65_535
+# After which a bond without a link has long failed.
+_MOST_DELAY_MS = 600_000
+
 
 class InstallDiskSpec(Spec):
     """Which disk Talos is installed on: a device, or a selector of which all that is given must match."""
@@ -83,11 +88,11 @@ class BondSpec(LinkSpec):
     """How its links share the traffic; required for every bond."""
     hardware_addr: str | None = None
     """MAC address of the bond."""
-    miimon_ms: int | None = None
+    miimon_ms: int | None = Field(default=None, ge=0, le=_MOST_DELAY_MS)
     """How often links are checked, in milliseconds."""
-    updelay_ms: int | None = None
+    updelay_ms: int | None = Field(default=None, ge=0, le=_MOST_DELAY_MS)
     """How long a link must be up before it is used, in milliseconds."""
-    downdelay_ms: int | None = None
+    downdelay_ms: int | None = Field(default=None, ge=0, le=_MOST_DELAY_MS)
     """How long a link must be down before it is no longer used, in milliseconds."""
     xmit_hash_policy: HashPolicy | None = None
     """Which fields of a packet choose its link."""
@@ -172,10 +177,10 @@ class VolumeSpec(SystemVolumeSpec):
 class MachineKeys(Spec):
     """Settings of all machines, of a role, and of one machine."""
 
-    cores: int | None = Field(default=None, ge=1)
+    cores: int | None = Field(default=None, ge=1, le=MOST_CORES)
     """Threads of its processors, as Kubernetes counts them. With `memory_gib` of every machine that takes pods without
     GPUs, the proof shows whether the gateway, its pickers and controllers have room there."""
-    memory_gib: int | None = Field(default=None, ge=1)
+    memory_gib: int | None = Field(default=None, ge=1, le=MOST_MEMORY_GIB)
     """Memory of the machine."""
     install_disk: InstallDiskSpec | None = None
     """Disk that Talos is installed on; its content is lost."""

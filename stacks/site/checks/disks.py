@@ -15,6 +15,8 @@ from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, items, mapping
 from talos.documents.checks import labels
 
+# Talos 1.13, system requirements: the smallest disk of a machine. Four times the largest NVMe disk of today.
+LEAST_BYTES, MOST_BYTES = 10e9, 1e15
 _STORAGE = (*MACHINES, "hgx", "storage", "disks")
 # Keys of an install disk that distinguish one disk from another; size and type are shared by many.
 _OWN = ("name", "model", "serial", "uuid", "wwid", "bus_path")
@@ -131,7 +133,10 @@ def _of_no_size(volumes: list[_Wanted]) -> Iterator[Problem]:
     """Conditions on a disk's size that no disk meets together with the others and with min_size."""
     for volume in volumes:
         most = min(_sizes(volume.selector, "<"), default=None)
-        least = max(volume.least, *_sizes(volume.selector, ">"), 0)
+        above = max(_sizes(volume.selector, ">"), default=0)
+        least = max(volume.least, above)
+        if volume.simple and most is None and above > MOST_BYTES:
+            most = MOST_BYTES
         if volume.simple and most is not None and least > most:
             yield Problem(
                 path=volume.path,
@@ -180,6 +185,16 @@ def _not_taken_by_longhorn(disks: Mapping[str, Any]) -> Iterator[Problem]:
                     allowed="1 to 63 letters, digits, and inner dashes, dots and underscores",
                     fix="correct it, or take it out",
                 )
+        size = mapping(disk).get("min_size")
+        if 0 < amount(size)[1] < LEAST_BYTES or amount(size)[1] > MOST_BYTES:
+            yield Problem(
+                path=(*path, "min_size"),
+                what="is a size that no disk of a server has; a number without a unit is one of bytes",
+                got=shown(size),
+                allowed=f"{LEAST_BYTES / 1e9:g}GB to {MOST_BYTES / 1e12:g}TB",
+                fix="write the disk's size with its unit, such as 3840GB or 3.84TB",
+            )
+            continue
         reserved, least = mapping(disk).get("reserved_bytes"), amount(mapping(disk).get("min_size"))[1]
         if isinstance(reserved, int) and 0 < least <= reserved:
             yield Problem(
@@ -305,7 +320,7 @@ def _system_volumes(machine: SiteMachine, longhorn: list[_Wanted]) -> Iterator[P
 
 def _installed_over(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Problem]:
     chosen = mapping(machine.keys.get("install_disk"))
-    if not chosen:
+    if is_every_disk(chosen):
         return
     for volume in volumes:
         # A condition on system_disk keeps the volume off the install disk, or on it on purpose.
@@ -323,6 +338,13 @@ def _installed_over(machine: SiteMachine, volumes: list[_Wanted]) -> Iterator[Pr
                 fix="add what only the boot disk has, such as its model, serial or bus_path",
             )
             return
+
+
+def is_every_disk(chosen: Mapping[str, Any]) -> bool:
+    """Whether each key of an install disk is true of any disk; none names no disk, a problem of its own."""
+    sign, size = amount(chosen.get("size"))
+    known = {key: text for key, text in chosen.items() if not (isinstance(text, str) and text and not text.strip("*/"))}
+    return not known or (known.keys() == {"size"} and sign in (">", ">=") and size <= LEAST_BYTES)
 
 
 def _can_match(chosen: Mapping[str, Any], volume: _Wanted) -> bool:

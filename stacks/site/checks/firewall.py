@@ -8,9 +8,9 @@ from typing import Any
 
 from floor.problems import Problem
 from stacks.site.checks.models import ENVOYS_OWN
-from stacks.site.checks.subnets import is_no_sender, of_nodes
+from stacks.site.checks.subnets import inner, is_no_sender, of_nodes
 from stacks.site.reading.levels import MACHINES, machines_of
-from stacks.site.reading.raw import Address, address, at, items, mapping, network
+from stacks.site.reading.raw import Address, Network, address, at, items, mapping, network
 from talos.documents import checks
 from talos.documents.firewall import NetworkRuleConfig, Role, cluster_rules
 
@@ -38,6 +38,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _control_planes(machines, firewall)
         yield from _families(machines, firewall)
         yield from _senders(firewall)
+        yield from _inside(firewall, dict(inner(mapping(machines.get("networks")))))
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -78,6 +79,30 @@ def _senders(firewall: Mapping[str, Any]) -> Iterator[Problem]:
                     got=str(subnet),
                     fix="write the subnet of those who are let in, or take it out",
                 )
+
+
+def _inside(firewall: Mapping[str, Any], apart: Mapping[str, Network]) -> Iterator[Problem]:
+    """Subnets of people that pods or Services have: machines answer them inside of the cluster.
+
+    All pods may be let in as well, beside people.
+    """
+    for key in ("admins", "clients"):
+        let_in = [subnet for subnet in map(network, items(firewall.get(key))) if subnet]
+        for index, subnet in enumerate(map(network, items(firewall.get(key)))):
+            name = next((name for name, own in apart.items() if subnet and _within(subnet, own)), "")
+            if subnet is None or not name or (subnet == apart[name] and (key == "clients" or len(let_in) > 1)):
+                continue
+            yield Problem(
+                path=(*_FIREWALL, key, str(index)),
+                what=f"lies in networks.{name} ({apart[name]}), so machines answer it inside of the cluster, and reach "
+                "no host of that network",
+                got=str(subnet),
+                fix=f"correct it, or give networks.{name} another subnet",
+            )
+
+
+def _within(subnet: Network, other: Network) -> bool:
+    return subnet.version == other.version and subnet[0] in other and subnet[-1] in other
 
 
 def opens(ports: Any, port: int) -> bool:

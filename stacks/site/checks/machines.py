@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from floor.problems import Problem, shown
+from floor.problems import Path, Problem, shown
 from stacks.site.checks.subnets import is_free_for_a_vip
+from stacks.site.machine import MOST_MEMORY_GIB
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of, taint_of, takes_pods
-from stacks.site.reading.raw import address, at, items, mapping, network
+from stacks.site.reading.raw import address, at, items, mapping, network, number
 from talos.documents.checks import is_dns_name
 
+# Fewer than any server: those with most memory have less than 100 GiB a thread.
+_MOST_GIB_OF_A_CORE = 256
 # The port on which Talos's Kubernetes API listens unless `localAPIServerPort` moves it, which no site can set.
 _API_PORT = 6443
 _NODES = (*MACHINES, "nodes")
@@ -27,6 +30,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _control_planes(nodes)
         yield from _place_for_the_gateway(nodes)
     yield from _endpoint(machines, nodes)
+    yield from _memory(nodes)
     for machine in nodes:
         if machine.keys.get("schedulable") is True and machine.role in {"worker", "hgx"}:
             yield Problem(
@@ -133,6 +137,24 @@ def _place_for_the_gateway(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
         allowed="a node of role worker without a taint, or a control plane with schedulable: true",
         fix="add nodes of role worker, two or more, or write schedulable: true at a control plane",
     )
+
+
+def _memory(nodes: Sequence[SiteMachine]) -> Iterator[Problem]:
+    """Memory in another unit: of so few threads, only a number of MiB is so large."""
+    reported: set[Path] = set()
+    for machine in nodes:
+        cores, gib, path = (
+            *(number(machine.keys.get(key)) for key in ("cores", "memory_gib")),
+            machine.path("memory_gib"),
+        )
+        if cores and gib and cores * _MOST_GIB_OF_A_CORE < gib <= MOST_MEMORY_GIB and path not in reported:
+            reported.add(path)
+            yield Problem(
+                path=path,
+                what=f"is more than a machine of {cores:g} cores has: the unit is GiB",
+                got=f"{gib:g}",
+                fix=f"write {max(1, round(gib / 1024))} if these are MiB, or correct it or cores",
+            )
 
 
 def _endpoint(machines: Mapping[str, Any], nodes: Sequence[SiteMachine]) -> Iterator[Problem]:

@@ -80,7 +80,7 @@ def _asked(machines: Mapping[str, Any]) -> Iterator[tuple[Path, Address]]:
         for key in ("resolvers", "time_servers")
         for index, text in enumerate(items(machines.get(key)))
     ]
-    asked += [((key,), host_of(machines.get(key))) for key in ("endpoint", *_LOGS)]
+    asked += [((key,), host_of(machines.get(key))) for key in ("endpoint", "image_factory", *_LOGS)]
     for level in LEVELS:
         for kind in ("system_volumes", "volumes", "raw_volumes"):
             asked += [

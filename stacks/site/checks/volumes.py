@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from floor.problems import Path, Problem, shown
-from stacks.site.checks.disks import amount
+from stacks.site.checks.disks import LEAST_BYTES, MOST_BYTES, amount, is_every_disk
 from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, mapping, matching
 
@@ -15,8 +15,6 @@ _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:n
 _PARTITION_LINK = re.compile(r"(/dev/disk/by-[a-z]+/.+)-part[0-9]+")
 _NO_DISK = re.compile(r"/dev/(loop|sr|ram|zram|fd)[0-9]+|/dev/(cdrom|null|zero)")
 _PODS_DISK = ("system_volumes", "EPHEMERAL")
-# Talos 1.13, system requirements: the smallest disk of a machine.
-_PODS_DISK_LEAST = 10e9
 _SHARE = re.compile(r"(-?)([0-9]+(?:\.[0-9]+)?)%")
 
 
@@ -29,14 +27,29 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield from _of_device((*MACHINES, *path), device)
         for path, size in matching(machines, f"{level}install_disk.size"):
             sign, size_bytes = amount(size)
-            if isinstance(size, str) and re.search("[0-9]", size) and not size_bytes and sign not in (">", ">="):
+            above = sign in (">", ">=")
+            wrong = size_bytes > MOST_BYTES if above else size_bytes < LEAST_BYTES
+            if isinstance(size, str) and re.search("[0-9]", size) and wrong:
                 yield Problem(
                     path=(*MACHINES, *path),
-                    what="is a size that no disk has",
+                    what="is a size that no disk has"
+                    if above or not size_bytes
+                    else "is a smaller disk than Talos can be installed on; a number without a unit is one of bytes",
                     got=shown(size),
+                    allowed="10GB or more",
                     fix="write the size of the boot disk, such as <= 2TB",
                 )
+    reported: set[Path] = set()
     for machine in machines_of(machines):
+        disk, path = mapping(machine.keys.get("install_disk")), machine.path("install_disk")
+        if disk and is_every_disk(disk) and path not in reported:
+            reported.add(path)
+            yield Problem(
+                path=path,
+                what="matches every disk, so Talos may be installed on any of them",
+                got=", ".join(f"{key} {shown(text)}" for key, text in disk.items()),
+                fix="write what only the boot disk has, such as its model, serial, bus_path or type, or its device",
+            )
         for kind in ("system_volumes", "volumes", "raw_volumes"):
             for name, volume in sorted(mapping(machine.keys.get(kind)).items()):
                 place = mapping(mapping(volume).get("provisioning"))
@@ -64,7 +77,16 @@ def _of_device(path: Path, device: str) -> Iterator[Problem]:
 
 def _of_sizes(machine: SiteMachine, keys: tuple[str, ...], place: Mapping[str, Any]) -> Iterator[Problem]:
     least, most = place.get("min_size"), place.get("max_size")
-    if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < _PODS_DISK_LEAST:
+    if amount(least)[1] > MOST_BYTES:
+        yield Problem(
+            path=machine.path(*keys, "min_size"),
+            what="is more than any disk has",
+            got=shown(least),
+            allowed=f"up to {MOST_BYTES / 1e12:g}TB",
+            fix="correct the unit, such as 3TB",
+        )
+        return
+    if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < LEAST_BYTES:
         yield Problem(
             path=machine.path(*keys, "max_size"),
             what="leaves no room for images and logs of pods, which lie there",
