@@ -18,6 +18,8 @@ _INSIDE = re.compile(r"\.(svc|pod)\.$")
 _HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _LAST_PORT = 65535
 _HUB_PATH = "/api/models"
+# What an image factory has below its address, which is put behind it.
+_OF_A_FACTORY = re.compile(r"/(schematics|pxe|(metal-)?installer|[0-9a-f]{64})(/|$)")
 _FIRST_IMAGES = ("*", "ghcr.io", "registry.k8s.io")
 
 
@@ -26,6 +28,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _weights(values)
     yield from _charts(values)
     yield from _registries(values)
+    yield from _addresses(values)
     yield from _logins(values)
     yield from _hosts(values)
 
@@ -156,6 +159,49 @@ def _registries(values: Mapping[str, Any]) -> Iterator[Problem]:
                 got=shown(endpoints[0]),
                 fix="name a registry outside of the cluster, or take skip_fallback out",
             )
+
+
+def _addresses(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Addresses of mirrors and of the image factory that are more than a server's, and ports that there cannot be."""
+    factory = (*MACHINES, "image_factory")
+    named = [(factory, at(values, *factory))]
+    named += matching(values, "cluster.machines.registries.mirrors.<name>.endpoints.<name>")
+    for path, url in named:
+        scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+        # Another scheme, credentials and a query are reported at the key by others.
+        if scheme not in ("http", "https") or not found or set(rest) & set("?#") or "@" in rest.partition("/")[0]:
+            continue
+        host, _, below = rest.partition("/")
+        port, below = host.rpartition(":")[2], f"/{below}"
+        what = ""
+        if not _HOST_PORT.fullmatch(host) or (
+            ":" in host and not host.endswith("]") and not 1 <= int(port) <= _LAST_PORT
+        ):
+            what = "is no address of one server: a host, and a port from 1 to 65535 at most"
+        elif ":" in below or "@" in below or "//" in below:
+            what = "names an image, or a second address, and is put before the name of every image"
+        elif path == factory and (inside := _OF_A_FACTORY.search(below)):
+            what = f"ends in {inside[0].rstrip('/')}, which is put behind it for each image"
+        if what:
+            yield Problem(
+                path=path,
+                what=what,
+                got=shown(url),
+                allowed="http(s)://HOST[:PORT][/PATH]",
+                fix=f"write the server's address alone, such as {scheme}://"
+                + (f"{host}" if is_host(host.partition(":")[0]) and "." in host else "registry.site.example"),
+            )
+    for kind in ("mirrors", "auth", "tls"):
+        for path, _ in matching(values, f"cluster.machines.registries.{kind}.<name>"):
+            port = path[-1].rpartition(":")[2]
+            if ":" in path[-1] and port.isdecimal() and not 1 <= int(port) <= _LAST_PORT:
+                yield Problem(
+                    path=path,
+                    what="names a port that there cannot be",
+                    got=shown(path[-1]),
+                    allowed="a port from 1 to 65535",
+                    fix="correct the port, or leave it out",
+                )
 
 
 def _logins(values: Mapping[str, Any]) -> Iterator[Problem]:
