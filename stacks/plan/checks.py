@@ -20,11 +20,29 @@ from stacks.site.machine import MachineKeys
 from stacks.site.model import SiteConfig
 from stacks.site.reading.origins import Origin
 
+_LONGEST_START_S = 86_400
+
 
 def cut_answers(plan: RevisionPlan) -> Iterator[Problem]:
     """Answers of the declared load that their request's time ends, even on the fastest engine of the band."""
     if (cut := _cut(plan)) and cut.span[0] > plan.spec.request_timeout_s:
         yield _ends_answers(plan, cut, "ends answers that the declared load has")
+
+
+def endless_starts(plan: RevisionPlan, site: SiteConfig) -> Iterator[Problem]:
+    """A replica that takes more than a day to start, though it starts alone: a rate in another unit."""
+    start_s = plan.proof.start_s()
+    if start_s > _LONGEST_START_S and plan.spec.server.engine == "vllm":
+        on_nodes = site.storage.weights.place == "nodes"
+        key = "weights.node_read_bytes_per_s" if on_nodes else "read_bytes_per_s"
+        rate = site.storage.replica_reads_bytes_per_s
+        yield Problem(
+            path=("storage", *key.split(".")),
+            what=f"lets a replica of {plan.id.name} start in {start_s / 86_400:,.1f} days",
+            got=f"{rate:g} bytes per second",
+            allowed="what lets it start within a day",
+            fix=f"write {rate * math.ceil(start_s / _LONGEST_START_S):g} or more, in bytes, as is measured",
+        )
 
 
 def across_processors(site: SiteConfig, proofs: Mapping[str, Proof]) -> Iterator[Problem]:

@@ -289,6 +289,7 @@ def _plan(
     plan = SitePlan(site=site, versions=pins, models=models, machines=None, image_lock=images)
     for revision in plan.revisions:
         problems += checks.cut_answers(revision)
+        problems += checks.endless_starts(revision, site)
     problems += checks.across_processors(site, plan.proofs)
     problems += past_context(site, models)
     problems += unproven(site, models, lambda name, proof: not [*crowds(site, {**plan.placed, name: proof})])

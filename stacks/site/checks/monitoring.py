@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from components.specs.longhorn import database_class, scratch_class
@@ -52,6 +53,19 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             allowed=f"{scratch_class(str(storage))}, {database_class(str(storage))}, or a class that you make",
             fix=f"write {storage}{str(named).removeprefix(_STORAGE_CLASS)}",
         )
+        return
+    made = [str(storage), scratch_class(str(storage)), database_class(str(storage))]
+    for path in ((_SECTION, "storage_class"), ("counters", "storage_class")):
+        name = at(values, *path)
+        close = get_close_matches(name, made, n=1, cutoff=0.9) if isinstance(name, str) and name not in made else []
+        if close and at(values, "storage", "system") == "longhorn":
+            yield Problem(
+                path=path,
+                what="is no class that this program makes, so the cluster must have it",
+                got=shown(name),
+                near=close[0],
+                fix=f"write {close[0]}, or make the class before `up`",
+            )
 
 
 def _unread(section: Mapping[str, Any], system: str) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.specs.secrets import SecretsSpec
 from floor.problems import Path, Problem, nearest, shown
+from stacks.facts import catalogue
 from stacks.site.reading.raw import address, at, host_of, mapping
 from stacks.site.secret_references import SecretReference, secret_references
 from talos.documents.checks import pem_certificates
@@ -16,11 +17,15 @@ _SECTION = "secrets"
 _STORES = ("existing", "vault", "kubernetes")
 _DEFAULTS = {key: field.default for key, field in SecretsSpec.model_fields.items()}
 _REMOTE: Path = (_SECTION, "remote")
+# Owners, and beginnings of names, of the repositories at the hub that ask for a licence to be accepted.
+_GATED = ("meta-llama/", "google/gemma-3-")
 _BOTH = ("ca", "token_secret")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the section, as far as the values can be understood."""
+    yield from _backups(values)
+    yield from _gated(values)
     section = mapping(values.get(_SECTION))
     system = section.get("system", SecretsSpec.model_fields["system"].default)
     if system == "none":
@@ -40,6 +45,38 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 fix="write the whole text, from -----BEGIN CERTIFICATE----- to the last -----END CERTIFICATE-----",
             )
     yield from _filled(values, section)
+
+
+def _backups(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """A bucket that no backup can be written to. Machines of the site's own have no role that a cloud would know."""
+    longhorn = mapping(at(values, "storage", "longhorn"))
+    target = longhorn.get("backup_target")
+    bucket = isinstance(target, str) and target.startswith(("s3://", "azblob://"))
+    if bucket and longhorn.get("backup_credential_secret") is None and at(values, "cluster", "machines"):
+        yield Problem(
+            path=("storage", "longhorn", "backup_target"),
+            what="is a bucket, and no Secret has its credentials, so no backup is written",
+            got=shown(target),
+            allowed="a bucket with backup_credential_secret, or an NFS server",
+            fix="name the Secret in longhorn-system that has them as backup_credential_secret",
+        )
+
+
+def _gated(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Models that the hub gives to accounts alone which have accepted a licence."""
+    weights = mapping(at(values, "storage", "weights"))
+    if weights.get("source", "hub") != "hub" or weights.get("token_secret") is not None:
+        return
+    for name, model in mapping(values.get("models")).items():
+        entry, engine = mapping(model).get("catalogue"), at(model, "server", "engine")
+        repository = catalogue.load(entry).repository if entry in catalogue.names() else ""
+        if repository.startswith(_GATED) and engine in (None, "vllm"):
+            yield Problem(
+                path=("models", str(name), "catalogue"),
+                what=f"is {repository}, which the hub gives to no one without a token",
+                got=shown(entry),
+                fix="accept its licence at the hub, and name the Secret with the token as storage.weights.token_secret",
+            )
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from floor.problems import Path, Problem, nearest, shown
-from stacks.facts import catalogue, versions
+from stacks.facts import catalogue, extensions, versions
 from stacks.site.checks.forms import is_host
 from stacks.site.checks.subnets import inner, is_no_sender
 from stacks.site.reading.levels import LEVELS, MACHINES
@@ -30,6 +30,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _registries(values)
     yield from _addresses(values)
     yield from _logins(values)
+    yield from _extensions(values)
     yield from _hosts(values)
 
 
@@ -201,6 +202,21 @@ def _addresses(values: Mapping[str, Any]) -> Iterator[Problem]:
                     got=shown(path[-1]),
                     allowed="a port from 1 to 65535",
                     fix="correct the port, or leave it out",
+                )
+
+
+def _extensions(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Names that are nearly those of an extension; a factory of the site's own may have others."""
+    talos = versions.load().talos
+    for level in LEVELS:
+        for path, name in matching(values, f"cluster.machines.{level}extensions.<name>"):
+            if near := extensions.load().meant(name, talos) if isinstance(name, str) else "":
+                yield Problem(
+                    path=path,
+                    what=f"is no extension of Talos {talos}",
+                    got=shown(name),
+                    near=near,
+                    fix=f"write {near}",
                 )
 
 
