@@ -92,7 +92,7 @@ def _peak(number: int, peak: PeakSpec) -> dict[str, Any]:
             "timezone": peak.timezone,
             "start": peak.start,
             "end": peak.end,
-            "desiredReplicas": f"{peak.replicas}",
+            "desiredReplicas": f"{peak.least}",
         },
     }
 

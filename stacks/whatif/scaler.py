@@ -1,9 +1,10 @@
 """How many replicas an autoscaler asks for, as Kubernetes' does it on the metrics of KEDA's triggers.
 
 The HorizontalPodAutoscaler looks every 15 s. For each metric it takes the total over its target of one replica, rounded
-up, unless that is within a tenth of what there is; the largest counts. It adds up to 4 replicas or as many as there are
-in 15 s, and takes away only what no look of the window asked for (kubernetes v1.34, pkg/controller/podautoscaler:
-horizontal.go, replica_calculator.go; defaults of its API and of kube-controller-manager's flags).
+up, unless that is within a tenth of what there is; the largest counts. It adds what every look of 30 s asked for, up to
+4 replicas or as many as there are in 15 s. It takes away what no look of the window asked for, one replica a minute
+(kubernetes v1.34, pkg/controller/podautoscaler: horizontal.go, replica_calculator.go; defaults of its API and flags,
+and components/models/scaling.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 PERIOD_S = 15.0
 _TOLERANCE = 0.1
 _MOST_ADDED = 4
+_BURST_S, _STEP_S = 30.0, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,7 @@ class Scaler:
         """When each of those that start will serve, by number."""
         self.next_s = PERIOD_S
         self._wishes: deque[tuple[float, int]] = deque()
+        self._ended_s = -math.inf
 
     def look(self, now: float, requests: int, caches: float) -> tuple[list[int], list[int]]:
         """Replicas that serve from now on, and those that are to end.
@@ -61,15 +64,18 @@ class Scaler:
         self._wishes.append((now, max(plan.least, min(plan.most, wish))))
         while self._wishes[0][0] < now - plan.window_s:
             self._wishes.popleft()
-        wanted = self._wishes[-1][1]
+        wanted = min(wish for at_s, wish in self._wishes if at_s > now - _BURST_S)
         if wanted > count:
             free = [number for number in range(plan.most) if number not in self.asked]
             for number in free[: min(wanted - count, max(_MOST_ADDED, count))]:
                 self.asked.append(number)
                 self.starting[number] = now + plan.start_s
-        keep = max(wish for _, wish in self._wishes) if wanted < count else len(self.asked)
-        ending, self.asked = self.asked[keep:], self.asked[:keep]
-        return there, [number for number in ending if self.starting.pop(number, None) is None]
+        ending: list[int] = []
+        if max(wish for _, wish in self._wishes) < count and now >= self._ended_s + _STEP_S:
+            self._ended_s, number = now, self.asked.pop()
+            # One that starts answers nothing yet.
+            ending = [number] if self.starting.pop(number, None) is None else []
+        return there, ending
 
 
 def _wish(count: int, needed: float) -> int:

@@ -90,7 +90,7 @@ def test_requests_and_cache_decide_and_a_replica_goes_late() -> None:
 
 
 def test_a_known_peak_has_its_replicas_before_any_queue() -> None:
-    peak = PeakSpec(start="45 7 * * 1-5", end="0 18 * * 1-5", replicas=3, timezone="Europe/Paris")
+    peak = PeakSpec(start="45 7 * * 1-5", end="0 18 * * 1-5", least=3, timezone="Europe/Paris")
     plan = ScalingPlan(least=2, most=4, peaks=(peak,), requests=31, kv_share=0.85, window_s=7200)
     spec = scaled_object(MODEL, "models", {}, plan, "http://prometheus")["spec"]
     assert (spec["triggers"][2]["type"], spec["triggers"][2]["metadata"]) == (
