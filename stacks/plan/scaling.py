@@ -14,7 +14,6 @@ from typing import Literal
 
 from floor.counts import counted
 from floor.problems import Problem
-from floor.revision_ids import RevisionId
 from stacks.plan.placement import Demand, Node, fits
 from stacks.plan.placing import crowds, demands_of, nodes_of
 from stacks.proof.case import Case
@@ -152,10 +151,8 @@ def describe_scaling(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mappi
     spans = {} if nodes is None else {span.model: span for span in ranges(nodes, proofs, specs)}
     lines = ["scaling:"]
     for name in scaled:
-        key = RevisionId.of(name).name
-        lines.append(
-            f"  {key}: {low[name].case.replicas} to {proofs[name].case.replicas} replicas{_carried(low[name])}"
-        )
+        span = f"{low[name].case.replicas} to {proofs[name].case.replicas} replicas"
+        lines.append(f"  {name}: {span}{_carried(low[name])}")
         if name in spans:
             lines.append(f"    {_room(spans[name], alone=len(scaled) == 1)}")
     return "\n".join(lines)
@@ -197,7 +194,7 @@ def short(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, Ord
     for span in ranges(nodes_of(site) or [], proofs, specs):
         if span.busy[0] < span.most:
             yield Problem(
-                path=(*RevisionId.of(span.model).path, "server", "scaling"),
+                path=("models", span.model, "server", "scaling"),
                 what=f"of its {span.most} replicas {span.busy[0]} find room for sure while other models have their "
                 "most, and one that restarts may find its GPUs taken",
                 fix="add nodes or lower replicas of others for loads that come at the same time; server.priority "

@@ -208,7 +208,8 @@ class OrderedModelSpec(ModelSpec):
         canary = self.canary
         if canary is None:
             return None
-        server = self.server
+        # Its replicas are a number, as the proof of its share is of one.
+        server = self.server.model_copy(update={"scaling": None})
         if canary.server and any(getattr(canary.server, key) is not None for key in _ONE_OF):
             server = server.model_copy(update=dict.fromkeys(_ONE_OF))
         update: dict[str, Any] = {

@@ -53,9 +53,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _scaled(values: Mapping[str, Any]) -> Path | None:
-    """The key of the first revision that scales."""
+    """The key of the first model that scales."""
     for name, model in mapping(values.get("models")).items():
-        for path in (("server",), ("canary", "server")):
-            if at(mapping(model), *path, "scaling") is not None:
-                return ("models", str(name), *path, "scaling")
+        if at(mapping(model), "server", "scaling") is not None:
+            return ("models", str(name), "server", "scaling")
     return None

@@ -29,6 +29,12 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed="callers.decided_by: gatekeeper",
                 fix="set callers.decided_by to gatekeeper, or take the canary out",
             )
+        if at(canary, "server", "scaling") is not None:
+            yield Problem(
+                path=(*path, "server", "scaling"),
+                what="a canary's replicas are a number, which its share of the load is proven for",
+                fix="take it out, and write the canary's server.replicas",
+            )
         yield from _pinned(values, str(name), canary)
         others = [*_task(path, model, canary)]
         yield from others or _by_itself(values, str(name), model, canary)
@@ -48,7 +54,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _compared(model: Mapping[str, Any]) -> Mapping[str, Any]:
     """All that a canary may try, without how many replicas do."""
-    server = {key: value for key, value in mapping(model.get("server")).items() if key != "replicas"}
+    server = {key: value for key, value in mapping(model.get("server")).items() if key not in {"replicas", "scaling"}}
     return {key: model.get(key) for key in ("catalogue", "pool", "overrides")} | {"server": server}
 
 

@@ -147,3 +147,12 @@ def _starts(nodes: list[Node], demands: list[Demand], chance: Random) -> bool:
             free[node] -= size
             running.append((size, node))
     return True
+
+
+def test_a_canary_of_a_model_that_scales_has_a_number_of_replicas() -> None:
+    canary = {"callers.decided_by": "gatekeeper", f"{QWEN}.scaling": {"least": 2}}
+    canary |= {"models.qwen3-32b.canary": {"percent": 5, "server": {"replicas": 1}}}
+    planned = plan(canary)
+    stable, tried = planned.models["qwen3-32b"].revisions.values()
+    assert (stable.spec.server.least, stable.spec.server.replicas) == (2, 4)
+    assert (tried.spec.server.scaling, tried.spec.server.replicas) == (None, 1)

@@ -53,6 +53,12 @@ WRONG: dict[str, Wrong] = {
         "does not keep its targets",
         {f"{C}.server.replicas": 4},
     ),
+    "range of replicas": Wrong(
+        {**DECIDED, C: {"percent": 5, "server": {"replicas": 2, "scaling": {"least": 1}}}},
+        f"{C}.server.scaling",
+        "a canary's replicas are a number",
+        {f"{C}.server.scaling": None},
+    ),
     "more than the nodes hold": Wrong(
         {**DECIDED, C: {"percent": 50, "server": {"replicas": 30}}}, f"{C}.server.replicas", "find no room"
     ),
