@@ -119,7 +119,6 @@ CASES = (
         labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
     ),
-    # Both of its queries, four times a minute.
     Case(
         alert="AutoscalingBlind",
         change={scaler_errors("requests"): grows(4), scaler_errors("cache"): grows(4)},

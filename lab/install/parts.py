@@ -320,10 +320,7 @@ GO_FAMILIES = (
     GoFamily(
         name="age",
         module="filippo.io/age",
-        programs=(
-            BuiltProgram(name="age", package="filippo.io/age/cmd/age"),
-            BuiltProgram(name="age-keygen", package="filippo.io/age/cmd/age-keygen"),
-        ),
+        programs=tuple(BuiltProgram(name=name, package=f"filippo.io/age/cmd/{name}") for name in ("age", "age-keygen")),
         version_variables=(("main.Version", "{version}"),),
     ),
     GoFamily(
