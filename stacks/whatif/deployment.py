@@ -12,7 +12,7 @@ from stacks.whatif.outcome import Tier
 from stacks.whatif.picker import PickingPlan
 from stacks.whatif.rank import RankPlan
 from stacks.whatif.refusal import NoScenarioError
-from stacks.whatif.scaler import ScalingPlan
+from stacks.whatif.scaler import ScaledCounts
 from stacks.whatif.simulation import ServedModel
 from stacks.whatif.steps import StepTime
 
@@ -70,7 +70,7 @@ def served_of(
     )
 
 
-def _scaling_of(revision: RevisionPlan) -> ScalingPlan | None:
+def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:
     """How its replicas follow the load; at the begin as many as the declared load makes it ask for."""
     case, server, settings = revision.proof.case, revision.spec.server, revision.settings
     if server.scaling is None:
@@ -78,7 +78,7 @@ def _scaling_of(revision: RevisionPlan) -> ScalingPlan | None:
     requests = settings["autoscale_requests"].whole
     under_way = case.steady.running * case.schedulers if case.steady.stable else math.inf
     first = math.ceil(min(case.replicas, under_way / requests))
-    return ScalingPlan(
+    return ScaledCounts(
         least=server.least,
         most=case.replicas,
         first=max(server.least, first),

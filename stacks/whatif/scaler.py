@@ -20,7 +20,7 @@ _BURST_S, _STEP_S = 30.0, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingPlan:
+class ScaledCounts:
     """Between which counts a model scales, and by what."""
 
     least: int
@@ -37,10 +37,10 @@ class ScalingPlan:
     """Until a replica that is asked for serves."""
 
 
-class Scaler:
+class Autoscaler:
     """Which replicas there are to be. Use it once."""
 
-    def __init__(self, plan: ScalingPlan) -> None:
+    def __init__(self, plan: ScaledCounts) -> None:
         self._plan = plan
         self.asked = [*range(plan.first)]
         """Numbers of replicas that the Deployment has, the newest last."""

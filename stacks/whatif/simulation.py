@@ -13,7 +13,7 @@ from stacks.whatif.jobs import End, Job
 from stacks.whatif.lengths import seeded
 from stacks.whatif.picker import STALE_S, EndpointPicker, Metrics, PickingPlan
 from stacks.whatif.rank import NEVER, Rank, RankPlan
-from stacks.whatif.scaler import Scaler, ScalingPlan
+from stacks.whatif.scaler import Autoscaler, ScaledCounts
 from stacks.whatif.tally import Tally
 from stacks.whatif.traffic import Arrival, Source
 
@@ -40,7 +40,7 @@ class ServedModel:
     """By tier, whether its priority is below 0."""
     front_end: FrontEnd | None = None
     """API server of each replica; without one, requests are at a scheduler at once."""
-    scaling: ScalingPlan | None = None
+    scaling: ScaledCounts | None = None
     """Without it, all replicas serve from the begin."""
 
 
@@ -130,7 +130,7 @@ class Simulation:
         self._pickers = [
             EndpointPicker(service.picking, service.replicas, self._random) for _ in range(service.picking.pickers)
         ]
-        self._scaler = Scaler(service.scaling) if service.scaling else None
+        self._scaler = Autoscaler(service.scaling) if service.scaling else None
         for replica in self._replicas[service.scaling.first if service.scaling else service.replicas :]:
             replica.alive, replica.lost_s = False, -NEVER
         self._replica_s, self._most_replicas = 0.0, 0
@@ -251,7 +251,7 @@ class Simulation:
         """Replicas that there are to be."""
         return len(self._scaler.asked) if self._scaler else self._service.replicas
 
-    def _scale(self, scaler: Scaler) -> None:
+    def _scale(self, scaler: Autoscaler) -> None:
         serving = [replica for replica in self._replicas if replica.alive and not replica.leaving]
         caches = sum(replica.metrics().kv_share for replica in serving)
         there, ending = scaler.look(self._now, self._under_way, caches)

@@ -44,7 +44,7 @@ class _MistakeError(Exception):
     """What is wrong, as it is shown."""
 
 
-class _Part(NamedTuple):
+class _Operand(NamedTuple):
     type: str
     start: int
     end: int
@@ -56,14 +56,14 @@ def mistake(bare: str, kinds: Mapping[str, Mapping[str, str]]) -> str:
     kinds: of the fields of each variable that has some.
     """
     try:
-        return _Reader(bare, kinds).condition()
+        return _CelReader(bare, kinds).condition()
     except _MistakeError as wrong:
         return str(wrong)
     except RecursionError:
         return "has more brackets inside of each other than CEL reads"
 
 
-class _Reader:
+class _CelReader:
     def __init__(self, bare: str, kinds: Mapping[str, Mapping[str, str]]) -> None:
         self._text, self._kinds = bare, kinds
         self._tokens, self._at = list(_TOKEN.finditer(bare)), 0
@@ -90,17 +90,17 @@ class _Reader:
     def _place(self) -> int:
         return self._tokens[self._at].start(1) if self._at < len(self._tokens) else len(self._text)
 
-    def _part(self, type_: str, start: int) -> _Part:
-        return _Part(type_, start, self._tokens[self._at - 1].end(1))
+    def _part(self, type_: str, start: int) -> _Operand:
+        return _Operand(type_, start, self._tokens[self._at - 1].end(1))
 
-    def _shown(self, part: _Part) -> str:
+    def _shown(self, part: _Operand) -> str:
         return self._text[part.start : part.end]
 
-    def _wanted(self, part: _Part, *types: str) -> None:
+    def _wanted(self, part: _Operand, *types: str) -> None:
         if part.type != ANY and part.type not in types:
             raise _MistakeError(f"takes {self._shown(part)} for a {types[0]}; it is {_a(part.type)}")
 
-    def _choice(self) -> _Part:
+    def _choice(self) -> _Operand:
         start, part = self._place(), self._binary(0)
         if self._next != "?":
             return part
@@ -113,7 +113,7 @@ class _Reader:
             self._wanted(no, yes.type)
         return self._part(yes.type, start)
 
-    def _binary(self, level: int) -> _Part:
+    def _binary(self, level: int) -> _Operand:
         if level == len(_LEVELS):
             return self._unary()
         (signs, types), start = _LEVELS[level], self._place()
@@ -134,7 +134,7 @@ class _Reader:
             part = self._part(result, start)
         return part
 
-    def _unary(self) -> _Part:
+    def _unary(self) -> _Operand:
         start, sign = self._place(), self._next
         if sign not in ("!", "-"):
             return self._member()
@@ -143,7 +143,7 @@ class _Reader:
         self._wanted(part, *((CONDITION,) if sign == "!" else (SIGNED, FRACTION)))
         return self._part(part.type, start)
 
-    def _member(self) -> _Part:
+    def _member(self) -> _Operand:
         start, part = self._place(), self._primary()
         while self._next in (".", "["):
             if self._take() == "[":
@@ -162,7 +162,7 @@ class _Reader:
             part = self._part(ANY if kind == GROUP else kind, start)
         return part
 
-    def _part_of_method(self, of: _Part, name: str, start: int) -> _Part:
+    def _part_of_method(self, of: _Operand, name: str, start: int) -> _Operand:
         arguments = self._arguments()
         if name in _OF_TEXTS:
             self._wanted(of, TEXT)
@@ -175,33 +175,33 @@ class _Reader:
         result = CONDITION if name in (*_OF_TEXTS, *_OF_LISTS) else SIGNED if name == "size" else LIST
         return self._part(result, start)
 
-    def _fit(self, name: str, arguments: Sequence[_Part], types: Sequence[str]) -> None:
+    def _fit(self, name: str, arguments: Sequence[_Operand], types: Sequence[str]) -> None:
         if len(arguments) != len(types):
             raise _MistakeError(f"gives {name} {len(arguments)} arguments; it takes {len(types)}")
         for argument, type_ in zip(arguments, types, strict=True):
             if type_ != ANY:
                 self._wanted(argument, type_)
 
-    def _arguments(self) -> list[_Part]:
+    def _arguments(self) -> list[_Operand]:
         self._take("(")
         return self._until(")", self._choice)
 
-    def _until(self, end: str, one: Callable[[], _Part]) -> list[_Part]:
-        parts: list[_Part] = []
+    def _until(self, end: str, read: Callable[[], _Operand]) -> list[_Operand]:
+        parts: list[_Operand] = []
         while self._next != end:
-            parts.append(one())
+            parts.append(read())
             if self._next != end:
                 self._take(",")
         self._take(end)
         return parts
 
-    def _entry(self) -> _Part:
+    def _entry(self) -> _Operand:
         part = self._choice()
         self._take(":")
         self._choice()
         return part
 
-    def _primary(self) -> _Part:
+    def _primary(self) -> _Operand:
         start, word = self._place(), self._take()
         if word == "(":
             part = self._choice()

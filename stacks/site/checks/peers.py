@@ -13,7 +13,7 @@ from stacks.site.checks.subnets import inner, of_nodes
 from stacks.site.reading.levels import MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import Network, at, interface, items, mapping, number
 
-# Fewer machines are no majority: which of them is wrong, no one could tell.
+# Fewer machines are no majority: which of them is wrong would be a guess.
 _FEWEST_PEERS = 2
 _ZONE = "topology.kubernetes.io/zone"
 
@@ -41,7 +41,7 @@ class _End:
 
     @property
     def zone(self) -> Any:
-        """Where the machine stands, if the site states it."""
+        """Rack and place of the machine, if the site has them."""
         return mapping(self.machine.keys.get("labels")).get(_ZONE)
 
     def problem(self, key: Sequence[str], what: str, got: str, fix: str) -> Problem:

@@ -168,9 +168,9 @@ def _addresses(values: Mapping[str, Any]) -> Iterator[Problem]:
     named = [(factory, at(values, *factory))]
     named += matching(values, "cluster.machines.registries.mirrors.<name>.endpoints.<name>")
     for path, url in named:
-        scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+        scheme, separated, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         # Another scheme, credentials and a query are reported at the key by others.
-        if scheme not in ("http", "https") or not found or set(rest) & set("?#") or "@" in rest.partition("/")[0]:
+        if scheme not in ("http", "https") or not separated or set(rest) & set("?#") or "@" in rest.partition("/")[0]:
             continue
         host, _, below = rest.partition("/")
         port, below = host.rpartition(":")[2], f"/{below}"

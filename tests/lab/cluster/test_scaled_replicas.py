@@ -59,10 +59,10 @@ def outcomes(core: client.CoreV1Api, namespace: str, count: int) -> list[bool]:
     """Whether each pod has its node, once the scheduler has looked at all of them; empty before."""
     pods = core.list_namespaced_pod(namespace).items
     looked_at = [
-        spec_of(one).node_name is not None
-        for one in pods
-        if spec_of(one).node_name
-        or any(condition.reason == "Unschedulable" for condition in present(one.status).conditions or [])
+        spec_of(replica).node_name is not None
+        for replica in pods
+        if spec_of(replica).node_name
+        or any(condition.reason == "Unschedulable" for condition in present(replica.status).conditions or [])
     ]
     return looked_at if len(looked_at) == count else []
 

@@ -113,9 +113,9 @@ def uids(cluster: Cluster, count: int) -> set[str]:
 
 def condition(site: Site, kind: str, name: str, condition_type: str) -> str:
     """Status of a condition; empty while there is none."""
-    found = json.loads(kubectl(site.lab, "get", "-n", MODELS, kind, name, "-o", "json"))
-    conditions = found.get("status", {}).get("conditions", [])
-    return next((each["status"] for each in conditions if each["type"] == condition_type), "")
+    body = json.loads(kubectl(site.lab, "get", "-n", MODELS, kind, name, "-o", "json"))
+    conditions = body.get("status", {}).get("conditions", [])
+    return next((entry["status"] for entry in conditions if entry["type"] == condition_type), "")
 
 
 def falls_back(site: Site) -> bool:
@@ -138,8 +138,8 @@ def shorten(site: Site) -> None:
 
 def ask_of_no_model(site: Site) -> dict[str, Any]:
     """Queries that have no result; the fields that they were in, as they were."""
-    found = json.loads(kubectl(site.lab, "get", "-n", MODELS, "scaledobject", MODEL, "-o", "json"))
-    before: dict[str, Any] = {"triggers": found["spec"]["triggers"]}
+    body = json.loads(kubectl(site.lab, "get", "-n", MODELS, "scaledobject", MODEL, "-o", "json"))
+    before: dict[str, Any] = {"triggers": body["spec"]["triggers"]}
     patch(site, json.loads(json.dumps(before).replace(f'model=\\"{MODEL}\\"', 'model=\\"none\\"')))
     return before
 
@@ -163,4 +163,4 @@ def test_without_an_answer_the_number_stays(walk: Walk) -> None:
 def test_after_the_load_the_least_are_left_and_no_stream_was_cut(walk: Walk) -> None:
     assert len(walk.idle) == LEAST
     assert len(walk.streams) > CLIENTS
-    assert [each for each in walk.streams if not each.complete(TOKENS)] == []
+    assert [streamed for streamed in walk.streams if not streamed.complete(TOKENS)] == []

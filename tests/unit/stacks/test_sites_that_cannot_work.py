@@ -26,34 +26,34 @@ def mirror(endpoint: str) -> dict[str, Any]:
     return {f"{R}.mirrors": {"*": {"endpoints": [endpoint]}}}
 
 
-def one(key: str, wrong: Any, what: str, right: Any = None) -> Wrong:
+def of_key(key: str, wrong: Any, what: str, right: Any = None) -> Wrong:
     """A wrong value of one key."""
     return Wrong({key: wrong}, key, what, None if right is None else {key: right})
 
 
 WRONG: dict[str, Wrong] = {
     # Ends of a rail or VLAN
-    "a rail in a subnet of its own": one(
+    "a rail in a subnet of its own": of_key(
         f"{LINKS}.rail0.addresses",
         ["10.9.7.22/24"],
         "of hgx-2 are in 10.9.7.0/24, and those of hgx-1, hgx-3, hgx-4 in 10.9.0.0/24, to which rail0 has no route",
         ["10.9.0.22/24"],
     ),
-    "a rail in another one's subnet": one(
+    "a rail in another one's subnet": of_key(
         f"{LINKS}.rail0.addresses",
         ["10.9.1.92/24"],
         "of hgx-2 are in 10.9.1.0/24, the subnet of rail1",
         ["10.9.0.9/24"],
     ),
-    "a rail with a wide prefix": one(
+    "a rail with a wide prefix": of_key(
         f"{LINKS}.rail0.addresses", ["10.9.0.22/23"], "write an address of 10.9.0.0/24 with its prefix length"
     ),
-    "a rail with small packets": one(
+    "a rail with small packets": of_key(
         f"{LINKS}.rail0.mtu", 1500, "write 9000, or the same number for all of them", 9000
     ),
-    "a VLAN of another number": one(f"{VLAN}.vlan_id", 31, "another one than that of hgx-1, hgx-3, hgx-4", 30),
+    "a VLAN of another number": of_key(f"{VLAN}.vlan_id", 31, "another one than that of hgx-1, hgx-3, hgx-4", 30),
     # Subnets of people
-    "administrators among the pods": one(
+    "administrators among the pods": of_key(
         f"{F}.admins", ["10.64.3.0/24"], "lies in networks.pods (10.64.0.0/16)", ["10.1.0.0/24"]
     )._replace(key=f"{F}.admins.0"),
     "administrators among the usual Services": Wrong(
@@ -65,7 +65,7 @@ WRONG: dict[str, Wrong] = {
     "clients among the pods": Wrong(
         {f"{F}.clients": ["10.64.3.0/24"]}, f"{F}.clients.0", "lies in networks.pods", {f"{F}.clients": ["10.0.0.0/8"]}
     ),
-    "an image factory among the Services": one(
+    "an image factory among the Services": of_key(
         f"{M}.image_factory", "https://10.80.0.9", "lies in 10.80.0.0/16 of networks.services", "https://10.5.0.9"
     ),
     # Addresses of load balancers
@@ -79,7 +79,7 @@ WRONG: dict[str, Wrong] = {
         {"addresses.pool": ["10.5.0.254-10.5.1.10"], "gateway.address": None}, "addresses.pool.0", "has 10.5.1.10"
     ),
     # Disks, sizes and threads
-    "an install disk of any model": one(
+    "an install disk of any model": of_key(
         f"{W}.install_disk", {"model": "*", "size": ">= 1GB"}, "matches every disk", {"model": "*", "type": "nvme"}
     ),
     "an install disk of too few bytes": Wrong(
@@ -91,9 +91,9 @@ WRONG: dict[str, Wrong] = {
     "an install disk above any": Wrong(
         {f"{W}.install_disk": {"size": ">= 2PB"}}, f"{W}.install_disk.size", "a size that no disk has"
     ),
-    "a disk of Longhorn in GB": one(f"{D}.longhorn-0.min_size", "3.84GB", "no disk of a server has", "3.84TB"),
-    "a disk of Longhorn without a unit": one(f"{D}.longhorn-0.min_size", "3840", "is one of bytes", "3840GB"),
-    "a disk of Longhorn of petabytes": one(
+    "a disk of Longhorn in GB": of_key(f"{D}.longhorn-0.min_size", "3.84GB", "no disk of a server has", "3.84TB"),
+    "a disk of Longhorn without a unit": of_key(f"{D}.longhorn-0.min_size", "3840", "is one of bytes", "3840GB"),
+    "a disk of Longhorn of petabytes": of_key(
         f"{D}.longhorn-0.selector", "disk.size > 3u * PB && disk.rotational", "takes disks below 1e+06 GB"
     ),
     "a system volume in another unit": Wrong(
@@ -102,10 +102,10 @@ WRONG: dict[str, Wrong] = {
         "is more than any disk has",
         {f"{M}.system_volumes.EPHEMERAL.provisioning": {"min_size": "200GB"}},
     ),
-    "memory in MiB": one(f"{W}.memory_gib", 131_072, "out of range", 128),
-    "little memory in MiB": one(f"{W}.memory_gib", 16_384, "write 16 if these are MiB", 64),
-    "threads of a whole rack": one(f"{W}.cores", 9_216, "out of range", 96),
-    "a bond that waits for hours": one(f"{M}.bonds.bond0.updelay_ms", 36_000_000, "out of range", 200),
+    "memory in MiB": of_key(f"{W}.memory_gib", 131_072, "out of range", 128),
+    "little memory in MiB": of_key(f"{W}.memory_gib", 16_384, "write 16 if these are MiB", 64),
+    "threads of a whole rack": of_key(f"{W}.cores", 9_216, "out of range", 96),
+    "a bond that waits for hours": of_key(f"{M}.bonds.bond0.updelay_ms", 36_000_000, "out of range", 200),
     # Names and addresses of what is fetched
     "a misspelt extension": Wrong(
         {f"{W}.extensions": ["siderolabs/intel-ucod"]},
@@ -130,7 +130,7 @@ WRONG: dict[str, Wrong] = {
         f"{R}.mirrors.docker.io:99999",
         "names a port that there cannot be",
     ),
-    "an image factory with its own path": one(
+    "an image factory with its own path": of_key(
         f"{M}.image_factory",
         "https://factory.site.example/schematics",
         "ends in /schematics, which is put behind it",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stacks.plan.site_plan import plan_values
-from stacks.whatif.scaler import PERIOD_S, Scaler, ScalingPlan
+from stacks.whatif.scaler import PERIOD_S, Autoscaler, ScaledCounts
 from stacks.whatif.scenario import Scenario
 from stacks.whatif.twin import outcome_of
 from tests.unit.stacks.site_examples import prod
@@ -14,11 +14,11 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = [pytest.mark.row("001.24", "opening 12"), pytest.mark.simulations]
 
 QWEN = "qwen3-32b"
-PLAN = ScalingPlan(least=2, most=12, first=2, requests=10, kv_share=0.8, window_s=60, start_s=100)
+PLAN = ScaledCounts(least=2, most=12, first=2, requests=10, kv_share=0.8, window_s=60, start_s=100)
 
 
 def test_one_more_comes_beyond_a_tenth_and_serves_after_its_start() -> None:
-    scaler = Scaler(PLAN)
+    scaler = Autoscaler(PLAN)
     assert scaler.look(15, 21, 0.1) == ([], [])
     assert len(scaler.asked) == 2
     assert scaler.look(30, 23, 0.1) == ([], [])
@@ -30,13 +30,13 @@ def test_one_more_comes_beyond_a_tenth_and_serves_after_its_start() -> None:
 
 
 def test_full_caches_ask_for_more_than_few_requests_do() -> None:
-    scaler = Scaler(PLAN)
+    scaler = Autoscaler(PLAN)
     scaler.look(15, 5, 2.5)
     assert len(scaler.asked) == 4
 
 
 def test_it_adds_four_or_as_many_as_there_are_and_no_more_than_the_most() -> None:
-    scaler = Scaler(PLAN)
+    scaler = Autoscaler(PLAN)
     counts = []
     for look in range(1, 5):
         scaler.look(look * PERIOD_S, 1000, 0.0)
@@ -45,7 +45,7 @@ def test_it_adds_four_or_as_many_as_there_are_and_no_more_than_the_most() -> Non
 
 
 def test_a_replica_goes_once_no_look_of_the_window_asked_for_it() -> None:
-    scaler = Scaler(PLAN)
+    scaler = Autoscaler(PLAN)
     scaler.look(15, 40, 0.0)
     assert scaler.look(120, 35, 0.0) == ([2, 3], [])
     assert [scaler.look(second, 0, 0.0)[1] for second in (135, 150, 165, 180)] == [[], [], [], []]
