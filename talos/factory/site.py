@@ -44,7 +44,11 @@ class FactorySite:
     def __post_init__(self) -> None:
         """Raise FactoryError for an address that is no web address."""
         for url in (self.base_url, self.pxe_url):
-            parts = urlsplit(url or PUBLIC_FACTORY)
+            try:
+                parts = urlsplit(url or PUBLIC_FACTORY)
+            except ValueError:
+                # Brackets around what is no IPv6 address.
+                parts = urlsplit("")
             if parts.scheme not in {"http", "https"} or not parts.netloc or parts.username or parts.query:
                 raise FactoryError(
                     f"image factory address: got {parts.scheme}://{parts.hostname or ''}, allowed http(s)://HOST[:PORT][/PATH]",

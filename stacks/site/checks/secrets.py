@@ -25,7 +25,6 @@ _BOTH = ("ca", "token_secret")
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the section, as far as the values can be understood."""
     yield from _backups(values)
-    yield from _gated(values)
     section = mapping(values.get(_SECTION))
     system = section.get("system", SecretsSpec.model_fields["system"].default)
     if system == "none":
@@ -80,7 +79,8 @@ def _gated(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Secrets that the site names and no store fills: they are made by hand."""
+    """Secrets that the site names and no store fills: they are made by hand. And one that it does not name."""
+    yield from _gated(values)
     section = mapping(values.get(_SECTION))
     if section.get("system", "none") == "none":
         return

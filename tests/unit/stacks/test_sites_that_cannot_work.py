@@ -143,15 +143,7 @@ WRONG: dict[str, Wrong] = {
         "no Secret has its credentials",
         {"storage.longhorn.backup_target": "nfs://10.5.0.7:/backups"},
     ),
-    "a gated model without a token": Wrong(
-        {
-            "models.qwen3-32b": {"catalogue": "llama-3.1-8b"},
-            "storage.weights": {"source": "hub"},
-        },
-        "models.qwen3-32b.catalogue",
-        "the hub gives to no one without a token",
-        {"storage.weights.token_secret": "hub-token"},
-    ),
+    "an image factory in open brackets": one(f"{M}.image_factory", "https://[fd00::1", "is no address of one server"),
     # Times
     "a start of a week": Wrong(
         {"storage.read_bytes_per_s": 1.0e6, "storage.shared_read_bytes_per_s": None},
@@ -207,7 +199,23 @@ def test_what_is_odd_and_works_is_accepted(change: dict[str, Any]) -> None:
     assert plan_values(changed(prod_with_links(), change), "site.yaml").site
 
 
-def test_a_class_that_is_nearly_one_of_the_program_is_a_warning() -> None:
-    plan = plan_values(changed(prod_with_links(), {"monitoring.storage_class": "longhorn-scrath"}), "site.yaml")
-    (warning,) = [problem for problem in plan.warnings if problem.key == "monitoring.storage_class"]
-    assert warning.near == "longhorn-scratch"
+WARNED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a class that is nearly one of the program's": (
+        "monitoring.storage_class",
+        "is no class that this program makes",
+        {"monitoring.storage_class": "longhorn-scrath"},
+    ),
+    "a gated model without a token": (
+        "models.qwen3-32b.catalogue",
+        "the hub gives to no one without a token",
+        {"models.qwen3-32b": {"catalogue": "llama-3.1-8b"}, "storage.weights": {"source": "hub"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("key", "what", "change"), WARNED.values(), ids=list(WARNED))
+def test_what_may_be_there_though_the_file_does_not_say_so_is_a_warning(
+    key: str, what: str, change: dict[str, Any]
+) -> None:
+    plan = plan_values(changed(prod_with_links(), change), "site.yaml")
+    assert [problem for problem in plan.warnings if problem.key == key and what in problem.what and problem.fix]
