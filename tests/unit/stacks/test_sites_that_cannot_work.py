@@ -143,7 +143,9 @@ WRONG: dict[str, Wrong] = {
         "no Secret has its credentials",
         {"storage.longhorn.backup_target": "nfs://10.5.0.7:/backups"},
     ),
-    "an image factory in open brackets": one(f"{M}.image_factory", "https://[fd00::1", "is no address of one server"),
+    "an image factory in open brackets": of_key(
+        f"{M}.image_factory", "https://[fd00::1", "is no address of one server"
+    ),
     # Times
     "a start of a week": Wrong(
         {"storage.read_bytes_per_s": 1.0e6, "storage.shared_read_bytes_per_s": None},
