@@ -31,6 +31,7 @@ CLOSING_S = 10
 # With 1, an empty node that is to be avoided outdoes one with a replica: both preferences have the same weight. Each
 # above 1 brings the spread's scores nearer to each other (Kubernetes 1.36, plugins/podtopologyspread/scoring.go).
 _SKEW = 2
+_SCALED = "inference-platform/scaled"
 
 
 def deployment(
@@ -95,9 +96,9 @@ def deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels(name), **_scaled(plan)},
         "spec": {
-            # Of a model that scales, only when it is made (ADR 59).
+            # Of a model that scales, only when it is made (ADR 58).
             "replicas": spec.least,
             "progressDeadlineSeconds": _turnover_s(spec, plan),
             "selector": {"matchLabels": labels(name)},
@@ -105,6 +106,16 @@ def deployment(
             "template": {"metadata": {"labels": labels(name)}, "spec": pod},
         },
     }
+
+
+def _scaled(plan: ModelServerPlan) -> dict[str, Any]:
+    """A mark by which a range that ends is a change.
+
+    The state keeps the number from before the range: the same one again would change nothing, and the autoscaler's
+    would stay.
+    """
+    scaling = plan.scaling
+    return {"annotations": {_SCALED: f"{scaling.least} to {scaling.most} replicas"}} if scaling else {}
 
 
 def programs_of(engine: Engine, store: WeightsPlan | None) -> list[str]:

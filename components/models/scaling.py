@@ -12,11 +12,11 @@ from components.specs.model_server import PeakSpec, ScalingPlan
 
 # Failed answers in a row until the ScaledObject's status shows them; the number stays from the first one on.
 _FAILURES = 3
-# A burst that is over when the next one is measured needs no replica: one takes minutes to start.
+# What asks for a replica must last so long: a replica takes minutes to start.
 _BURST_S = 30
 # Kubernetes' most (pkg/apis/autoscaling/validation).
-_LONGEST_WINDOW_S = 3600
-# Streams of one replica end before the next one goes, unless they are long.
+LONGEST_WINDOW_S = 3600
+# One replica goes in so many seconds; with long streams several end at once.
 _STEP_S = 60
 
 
@@ -41,6 +41,8 @@ def scaled_object(
     """
     of_model = f'{{job="inference-engines", model="{name}"}}'
     held = " + ".join(f"sum(vllm:num_requests_{state}{of_model})" for state in ("running", "waiting"))
+    # Data-parallel ranks of a replica have a series each.
+    caches = f"sum(avg by (pod) (vllm:kv_cache_usage_perc{of_model}))"
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
@@ -62,7 +64,7 @@ def scaled_object(
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan.window_s)}},
             "triggers": [
                 _measured("requests", prometheus, held, plan.requests),
-                _measured("cache", prometheus, f"sum(vllm:kv_cache_usage_perc{of_model})", plan.kv_share),
+                _measured("cache", prometheus, caches, plan.kv_share),
                 *(_peak(number, peak) for number, peak in enumerate(plan.peaks)),
             ],
         },
@@ -98,9 +100,8 @@ def _peak(number: int, peak: PeakSpec) -> dict[str, Any]:
 
 
 def _behavior(window_s: int) -> dict[str, Any]:
-    window = min(window_s, _LONGEST_WINDOW_S)
     one_by_one = {"type": "Pods", "value": 1, "periodSeconds": _STEP_S}
     return {
         "scaleUp": {"stabilizationWindowSeconds": _BURST_S},
-        "scaleDown": {"stabilizationWindowSeconds": window, "policies": [one_by_one]},
+        "scaleDown": {"stabilizationWindowSeconds": window_s, "policies": [one_by_one]},
     }

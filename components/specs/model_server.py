@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 from zoneinfo import available_timezones
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from components.specs.cron import cron_time
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
 _SPARE = 2
-# Five fields, as robfig/cron reads them, which KEDA uses; it takes no seconds.
-_CRON = r"^(\S+ ){4}\S+$"
 MOST_PRIORITY = 1_000_000
 # Without a priority of the site's own.
 _WHOLE_NODES_PRIORITY = 100
@@ -68,10 +67,10 @@ class SpeculativeSpec(Spec):
 class PeakSpec(Spec):
     """A time of the week at which a load is known to come, before any queue shows it."""
 
-    start: str = Field(pattern=_CRON)
+    start: Annotated[str, AfterValidator(cron_time)]
     """When it begins, as cron has it: minute, hour, day of the month, month, day of the week, such as
     `45 7 * * 1-5`. Set it a cold start early."""
-    end: str = Field(pattern=_CRON)
+    end: Annotated[str, AfterValidator(cron_time)]
     """When it ends, as cron has it."""
     least: int = Field(ge=1, le=MOST_REPLICAS)
     """Replicas that there are at least in between."""
@@ -85,6 +84,12 @@ class PeakSpec(Spec):
         if (known := available_timezones()) and zone not in known:
             raise WrongValueError("is no time zone of IANA", got=zone, fix="write one such as Europe/Paris, or UTC")
         return zone
+
+    @model_validator(mode="after")
+    def _lasts(self) -> PeakSpec:
+        if self.start.split() == self.end.split():
+            raise WrongValueError("ends when it begins", got=self.end, fix="write another end")
+        return self
 
 
 class ScalingSpec(Spec):

@@ -25,9 +25,9 @@ MORE = f"""\
   python -m sitectl costs prod
   python -m sitectl costs prod --month 2026-11 --json
 
-GPUs cost prices.gpu_hour of the site's file, with the replicas that it sets today, for all hours of the month. USED is
-the share of the tokens that the model is proven to carry within its targets, and over the band of its speed; what is
-left stood idle. BILLED are the ledger's rows. {ledger.PAGE} has more.
+GPUs cost prices.gpu_hour of the site's file, and power at full load, with the replicas that it sets today, for all
+hours of the month. USED is the share of the tokens that the model is proven to carry within its targets, and over the
+band of its speed; what is left stood idle. BILLED are the ledger's rows. {ledger.PAGE} has more.
 """
 _HEADS = ("MODEL", "GPUS", "TOKENS", "USED", "COST", "BILLED", "PER MILLION")
 
@@ -64,7 +64,11 @@ def command(context: CommandContext, *, site: str, month: Month) -> int:
 def _record(cost: GpuCost, used: Used | None) -> dict[str, Any]:
     tokens = used.input_tokens + used.output_tokens if used else 0
     share = tokens / cost.tokens if cost.tokens else None
-    span = cost.tokens_span.mapped(lambda carried: tokens / carried) if cost.tokens_span and tokens else None
+    span = (
+        cost.tokens_span.mapped(lambda carried: tokens / carried)
+        if cost.tokens_span and cost.tokens and tokens
+        else None
+    )
     return {
         "model": cost.model or None,
         "gpus": cost.gpus,

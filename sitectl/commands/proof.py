@@ -103,7 +103,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         verdicts += ", with room for all" if placement["known"] else "; whether they find room is not known"
     heading = "\n".join([f"site {name}: {verdicts}", *_short_of_replicas(placement), *warned.lines(plan, project)])
     rooms = [str(placement["block"])] if models else []
-    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.limits_text])]
+    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.scaling_text, plan.limits_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
 
 

@@ -32,8 +32,12 @@ def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
     except (ValueError, TypeError):
         yield Problem(path=path, what="has an adapter_config.json that is no JSON object", fix="name another commit")
         return
-    ranks = [config.get("r"), *dict(config.get("rank_pattern") or {}).values()]
-    rank = max((rank for rank in ranks if isinstance(rank, int)), default=None)
+    kind, pattern = config.get("peft_type", "LORA"), config.get("rank_pattern")
+    if kind != "LORA":
+        yield Problem(path=path, what="is no LoRA adapter", got=shown(kind), allowed="LORA", fix="name another one")
+        return
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    rank = max((rank for rank in ranks if isinstance(rank, int) and not isinstance(rank, bool)), default=None)
     if rank != spec.rank:
         yield Problem(
             path=(*path, "rank"),
@@ -44,8 +48,10 @@ def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
         )
     modules = config.get("target_modules")
     # A text is a pattern over names of the model's own code.
-    if isinstance(modules, list) and set(modules) != set(spec.target_modules):
-        named = ", ".join(sorted(map(str, modules)))
+    # In a list, a name's last part is the projection.
+    listed = {str(module).rpartition(".")[2] for module in modules} if isinstance(modules, list) else None
+    if listed is not None and listed != set(spec.target_modules):
+        named = ", ".join(sorted(listed))
         yield Problem(
             path=(*path, "target_modules"),
             what=f"are not the projections in {spec.repository}",

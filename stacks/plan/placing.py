@@ -245,7 +245,8 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof], specs: Map
         short = crowds(site, proofs, dead=False)
         return "\n".join(["placement: DOES NOT FIT", *(_line(problem.path[1], problem.what) for problem in short)])
     meanwhile = interims(placement.losses, proofs)
-    lines = [_headline(nodes, demands, placement, meanwhile)]
+    lowest = min((spec.server.least for spec in specs.values() if spec.server.scaling), default=2)
+    lines = [_headline(nodes, demands, placement, meanwhile, lowest)]
     lines += [_line("free", _free(site, nodes, placement))]
     lines += _lines("lost node", _losses(placement, proofs))
     lines += _lines("meanwhile", described(meanwhile))
@@ -261,7 +262,7 @@ def describe_placement(site: SiteConfig, proofs: Mapping[str, Proof], specs: Map
 
 
 def _headline(
-    nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement, meanwhile: Sequence[Interim]
+    nodes: Sequence[Node], demands: Sequence[Demand], placement: Placement, meanwhile: Sequence[Interim], lowest: int
 ) -> str:
     parts = []
     for kind in _kinds(nodes):
@@ -273,6 +274,8 @@ def _headline(
         bears = "A LOST NODE ENDS A MODEL"
     elif not all(interim.replicas for interim in meanwhile):
         bears = "A LOST NODE STOPS A MODEL UNTIL IT HAS STARTED ELSEWHERE"
+    elif lowest == 1:
+        bears = "A LOST NODE STOPS A MODEL THAT IS DOWN TO ONE REPLICA"
     return f"placement: fits, {bears}. {'; '.join(parts)}"
 
 

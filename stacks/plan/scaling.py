@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from floor.counts import counted
+from floor.counts import counted, listed
 from floor.problems import Problem
+from floor.revision_ids import RevisionId
 from stacks.plan.placement import Demand, Node, fits
 from stacks.plan.placing import crowds, demands_of, nodes_of
 from stacks.proof.case import Case
@@ -190,7 +191,16 @@ def _counts(reached: tuple[int, int]) -> str:
 
 
 def short(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> Iterator[Problem]:
-    """Models that may not get the replicas that their load needs while others have their most."""
+    """Models that may be down to one replica, or not get those that their load needs while others have their most."""
+    for name, spec in specs.items():
+        if spec.server.scaling and spec.server.least == 1:
+            yield Problem(
+                path=("models", name, "server", "scaling", "least"),
+                what="a lost node or a drain stops the model while it has 1 replica, until another one has started",
+                got="1",
+                fix="write 2 if the model has to answer all the time",
+            )
+    yield from _stopped(site, proofs, specs)
     for span in ranges(nodes_of(site) or [], proofs, specs):
         if span.busy[0] < span.most:
             yield Problem(
@@ -199,4 +209,22 @@ def short(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, Ord
                 "most, and one that restarts may find its GPUs taken",
                 fix="add nodes or lower replicas of others for loads that come at the same time; server.priority "
                 "decides which model gets the GPUs",
+            )
+
+
+def _stopped(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mapping[str, OrderedModelSpec]) -> Iterator[Problem]:
+    """Models whose replicas others stop that scale and have a higher priority: Kubernetes knows no least of them."""
+    nodes, demands = nodes_of(site), demands_of(proofs, specs)
+    if nodes is None or fits(nodes, demands):
+        return
+    scaled = [demand for demand in demands if specs[demand.model].server.scaling]
+    for demand in demands:
+        alike = (other for other in scaled if other.gpu == demand.gpu)
+        above = [other.model for other in alike if other.priority.outranks(demand.priority)]
+        if above:
+            yield Problem(
+                path=("models", RevisionId.of(demand.model).model, "server"),
+                what=f"{listed(above)} may stop its replicas while at their most, below what it has otherwise, as they "
+                "have a higher priority and all do not fit at once",
+                fix="lower their replicas, add nodes, or give it their priority",
             )

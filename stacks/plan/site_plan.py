@@ -134,9 +134,13 @@ class SitePlan:
     @property
     def texts(self) -> list[str]:
         """Blocks of text: each revision, their room on nodes and disks, scaling, canaries, and limits of tenants."""
-        scaling = describe_scaling(self.site, self.proofs, self.specs)
-        ends = [scaling, describe_canaries(self.models), self.limits_text]
+        ends = [self.scaling_text, describe_canaries(self.models), self.limits_text]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
+
+    @cached_property
+    def scaling_text(self) -> str:
+        """What models that scale can reach, as text for people; empty without any."""
+        return describe_scaling(self.site, self.proofs, self.specs)
 
     @cached_property
     def limits_text(self) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from components.models.scaling import LONGEST_WINDOW_S
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived
 from stacks.proof.proof import Proof
 from stacks.proof.search import with_replicas
 
 # Of what a replica carries within its targets: the rest is for requests that come while another one starts.
 _HEADROOM = 0.8
+_KV_SHARE = 0.9
 
 
 def needed_replicas(proof: Proof) -> int:
@@ -35,14 +37,14 @@ def _kv_share(basis: Basis) -> Derived | None:
     if basis.serving.least is None:
         return None
     threshold = basis.number("picker_kv_threshold")
-    return Derived(value=round(threshold - 0.1, 3), inputs={"picker_kv_threshold": threshold})
+    return Derived(value=max(0.001, round(_KV_SHARE * threshold, 3)), inputs={"picker_kv_threshold": threshold})
 
 
 def _window(basis: Basis) -> Derived | None:
     if basis.serving.least is None:
         return None
     cold = math.ceil(basis.proof.cold_start["cold_start"].value)
-    return Derived(value=cold, inputs={"cold_start_s": cold})
+    return Derived(value=min(cold, LONGEST_WINDOW_S), inputs={"cold_start_s": cold})
 
 
 def _spare(basis: Basis) -> Derived:
@@ -80,22 +82,22 @@ DEFINITIONS = (
     Definition(
         key="autoscale_kv_share",
         unit="share",
-        formula="a tenth below the picker's threshold",
+        formula=f"{_KV_SHARE} x the picker's threshold",
         derive=_kv_share,
         used=f"{_SCALER}: one more replica from so much cache in use on",
     ),
     Definition(
         key="autoscale_window_s",
         unit="s",
-        formula="cold start: nothing is taken away that could not be back in time",
+        formula="cold start, an hour at most: nothing is taken away that could not be back in time",
         derive=_window,
         used=f"{_SCALER}: a replica goes once none of these was needed for so long",
     ),
     Definition(
         key="disruption_max_unavailable",
         unit="replicas",
-        formula="replicas - those that the load needs, at least 1 so that a node can be drained; with scaling, below "
-        "its least",
+        formula="replicas - those that the load needs, and with scaling no more than its least - 1; at least 1 so "
+        "that a node can be drained",
         derive=_spare,
         used="maxUnavailable of the replicas' PodDisruptionBudget",
         bounds=_spare_bounds,

@@ -29,6 +29,15 @@ def _commits(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
     """A volume has a folder for each commit; repositories that were copied have one in common."""
     adapters = mapping(at(values, *path[:-1]))
     own = mapping(adapters.get(path[-1]))
+    entry = at(values, *path[:2], "catalogue")
+    base = catalogue.load(str(entry)) if entry in catalogue.names() else None
+    if base and own.get("revision") in (base.revision, at(values, *path[:2], "server", "revision")):
+        yield Problem(
+            path=(*path, "revision"),
+            what=f"is the commit of {base.repository} itself",
+            got=shown(own.get("revision")),
+            fix="write the commit of the adapter's repository",
+        )
     for name, other in adapters.items():
         if str(name) == path[-1]:
             return

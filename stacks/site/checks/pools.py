@@ -54,7 +54,9 @@ def _asked_by_no_host(machines: Mapping[str, Any], pool: list[tuple[int, Address
     networks = mapping(machines.get("networks"))
     nodes, links = of_nodes(networks), [subnet for _, _, subnet, _ in _linked(machines)]
     inside = [_whole(subnet) for _, subnet in inner(networks)]
-    for index, block in pool if nodes else ():
+    # The subnet of a link that asks DHCP is not known.
+    dynamic = any(link.get("dhcp") is True for machine in machines_of(machines) for _, _, link in machine.links())
+    for index, block in pool if nodes and not dynamic else ():
         ends = (block.first, block.last)
         odd = any(is_no_sender(ip) or ip.is_loopback or ip.is_link_local for ip in ends)
         # What is in another family, or handed out by the cluster, is reported for that.

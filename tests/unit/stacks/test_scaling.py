@@ -48,7 +48,9 @@ def test_preview_shows_what_the_least_carry_and_which_counts_are_reached() -> No
 
 def test_a_model_that_others_can_keep_small_is_a_warning() -> None:
     assert not any("scaling" in warning.path for warning in plan({f"{QWEN}.scaling": {"least": 2}}).warnings)
-    warned = {warning.key: warning.what for warning in plan(BOTH).warnings}
+    planned = plan(BOTH)
+    warned = {warning.key: warning.what for warning in planned.warnings}
+    assert warned[f"{GLM}.scaling.least"].startswith("a lost node or a drain stops the model")
     assert warned[f"{GLM}.scaling"].startswith("of its 3 replicas 1 find room for sure")
 
 
@@ -97,8 +99,32 @@ def test_guarantees_count_on_the_replicas_that_there_always_are() -> None:
         Wrong(
             {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "0 8 * * *", "end": "0 18 * *", "least": 4}]}},
             f"{QWEN}.scaling.peaks.0.end",
-            "as cron has it",
+            "is no time of cron's",
             {f"{QWEN}.scaling.peaks.0.end": "0 18 * * *"},
+        ),
+        Wrong(
+            {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "0 8 * * 1-7", "end": "0 9 * * *", "least": 4}]}},
+            f"{QWEN}.scaling.peaks.0.start",
+            "Sunday is 0",
+            {f"{QWEN}.scaling.peaks.0.start": "0 8 * * *"},
+        ),
+        Wrong(
+            {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "99 8 * * *", "end": "0 9 * * *", "least": 4}]}},
+            f"{QWEN}.scaling.peaks.0.start",
+            "has no minute that cron knows",
+            {f"{QWEN}.scaling.peaks.0.start": "*/15 8-9 ? jan,DEC MON-fri"},
+        ),
+        Wrong(
+            {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "0 8 31 2,4 *", "end": "0 9 * * *", "least": 4}]}},
+            f"{QWEN}.scaling.peaks.0.start",
+            "never comes",
+            {f"{QWEN}.scaling.peaks.0.start": "0 8 29 2 *"},
+        ),
+        Wrong(
+            {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "0 8 * * *", "end": "0  8 * * *", "least": 4}]}},
+            f"{QWEN}.scaling.peaks.0",
+            "ends when it begins",
+            {f"{QWEN}.scaling.peaks.0.end": "0 9 * * *"},
         ),
         Wrong(
             {f"{QWEN}.scaling": {"least": 2, "peaks": [{"start": "0 8 * * *", "end": "0 9 * * *", "least": 9}]}},
@@ -156,3 +182,11 @@ def test_a_canary_of_a_model_that_scales_has_a_number_of_replicas() -> None:
     stable, tried = planned.models["qwen3-32b"].revisions.values()
     assert (stable.spec.server.least, stable.spec.server.replicas) == (2, 4)
     assert (tried.spec.server.scaling, tried.spec.server.replicas) == (None, 1)
+
+
+def test_a_model_that_others_may_stop_is_a_warning() -> None:
+    """Kubernetes knows no least: a higher priority takes what it needs."""
+    ranked = {**BOTH, f"{GLM}.priority": 100, f"{QWEN}.priority": 200}
+    warned = {warning.key: warning.what for warning in plan(ranked).warnings}
+    assert warned[GLM].startswith("qwen3-32b may stop its replicas while at their most")
+    assert QWEN not in warned
