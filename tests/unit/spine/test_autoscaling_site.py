@@ -39,7 +39,7 @@ def test_the_number_is_declared_once_and_is_the_clusters_after_that(fixed: dict[
     made, requests = declared(tmp_path / "range", RANGE)
     assert (fixed[f"{MODEL}-server"]["spec"]["replicas"], made[f"{MODEL}-server"]["spec"]["replicas"]) == (4, 2)
     # The engine keeps the number from before, so 4 replicas, a range and 4 again would be no change by the number.
-    scaled, plain = (each[f"{MODEL}-server"]["metadata"]["annotations"] for each in (made, fixed))
+    scaled, plain = (resources[f"{MODEL}-server"]["metadata"]["annotations"] for resources in (made, fixed))
     assert scaled == plain | {"inference-platform/scaled": "2 to 4 replicas"}
     ignored = {name: list(request.ignoreChanges) for name, request in requests.items() if "-server" in name}
     assert ignored == {f"{MODEL}-server": ["spec.replicas"], "glm-5-1-server": []}

@@ -248,7 +248,7 @@ def test_longhorn_without_a_disk_is_refused() -> None:
 
 def test_storage_of_others_is_not_judged() -> None:
     """Nobody knows where it stores what."""
-    small = {f"{DISKS}.longhorn-0.min_size": "1GB", "storage.system": "external", "storage.longhorn": None}
+    small = {f"{DISKS}.longhorn-0.min_size": "10GB", "storage.system": "external", "storage.longhorn": None}
     plan = plan_values(changed(prod(), small), "site.yaml")
     assert plan.storage_text == ""
     assert len(plan.texts) == len(plan.site.models) + 1
