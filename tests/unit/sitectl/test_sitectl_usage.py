@@ -99,4 +99,4 @@ def test_docs_with_a_beginning_of_several_pages_names_them(checkout_folder: Path
     result = run(checkout_folder, "docs", "add-a")
     assert result.status == Exit.USAGE
     assert "error: several pages begin with 'add-a'" in result.err
-    assert "allowed: add-a-component, add-a-gpu, add-a-model, add-a-site, add-a-tenant" in result.err
+    assert "allowed: add-a-component, add-a-gpu, add-a-model, add-a-site, add-a-tenant, add-an-adapter" in result.err
