@@ -14,8 +14,6 @@ from components.specs.model_server import PeakSpec, ScalingPlan
 _FAILURES = 3
 # What asks for a replica must last so long: a replica takes minutes to start.
 _BURST_S = 30
-# Kubernetes' most (pkg/apis/autoscaling/validation).
-LONGEST_WINDOW_S = 3600
 # One replica goes in so many seconds; with long streams several end at once.
 _STEP_S = 60
 

@@ -15,6 +15,8 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
 _SPARE = 2
+# Kubernetes' most (pkg/apis/autoscaling/validation).
+LONGEST_WINDOW_S = 3600
 MOST_PRIORITY = 1_000_000
 # Without a priority of the site's own.
 _WHOLE_NODES_PRIORITY = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from components.models.scaling import LONGEST_WINDOW_S
+from components.specs.model_server import LONGEST_WINDOW_S
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived
 from stacks.proof.proof import Proof
 from stacks.proof.search import with_replicas
