@@ -12,10 +12,6 @@ from components.specs.model_server import PeakSpec, ScalingPlan
 
 # Failed answers in a row until the ScaledObject's status shows them; the number stays from the first one on.
 _FAILURES = 3
-# What asks for a replica must last so long: a replica takes minutes to start.
-_BURST_S = 30
-# One replica goes in so many seconds; with long streams several end at once.
-_STEP_S = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,7 @@ def scaled_object(
                 "replicas": plan.least,
                 "behavior": "currentReplicasIfHigher",
             },
-            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan.window_s)}},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan)}},
             "triggers": [
                 _measured("requests", prometheus, held, plan.requests),
                 _measured("cache", prometheus, caches, plan.kv_share),
@@ -97,9 +93,9 @@ def _peak(number: int, peak: PeakSpec) -> dict[str, Any]:
     }
 
 
-def _behavior(window_s: int) -> dict[str, Any]:
-    one_by_one = {"type": "Pods", "value": 1, "periodSeconds": _STEP_S}
+def _behavior(plan: ScalingPlan) -> dict[str, Any]:
+    one_by_one = {"type": "Pods", "value": 1, "periodSeconds": plan.step_s}
     return {
-        "scaleUp": {"stabilizationWindowSeconds": _BURST_S},
-        "scaleDown": {"stabilizationWindowSeconds": window_s, "policies": [one_by_one]},
+        "scaleUp": {"stabilizationWindowSeconds": plan.burst_s},
+        "scaleDown": {"stabilizationWindowSeconds": plan.window_s, "policies": [one_by_one]},
     }

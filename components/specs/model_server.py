@@ -15,7 +15,7 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 # Far more than any method drafts well; each costs cache, logits and a place in the step.
 MOST_DRAFTED = 16
 _SPARE = 2
-# Kubernetes' most (pkg/apis/autoscaling/validation).
+# An autoscaler's window: Kubernetes' most (pkg/apis/autoscaling/validation).
 LONGEST_WINDOW_S = 3600
 MOST_PRIORITY = 1_000_000
 # Without a priority of the site's own.
@@ -238,6 +238,10 @@ class ScalingPlan:
     """Of a replica's cache that is in use when another one is due, 0 to 1."""
     window_s: int
     """A replica goes only when fewer were enough for so long."""
+    burst_s: int = 30
+    """What asks for one more must last so long: a replica takes minutes to start."""
+    step_s: int = 60
+    """One replica goes in so many seconds; with long streams several end at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

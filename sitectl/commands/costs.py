@@ -64,11 +64,7 @@ def command(context: CommandContext, *, site: str, month: Month) -> int:
 def _record(cost: GpuCost, used: Used | None) -> dict[str, Any]:
     tokens = used.input_tokens + used.output_tokens if used else 0
     share = tokens / cost.tokens if cost.tokens else None
-    span = (
-        cost.tokens_span.mapped(lambda carried: tokens / carried)
-        if cost.tokens_span and cost.tokens and tokens
-        else None
-    )
+    span = cost.tokens_span.mapped(lambda carried: tokens / carried) if cost.tokens and tokens else None
     return {
         "model": cost.model or None,
         "gpus": cost.gpus,
@@ -100,19 +96,23 @@ def _text(
     total = f"{site}, {month}: GPUs cost {spent:,.2f} {currency} in {hours:,.0f} h, tenants owe {owed:,.2f} {billed}"
     if gone:
         total += f", of it {gone:,.2f} for models that are not served any more"
-    return "\n".join([*table, total + (f"; {idle:.0%} stood idle" if idle is not None else "")])
+    return "\n".join([*table, total + (f"; {_percent(idle)} % stood idle" if idle is not None else "")])
 
 
 def _shown(row: dict[str, Any], currency: str) -> tuple[str, ...]:
     band = row["used_share_over_the_band"]
     ends = sorted(end for end in (band or {}).values() if end is not None)
-    used = "-" if row["used_share"] is None else f"{row['used_share']:.0%}"
+    used = "-" if row["used_share"] is None else f"{_percent(row['used_share'])} %"
     return (
         row["model"] or "(no model)",
         f"{row['gpus']:g}",
         f"{row['tokens']:,}",
-        used + (f" ({ends[0]:.0%} to {ends[-1]:.0%})" if len(ends) > 1 else ""),
+        used + (f" ({_percent(ends[0])} to {_percent(ends[1])} %)" if len(ends) > 1 else ""),
         f"{row['cost']:,.2f} {currency}",
         f"{float(row['billed']):,.2f} {row['billed_currency']}".rstrip(),
         "-" if row["cost_per_million_tokens"] is None else f"{row['cost_per_million_tokens']:,.2f}",
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"

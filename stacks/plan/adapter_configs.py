@@ -47,8 +47,7 @@ def differences(path: Path, spec: AdapterSpec, text: str) -> Iterator[Problem]:
             fix=f"write {rank}" if rank else "name an adapter of low rank (LoRA)",
         )
     modules = config.get("target_modules")
-    # A text is a pattern over names of the model's own code.
-    # In a list, a name's last part is the projection.
+    # In a list, a name's last part is the projection; a text is a pattern over names of the model's own code.
     listed = {str(module).rpartition(".")[2] for module in modules} if isinstance(modules, list) else None
     if listed is not None and listed != set(spec.target_modules):
         named = ", ".join(sorted(listed))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from operator import mul
 
 from stacks.facts.hardware import GPUS
@@ -31,8 +32,8 @@ class GpuCost:
     """In the currency of the site's prices, power at full load included."""
     tokens: float = 0.0
     """That they carry within the targets, by the computed figures; 0 without a load."""
-    tokens_span: Span | None = None
-    """The same at both ends of the band."""
+    tokens_span: Span = field(default_factory=partial(Span, fast=None, slow=None))
+    """The same at both ends of the band, as far as they carry any."""
 
 
 def gpu_costs(plan: SitePlan, hours: float) -> list[GpuCost]:
@@ -64,9 +65,11 @@ def _of_model(model: ModelPlan, prices: Prices, hours: float) -> GpuCost:
         gpus=sum(proof.case.gpus * proof.order.hardware.share for proof in proofs),
         cost=hours * sum(hourly(proof.case, prices) for proof in proofs),
         tokens=carried,
-        tokens_span=reduce(_together, spans) if spans else None,
+        tokens_span=Span(fast=_sum(end.fast for end in spans), slow=_sum(end.slow for end in spans)),
     )
 
 
-def _together(left: Span, right: Span) -> Span:
-    return Span(fast=(left.fast or 0.0) + (right.fast or 0.0), slow=(left.slow or 0.0) + (right.slow or 0.0))
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

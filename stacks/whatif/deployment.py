@@ -72,19 +72,20 @@ def served_of(
 
 def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:
     """How its replicas follow the load; at the begin as many as the declared load makes it ask for."""
-    case, server, settings = revision.proof.case, revision.spec.server, revision.settings
-    if server.scaling is None:
+    case, plan = revision.proof.case, revision.server.scaling
+    if plan is None:
         return None
-    requests = settings["autoscale_requests"].whole
     under_way = case.steady.running * case.schedulers if case.steady.stable else math.inf
-    first = math.ceil(min(case.replicas, under_way / requests))
+    first = math.ceil(min(case.replicas, under_way / plan.requests))
     return ScaledCounts(
-        least=server.least,
-        most=case.replicas,
-        first=max(server.least, first),
-        requests=requests,
-        kv_share=settings["autoscale_kv_share"].number,
-        window_s=settings["autoscale_window_s"].number,
+        least=plan.least,
+        most=plan.most,
+        first=max(plan.least, first),
+        requests=plan.requests,
+        kv_share=plan.kv_share,
+        window_s=plan.window_s,
+        burst_s=plan.burst_s,
+        step_s=plan.step_s,
         start_s=revision.proof.start_s(),
     )
 

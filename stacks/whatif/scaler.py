@@ -3,8 +3,7 @@
 The HorizontalPodAutoscaler looks every 15 s. For each metric it takes the total over its target of one replica, rounded
 up, unless that is within a tenth of what there is; the largest counts. It adds what every look of 30 s asked for, up to
 4 replicas or as many as there are in 15 s. It takes away what no look of the window asked for, one replica a minute
-(kubernetes v1.34, pkg/controller/podautoscaler: horizontal.go, replica_calculator.go; defaults of its API and flags,
-and components/models/scaling.py).
+(kubernetes v1.34, pkg/controller/podautoscaler: horizontal.go, replica_calculator.go; defaults of its API and flags).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 PERIOD_S = 15.0
 _TOLERANCE = 0.1
 _MOST_ADDED = 4
-_BURST_S, _STEP_S = 30.0, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +31,10 @@ class ScaledCounts:
     """Of a replica's cache in use, from which on there is one more."""
     window_s: float
     """A replica goes once none of these was asked for so long."""
+    burst_s: float
+    """One more comes once it was asked for so long."""
+    step_s: float
+    """One replica goes in so many seconds."""
     start_s: float
     """Until a replica that is asked for serves."""
 
@@ -64,14 +66,14 @@ class Autoscaler:
         self._wishes.append((now, max(plan.least, min(plan.most, wish))))
         while self._wishes[0][0] < now - plan.window_s:
             self._wishes.popleft()
-        wanted = min(wish for at_s, wish in self._wishes if at_s > now - _BURST_S)
+        wanted = min(wish for at_s, wish in self._wishes if at_s > now - plan.burst_s)
         if wanted > count:
             free = [number for number in range(plan.most) if number not in self.asked]
             for number in free[: min(wanted - count, max(_MOST_ADDED, count))]:
                 self.asked.append(number)
                 self.starting[number] = now + plan.start_s
         ending: list[int] = []
-        if max(wish for _, wish in self._wishes) < count and now >= self._ended_s + _STEP_S:
+        if max(wish for _, wish in self._wishes) < count and now >= self._ended_s + plan.step_s:
             self._ended_s, number = now, self.asked.pop()
             # One that starts answers nothing yet.
             ending = [number] if self.starting.pop(number, None) is None else []

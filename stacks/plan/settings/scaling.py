@@ -37,7 +37,7 @@ def _kv_share(basis: Basis) -> Derived | None:
     if basis.serving.least is None:
         return None
     threshold = basis.number("picker_kv_threshold")
-    return Derived(value=max(0.001, round(_KV_SHARE * threshold, 3)), inputs={"picker_kv_threshold": threshold})
+    return Derived(value=round(_KV_SHARE * threshold, 3), inputs={"picker_kv_threshold": threshold})
 
 
 def _window(basis: Basis) -> Derived | None:

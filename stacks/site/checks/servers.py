@@ -36,8 +36,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                     fix=f"correct it, or give networks.{name} another subnet",
                 )
         # The program asks the factory itself, which may be a tunnel of its machine.
-        here = path[-1] in ("endpoint", "image_factory") and ip.is_loopback
-        if path != (*MACHINES, "endpoint") and not here and (ip.is_loopback or is_no_sender(ip)):
+        local = ip.is_loopback and path != (*MACHINES, "image_factory")
+        if path != (*MACHINES, "endpoint") and (local or is_no_sender(ip)):
             yield Problem(path=path, what="is no address of a server", got=str(ip), fix="correct it")
         if ip.version == 6 and ip.is_link_local and not ip.scope_id:
             yield Problem(

@@ -1,4 +1,4 @@
-"""Adapters on a running site: each answers under its own name to those who may call it, whoever decides that.
+"""Adapters on a running site: each answers under its own name to those who may call it, with a gatekeeper and without.
 
 The real gateways, picker and gatekeeper; the engine is the simulator, which knows adapters by name alone.
 """

@@ -116,16 +116,18 @@ def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> Non
     costs = shown(site, command)
     assert costs.status == Exit.OK, costs.err
     data = json.loads(costs.out)
-    chat, *rest = data["models"]
-    assert (chat["model"], chat["gpus"], chat["tokens"], chat["billed"]) == ("chat", 2, 2_200_000, "0.33")
-    assert (chat["cost"], data["hours"]) == (pytest.approx(2 * 2.5 * data["hours"]), pytest.approx(730, abs=60))
-    assert 0 < chat["used_share"] < 0.001
-    assert chat["used_share_over_the_band"]["fast"] < chat["used_share"] < chat["used_share_over_the_band"]["slow"]
+    served, *rest = data["models"]
+    assert (served["model"], served["gpus"], served["tokens"], served["billed"]) == ("chat", 2, 2_200_000, "0.33")
+    assert (served["cost"], data["hours"]) == (pytest.approx(2 * 2.5 * data["hours"]), pytest.approx(730, abs=60))
+    assert 0 < served["used_share"] < 0.001
+    band = served["used_share_over_the_band"]
+    assert band["fast"] < served["used_share"] < band["slow"]
     assert [row["model"] for row in rest] in ([], [None])
     assert data["idle_share"] > 0.99
     lines = site.run("costs", "lab", "--month", str(MONTH)).out.splitlines()
     assert lines[0].split()[:3] == ["MODEL", "GPUS", "TOKENS"]
-    assert lines[-1].endswith("tenants owe 0.33 EUR; 100% stood idle")
+    assert "  0 % (0 to 0 %)  " in lines[1]
+    assert lines[-1].endswith("tenants owe 0.33 EUR; 100 % stood idle")
     now = shown(site, documented.argv("python -m sitectl costs prod"))
     assert "tenants owe 0.00 EUR" in now.out
 

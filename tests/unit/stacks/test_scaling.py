@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("001.24", "001.25", "002.05", "003.30", "opening 21")
 
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "scale-a-model.md"
 QWEN, GLM = "models.qwen3-32b.server", "models.glm-5-1.server"
 BOTH: dict[str, Any] = {
     f"{QWEN}.scaling": {"least": 2},
@@ -38,6 +40,7 @@ def test_preview_shows_what_the_least_carry_and_which_counts_are_reached() -> No
     alone, room = scaling_of(plan({f"{QWEN}.scaling": {"least": 2}}))
     assert alone.startswith("  qwen3-32b: 2 to 4 replicas; 2 replicas carry 2.42 of the declared 4 requests/s")
     assert room == "    there is room for all of them, in whatever order replicas start and end"
+    assert "\n".join(["scaling:", alone, room]) in PAGE.read_text()
     _, glm, _, qwen = scaling_of(plan(BOTH))
     assert glm == (
         "    there is room for 2, or up to 3 where replicas happen to leave a node free while other models have their "

@@ -14,7 +14,9 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = [pytest.mark.row("001.24", "opening 12"), pytest.mark.simulations]
 
 QWEN = "qwen3-32b"
-PLAN = ScaledCounts(least=2, most=12, first=2, requests=10, kv_share=0.8, window_s=60, start_s=100)
+PLAN = ScaledCounts(
+    least=2, most=12, first=2, requests=10, kv_share=0.8, window_s=60, burst_s=30, step_s=60, start_s=100
+)
 
 
 def test_one_more_comes_beyond_a_tenth_and_serves_after_its_start() -> None:
