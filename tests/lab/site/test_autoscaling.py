@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,6 @@ from tests.lab.site.replicas import MODELS, Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
-from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("001.24", "002.06", "004.23")
 
@@ -101,13 +101,14 @@ async def _under_load(site: Site, cluster: Cluster, stack: EditedStack, walked: 
 
 def uids(cluster: Cluster, count: int) -> set[str]:
     """The model's replicas, once so many are ready and no other one is."""
-
-    def ready() -> set[str]:
-        there = {replica.uid for replica in cluster.replicas(MODEL) if replica.ready}
-        return there if len(there) == count else set()
-
-    there: set[str] = eventually(ready, _PATIENCE_S)
-    return there
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        ready = {replica.uid for replica in cluster.replicas(MODEL) if replica.ready}
+        if len(ready) == count:
+            return ready
+        assert time.monotonic() < deadline, f"{len(ready)} ready replicas, not {count}"
+        # The clients run in this process, and each list of pods takes of their time.
+        time.sleep(0.5)
 
 
 def condition(site: Site, kind: str, name: str, condition_type: str) -> str:
