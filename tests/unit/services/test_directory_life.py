@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -236,6 +237,9 @@ def test_metrics_count_keys_requests_and_the_time_of_changes(operator: httpx.Cli
     cursor = changes(reader)["cursor"]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(changes, reader, cursor, 20)
+        # A reader that asks only behind the change does not wait, and is not counted.
+        while not re.search(r"directory_waiting_readers [1-9]", operator.get("/metrics").text) and not waiting.done():
+            time.sleep(0.05)
         created(operator)
         waiting.result()
     text = operator.get("/metrics").text

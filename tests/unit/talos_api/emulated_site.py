@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,13 +118,15 @@ class Kubectl:
 
     def follow(self, cluster: RecordedCluster) -> Kubectl:
         """Show what the machines set on their nodes, too; itself."""
-        keep = cluster.write
+        keep, alone = cluster.write, threading.Lock()
 
         def write(node: Node) -> None:
             keep(node)
-            draft = self.folder / "draft"
-            draft.write_text(json.dumps(node))
-            draft.replace(self.folder / f"made-{node['metadata']['name']}.json")
+            # Machines write beside each other, each in a thread of its own.
+            with alone:
+                draft = self.folder / "draft"
+                draft.write_text(json.dumps(node))
+                draft.replace(self.folder / f"made-{node['metadata']['name']}.json")
 
         cluster.write = write  # type: ignore[method-assign]
         for node in list(cluster.objects.values()):
