@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.database import Database
 from services.directory.acts import CLOCK
 from services.directory.orders import NAME, problem, require
-from services.directory.tables import METADATA
+from services.directory.tables import MODEL_ORDERS
 from services.directory.variables import OPEN_ORDERS
 from services.failure import ServiceError
 
@@ -29,29 +29,6 @@ _MOST_SHOWN = 500
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
 _ALLOWED_LINE = "one line, without characters that control or turn text"
 _NOW = sa.cast(sa.func.ceil(CLOCK), sa.BigInteger)
-
-MODEL_ORDERS = sa.Table(
-    "model_orders",
-    METADATA,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("tenant", sa.Text, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-    sa.Column("asked_by", sa.Text, nullable=False),
-    sa.Column("asked", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("changed_by", sa.Text, nullable=False),
-    sa.Column("changed", sa.BigInteger, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-)
-"""Times are seconds of Unix time. `why`: where a proposal is, or the reason of a refusal."""
-_ONE_OPEN = sa.Index(
-    "model_orders_open",
-    MODEL_ORDERS.c.tenant,
-    MODEL_ORDERS.c.model,
-    unique=True,
-    postgresql_where=MODEL_ORDERS.c.state.in_(OPEN_ORDERS),
-)
 
 
 class ModelOrder(BaseModel):

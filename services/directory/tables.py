@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from services.database import Kept
+from services.directory.variables import OPEN_ORDERS
 
 KEPT = Kept(
     service="directory",
@@ -70,3 +71,26 @@ AUDIT = sa.Table(
     sa.Column("hash", sa.Text, nullable=False),
 )
 """Who did what from where, and what it changed: a chain (audit.py). A trigger refuses to change or delete its rows."""
+
+MODEL_ORDERS = sa.Table(
+    "model_orders",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Column("asked_by", sa.Text, nullable=False),
+    sa.Column("asked", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("changed_by", sa.Text, nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+)
+"""Times are seconds of Unix time. `why`: where a proposal is, or the reason of a refusal."""
+_ONE_OPEN = sa.Index(
+    "model_orders_open",
+    MODEL_ORDERS.c.tenant,
+    MODEL_ORDERS.c.model,
+    unique=True,
+    postgresql_where=MODEL_ORDERS.c.state.in_(OPEN_ORDERS),
+)
