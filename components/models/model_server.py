@@ -17,7 +17,7 @@ from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
 from components.placing import spread
-from components.specs.model_server import ModelServerPlan, ModelServerSpec, PodPriority
+from components.specs.model_server import SCALED, ModelServerPlan, ModelServerSpec, PodPriority
 from components.specs.weights import Place
 from floor import gpu_nodes
 from floor.stateful import VOLUME, Keeping
@@ -31,7 +31,6 @@ CLOSING_S = 10
 # With 1, an empty node that is to be avoided outdoes one with a replica: both preferences have the same weight. Each
 # above 1 brings the spread's scores nearer to each other (Kubernetes 1.36, plugins/podtopologyspread/scoring.go).
 _SKEW = 2
-_SCALED = "inference-platform/scaled"
 
 
 def deployment(
@@ -115,7 +114,7 @@ def _scaled(plan: ModelServerPlan) -> dict[str, Any]:
     would stay.
     """
     scaling = plan.scaling
-    return {"annotations": {_SCALED: f"{scaling.least} to {scaling.most} replicas"}} if scaling else {}
+    return {"annotations": {SCALED: f"{scaling.least} to {scaling.most} replicas"}} if scaling else {}
 
 
 def programs_of(engine: Engine, store: WeightsPlan | None) -> list[str]:

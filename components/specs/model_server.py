@@ -225,6 +225,10 @@ def pod_priority(spec: ModelServerSpec, *, whole_nodes: bool) -> PodPriority:
     return PodPriority(value=_WHOLE_NODES_PRIORITY if whole_nodes else 0, preempts=False)
 
 
+SCALED = "inference-platform/scaled"
+"""Annotation of a Deployment whose number follows the load: `2 to 4 replicas`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScalingPlan:
     """Between which numbers of replicas a model is scaled, and by what."""

@@ -35,6 +35,11 @@ class KeyOfField:
 
 ROWS = (
     KeyOfField(kind="Deployment", name=_SERVER, path=r"spec\.replicas", key="models.{model}.server.replicas"),
+    KeyOfField(kind="Deployment", name=_SERVER, path=r"spec\.replicas", key="models.{model}.server.scaling.least"),
+    KeyOfField(
+        kind="ScaledObject", name=_SERVER, path=r"spec\.minReplicaCount", key="models.{model}.server.scaling.least"
+    ),
+    KeyOfField(kind="ScaledObject", name=_SERVER, path=r"spec\.maxReplicaCount", key="models.{model}.server.replicas"),
     KeyOfField(
         kind="Deployment",
         name=_SERVER,

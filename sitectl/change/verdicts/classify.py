@@ -47,6 +47,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "InferencePool": front.pool,
     "Namespace": ground.namespace,
     "CustomResourceDefinition": ground.definition,
+    "ScaledObject": workloads.scaled_object,
     "NetworkPolicy": ground.network_policy,
     "ExternalSecret": ground.filled_secret,
     "NicClusterPolicy": ground.rdma_policy,

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.addons.gateways import COUNTERS
 from components.specs.inference_pool import PICKER
+from components.specs.model_server import SCALED
 from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
@@ -20,6 +21,7 @@ _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
 _CONTEXT_FLAG = "--max-model-len"
 _MOST_CAUSES = 5
+_OF_ENDS = r"spec\.(minReplicaCount|maxReplicaCount|fallback\.replicas)"
 
 
 def deployment(change: Change) -> list[Verdict]:
@@ -44,10 +46,10 @@ def deployment(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.REPLACED,
-                f"stops all {counted(before.replicas, 'replica')} for good",
+                f"stops all {before.counted} for good",
                 "nothing serves in their place",
                 gpus=gpus,
-                restarts=before.replicas,
+                restarts=before.most,
             )
         ]
     if change.op == "replace":
@@ -55,10 +57,10 @@ def deployment(change: Change) -> list[Verdict]:
             verdict(
                 change,
                 Severity.REPLACED,
-                f"stops all {counted(before.replicas, 'replica')} and creates them again",
+                f"stops all {before.counted} and creates them again",
                 f"{', '.join(change.replaced_by)} cannot be changed in place, so nothing serves until they have loaded",
                 gpus=gpus,
-                restarts=before.replicas,
+                restarts=before.most,
                 cold_start_s=after.budget_s,
             )
         ]
@@ -77,6 +79,12 @@ class _Shape:
         spec: Mapping[str, Any] = resource.body.get("spec") or {}
         of_pod = containers(resource)
         self.replicas = int(spec.get("replicas", 1)) if resource.body else 0
+        mark = str(((resource.body.get("metadata") or {}).get("annotations") or {}).get(SCALED, ""))
+        ends = re.fullmatch(r"(\d+) to (\d+) replicas", mark)
+        self.follows_load = ends is not None
+        # Of what follows the load, the number that runs is not in any input.
+        self.most = max(self.replicas, int(ends[2])) if ends else self.replicas
+        self.counted = mark if ends else counted(self.replicas, "replica")
         asked = [item for container in of_pod for item in asks(container, "limits").items()]
         gpus = self.replicas * sum(int(count) for name, count in asked if name == gpu_nodes.RESOURCE)
         slices = {profile: int(count) for name, count in asked if (profile := gpu_nodes.profile_of(name))}
@@ -100,15 +108,15 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
     causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
     if not causes:
         return []
-    rounds = -(-after.replicas // after.at_once)
+    rounds = -(-after.most // after.at_once)
     starts_s = rounds * after.budget_s
     return [
         verdict(
             change,
             Severity.RESTARTS,
-            f"restarts {counted(before.replicas, 'replica')}, one after the other",
+            f"restarts {before.counted}, one after the other",
             f"their pod changes: {_causes(causes)}",
-            restarts=before.replicas,
+            restarts=before.most,
             cold_start_s=starts_s + rounds * after.grace_s,
             rounds=rounds if after.at_once == 1 else 0,
         )
@@ -116,6 +124,8 @@ def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
 
 
 def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> list[Verdict]:
+    if before.follows_load or after.follows_load:
+        return _following(change, before, after)
     if before.replicas == after.replicas:
         if not gpus:
             return []
@@ -135,6 +145,47 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> lis
     if after.replicas == 1:
         reason += "; the one that is left has no other when it restarts or its node fails"
     return [verdict(change, Severity.RESTARTS, what, reason, gpus=gpus, restarts=gone)]
+
+
+def _following(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
+    """A number that follows the load from now on, or no longer; another range is shown by its ScaledObject."""
+    if before.follows_load and after.follows_load:
+        return []
+    if after.follows_load:
+        what = f"{before.counted} -> {after.counted} by the load"
+        return [verdict(change, Severity.LIVE, what, "no replica ends now; the autoscaler sets the number from now on")]
+    what, gone = f"{before.counted} by the load -> {after.replicas}", before.most - after.replicas
+    if gone > 0:
+        reason = f"up to {counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
+        return [verdict(change, Severity.RESTARTS, what, reason, restarts=gone)]
+    return [verdict(change, Severity.LIVE, what, "those that are missing start", cold_start_s=after.budget_s)]
+
+
+def scaled_object(change: Change) -> list[Verdict]:
+    """A ScaledObject: between which numbers of replicas, and at which load one more is asked for."""
+    old, new = _ends(change.before), _ends(change.after)
+    if change.op == "create":
+        what = f"{new[0]} to {new[1]} replicas by the load"
+        return [verdict(change, Severity.LIVE, what, "new; the Deployment's own number no longer counts")]
+    if change.op != "update":
+        return [verdict(change, Severity.LIVE, "the number of replicas stays where it is", "nothing sets it any more")]
+    verdicts = []
+    if old != new:
+        what = f"{old[0]} to {old[1]} -> {new[0]} to {new[1]} replicas by the load"
+        reasons = [f"up to {counted(new[0] - old[0], 'replica')} more at once"] if new[0] > old[0] else []
+        if gone := max(0, old[1] - new[1]):
+            reasons += [f"up to {counted(gone, 'replica')} less, whose streams get their drain time"]
+        severity = Severity.RESTARTS if gone else Severity.LIVE
+        reason = "; ".join(reasons) or "the autoscaler uses the new range from the next look on"
+        verdicts.append(verdict(change, severity, what, reason, restarts=gone))
+    if others := [leaf for leaf in change.fields() if not re.match(_OF_ENDS, leaf.path)]:
+        verdicts.append(verdict(change, Severity.LIVE, "replicas start at other loads or times", _causes(others)))
+    return verdicts
+
+
+def _ends(body: Mapping[str, Any]) -> tuple[int, int]:
+    spec: Mapping[str, Any] = body.get("spec") or {}
+    return int(spec.get("minReplicaCount", 0)), int(spec.get("maxReplicaCount", 100))
 
 
 def _context(change: Change) -> list[Verdict]:
