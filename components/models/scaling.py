@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from components.specs.model_server import PeakSpec, ScalingPlan
+from components.specs.model_server import FirstTokens, PeakSpec, ScalingPlan
 
 # Failed answers in a row until the ScaledObject's status shows them; the number stays from the first one on.
 _FAILURES = 3
@@ -59,10 +59,29 @@ def scaled_object(
             "triggers": [
                 _measured("requests", prometheus, held, plan.requests),
                 _measured("cache", prometheus, caches, plan.kv_share),
+                *(
+                    [_measured("first-token", prometheus, late_replicas(name, plan, plan.first_token), 1)]
+                    if plan.first_token
+                    else []
+                ),
                 *(_peak(number, peak) for number, peak in enumerate(plan.peaks)),
             ],
         },
     }
+
+
+def late_replicas(name: str, plan: ScalingPlan, target: FirstTokens) -> str:
+    """How many replicas are due by first tokens: none while they are in time, else some more than serve.
+
+    Not by how late they are: a queue makes them later from one look to the next, while one more replica starts.
+    Nothing where no replica is measured; a replica that has answered nothing has no histogram yet.
+    """
+    of_model = f'{{job="inference-engines", model="{name}"}}'
+    histogram, window = "vllm:time_to_first_token_seconds", f"{of_model}[{plan.seen_s}s]"
+    reached = f"histogram_quantile({target.share:g}, sum by (le) (rate({histogram}_bucket{window})))"
+    enough = f"sum(increase({histogram}_count{window})) >= bool {target.fewest}"
+    late = f"({reached} > bool {target.seconds:g}) * ({enough}) or vector(0)"
+    return f"ceil({plan.late_step:g} * count(count by (pod) (vllm:num_requests_running{of_model}))) * ({late})"
 
 
 def _measured(name: str, prometheus: str, query: str, threshold: float) -> dict[str, Any]:

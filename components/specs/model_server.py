@@ -230,6 +230,19 @@ SCALED = "inference-platform/scaled"
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstTokens:
+    """When requests have their first token: so large a share of them, 0 to 1, within so many seconds."""
+
+    share: float
+    seconds: float
+
+    @property
+    def fewest(self) -> int:
+        """Of fewer requests, one alone would be all that is beyond the share."""
+        return round(1 / (1 - self.share))
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScalingPlan:
     """Between which numbers of replicas a model is scaled, and by what."""
 
@@ -240,12 +253,18 @@ class ScalingPlan:
     """That a replica runs or keeps waiting when another one is due."""
     kv_share: float
     """Of a replica's cache that is in use when another one is due, 0 to 1."""
+    first_token: FirstTokens | None = None
+    """Later ones make another replica due; None where no target is declared."""
     window_s: int
     """A replica goes only when fewer were enough for so long."""
     burst_s: int = 30
     """What asks for one more must last so long: a replica takes minutes to start."""
     step_s: int = 60
     """One replica goes in so many seconds; with long streams several end at once."""
+    seen_s: int = 120
+    """First tokens of so many seconds count."""
+    late_step: float = 1.15
+    """Of those that serve, so many are due while first tokens are late: the autoscaler takes a tenth for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

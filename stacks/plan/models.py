@@ -10,7 +10,14 @@ from typing import Any
 from components.models.engines import Engine, simulator_engine, vllm_engine
 from components.models.weights import WeightsPlan
 from components.specs.inference_pool import PickerPlan
-from components.specs.model_server import LayoutSpec, ModelServerPlan, ModelServerSpec, ScalingPlan, pod_priority
+from components.specs.model_server import (
+    FirstTokens,
+    LayoutSpec,
+    ModelServerPlan,
+    ModelServerSpec,
+    ScalingPlan,
+    pod_priority,
+)
 from floor import namespaces
 from floor.problems import Path, Problem, shown
 from floor.revision_ids import RevisionId
@@ -24,10 +31,12 @@ from stacks.plan.picking import picker_plan
 from stacks.plan.placing import takes_whole_nodes
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
+from stacks.plan.settings.scaling import first_token_target
 from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, volume_files, without_safetensors
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
+from stacks.proof.demand import Slo
 from stacks.proof.disaggregation import one_is_enough
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
@@ -243,19 +252,23 @@ def _server(
         decode_slowdown_when_full=max(1.0, full / alone),
         load_s=proof.cold_start["read_weights"].value,
         startup_probe_period_s=PROBE_PERIOD_S,
-        scaling=_scaling(spec, settings),
+        scaling=_scaling(spec, settings, proof.order.slo),
     )
 
 
-def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting]) -> ScalingPlan | None:
+def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting], slo: Slo) -> ScalingPlan | None:
     if spec.scaling is None:
         return None
+    target = first_token_target(slo)
     return ScalingPlan(
         least=spec.scaling.least,
         most=spec.replicas,
         peaks=spec.scaling.peaks,
         requests=settings["autoscale_requests"].whole,
         kv_share=settings["autoscale_kv_share"].number,
+        first_token=None
+        if target is None
+        else FirstTokens(share=target.share, seconds=settings["autoscale_ttft_s"].number),
         window_s=settings["autoscale_window_s"].whole,
     )
 

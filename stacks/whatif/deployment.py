@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
@@ -77,17 +78,23 @@ def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:
         return None
     under_way = case.steady.running * case.schedulers if case.steady.stable else math.inf
     first = math.ceil(min(case.replicas, under_way / plan.requests))
-    return ScaledCounts(
+    late = plan.first_token
+    counts = ScaledCounts(
         least=plan.least,
         most=plan.most,
         first=max(plan.least, first),
         requests=plan.requests,
         kv_share=plan.kv_share,
+        seen_s=plan.seen_s,
+        late_step=plan.late_step,
         window_s=plan.window_s,
         burst_s=plan.burst_s,
         step_s=plan.step_s,
         start_s=revision.proof.start_s(),
     )
+    if late is None:
+        return counts
+    return replace(counts, first_token_s=late.seconds, first_token_share=late.share, fewest=late.fewest)
 
 
 def tiers_of(plan: SitePlan, model: str, shares: Mapping[str, float]) -> tuple[Tier, ...]:

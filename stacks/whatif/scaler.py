@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PERIOD_S = 15.0
@@ -31,6 +32,15 @@ class ScaledCounts:
     """Of a replica's cache in use, from which on there is one more."""
     window_s: float
     """A replica goes once none of these was asked for so long."""
+    first_token_s: float = math.inf
+    """More are asked for while less than this share of first tokens came within so many seconds."""
+    first_token_share: float = 0.95
+    fewest: int = 20
+    """Of fewer first tokens none is late."""
+    seen_s: float = 120.0
+    """First tokens of so many seconds count."""
+    late_step: float = 1.15
+    """Of those that serve, so many are asked for while first tokens are late."""
     burst_s: float
     """One more comes once it was asked for so long."""
     step_s: float
@@ -51,18 +61,26 @@ class Autoscaler:
         self.next_s = PERIOD_S
         self._wishes: deque[tuple[float, int]] = deque()
         self._ended_s = -math.inf
+        self.seen_s = plan.seen_s
 
-    def look(self, now: float, requests: int, caches: float) -> tuple[list[int], list[int]]:
+    def late(self, firsts: Sequence[float]) -> bool:
+        """Whether these times to the first token, in seconds, are too long."""
+        plan = self._plan
+        within = sum(first <= plan.first_token_s for first in firsts)
+        return len(firsts) >= plan.fewest and within < plan.first_token_share * len(firsts)
+
+    def look(self, now: float, requests: int, caches: float, *, late: bool = False) -> tuple[list[int], list[int]]:
         """Replicas that serve from now on, and those that are to end.
 
-        requests: under way. caches: shares of the caches in use, summed over the replicas.
+        requests: under way. caches: shares of the caches in use, summed over the replicas. late: first tokens were.
         """
         plan, count = self._plan, len(self.asked)
         self.next_s = now + PERIOD_S
         there = [number for number, ready_s in self.starting.items() if ready_s <= now]
         for number in there:
             del self.starting[number]
-        wish = max(_wish(count, requests / plan.requests), _wish(count, caches / plan.kv_share))
+        slower = math.ceil(plan.late_step * (count - len(self.starting))) if late else 0
+        wish = max(_wish(count, needed) for needed in (requests / plan.requests, caches / plan.kv_share, slower))
         self._wishes.append((now, max(plan.least, min(plan.most, wish))))
         while self._wishes[0][0] < now - plan.window_s:
             self._wishes.popleft()

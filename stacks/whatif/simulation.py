@@ -254,7 +254,8 @@ class Simulation:
     def _scale(self, scaler: Autoscaler) -> None:
         serving = [replica for replica in self._replicas if replica.alive and not replica.leaving]
         caches = sum(replica.metrics().kv_share for replica in serving)
-        there, ending = scaler.look(self._now, self._under_way, caches)
+        late = scaler.late(self.tally.firsts(self._now - scaler.seen_s))
+        there, ending = scaler.look(self._now, self._under_way, caches, late=late)
         for number in ending:
             self._replicas[number].leaving = True
         for number in there:

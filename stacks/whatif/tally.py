@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -67,6 +67,8 @@ class Tally:
     def __init__(self, borders_s: Sequence[float], tiers: int) -> None:
         self._borders = list(borders_s)
         self.counts = [[Counts() for _ in range(tiers)] for _ in range(len(borders_s) + 1)]
+        self.latest: deque[tuple[float, float]] = deque()
+        """(when, seconds from the gateway) of the first tokens that were not taken away yet."""
         self.thrown_out = 0
         """Times that a scheduler took a running request's cache."""
 
@@ -87,7 +89,14 @@ class Tally:
     def first(self, job: Job, now: float) -> None:
         """Its first token was written."""
         self.counts[job.phase][job.arrival.tier].first_s.append(now - job.arrival.at_s)
+        self.latest.append((now, now - job.arrival.at_s))
         self.counts[self.phase(now)][job.arrival.tier].answer_tokens += 1
+
+    def firsts(self, since_s: float) -> list[float]:
+        """Seconds to the first tokens that were written since then; earlier ones are forgotten."""
+        while self.latest and self.latest[0][0] < since_s:
+            self.latest.popleft()
+        return [first_s for _, first_s in self.latest]
 
     def gaps(self, now: float, tier: int, gap_s: float, count: int, tokens: float) -> None:
         """So many pieces with so many tokens in all came that long after the ones before."""

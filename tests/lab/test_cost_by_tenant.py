@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from components.monitoring import cost_queries
-from lab.paths import Lab
+from tests.lab.queries_tried import evaluated
 
 pytestmark = pytest.mark.row("004.13", "004.17")
 
-CASES = "cases.yaml"
 # Per minute, of 60: requests in the first half alone for `chat`, in all of the hour for `code`, in none for `spare`.
 RUNNING = {"chat": "1x30 0x29", "code": "1x60", "spare": "0x60"}
 GPUS = {"chat": 16, "code": 4, "spare": 2}
@@ -47,35 +44,11 @@ def series() -> dict[str, str]:
     }
 
 
-def evaluated(folder: Path, expected: dict[str, dict[str, float]]) -> None:
-    """Compare each expression with its value by labels."""
-    asked = [
-        {
-            "expr": expression,
-            "eval_time": "60m",
-            "exp_samples": [{"labels": labels, "value": value} for labels, value in values.items()],
-        }
-        for expression, values in expected.items()
-    ]
-    run = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series().items()],
-        "promql_expr_test": asked,
-    }
-    # Values but for the last bit: sums of floats have no one order.
-    cases = {"evaluation_interval": "1m", "fuzzy_compare": True, "tests": [run]}
-    (folder / CASES).write_text(yaml.safe_dump(cases, sort_keys=False))
-    program = Lab.from_environment().bin / "promtool"
-    tested = subprocess.run(
-        [program, "test", "rules", CASES], cwd=folder, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-
-
 def test_tenants_share_the_gpus_of_a_model_while_it_has_requests_and_the_rest_is_of_none(tmp_path: Path) -> None:
     """In sum they are all GPUs: 28 / 3 + 8 / 3 + 10 = 22."""
     evaluated(
         tmp_path,
+        series(),
         {
             cost_queries.tenant_gpus(".*", ".*", window="1h"): {
                 '{tenant="acme"}': 16 / 2 * 400 / 600 + 4,
@@ -89,6 +62,7 @@ def test_tenants_share_the_gpus_of_a_model_while_it_has_requests_and_the_rest_is
 def test_a_tenants_share_is_of_the_tokens_of_all_tenants_whichever_are_shown(tmp_path: Path) -> None:
     evaluated(
         tmp_path,
+        series(),
         {
             cost_queries.token_share(".*", "globex", window="1h"): {'{model="chat", tenant="globex"}': 200 / 600},
             cost_queries.tenant_gpus("chat", "acme", window="1h"): {'{tenant="acme"}': 16 / 2 * 400 / 600},
@@ -99,4 +73,4 @@ def test_a_tenants_share_is_of_the_tokens_of_all_tenants_whichever_are_shown(tmp
 
 def test_cached_tokens_are_a_part_of_those_of_prompts(tmp_path: Path) -> None:
     expected = {'{tenant="acme"}': 50 / 300, '{tenant="globex"}': 0}
-    evaluated(tmp_path, {cost_queries.cached_share(".*", window="1h"): expected})
+    evaluated(tmp_path, series(), {cost_queries.cached_share(".*", window="1h"): expected})

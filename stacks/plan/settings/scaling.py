@@ -6,6 +6,7 @@ import math
 
 from components.specs.model_server import LONGEST_WINDOW_S
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived
+from stacks.proof.demand import LatencyTarget, Slo
 from stacks.proof.proof import Proof
 from stacks.proof.search import with_replicas
 
@@ -38,6 +39,18 @@ def _kv_share(basis: Basis) -> Derived | None:
         return None
     threshold = basis.number("picker_kv_threshold")
     return Derived(value=round(_KV_SHARE * threshold, 3), inputs={"picker_kv_threshold": threshold})
+
+
+def first_token_target(slo: Slo) -> LatencyTarget | None:
+    """The target of the first token that a replica more is asked for: at p95, or the one nearest to it."""
+    return min(slo.of_metrics("ttft"), key=lambda target: abs(target.percent - 95), default=None)
+
+
+def _ttft(basis: Basis) -> Derived | None:
+    target = first_token_target(basis.case.order.slo)
+    if basis.serving.least is None or target is None:
+        return None
+    return Derived(value=target.ms / 1000, inputs={target.key: target.ms})
 
 
 def _window(basis: Basis) -> Derived | None:
@@ -85,6 +98,13 @@ DEFINITIONS = (
         formula=f"{_KV_SHARE} x the picker's threshold",
         derive=_kv_share,
         used=f"{_SCALER}: one more replica from so much cache in use on",
+    ),
+    Definition(
+        key="autoscale_ttft_s",
+        unit="s",
+        formula="the declared target at p95, or at the percentile nearest to it",
+        derive=_ttft,
+        used=f"{_SCALER}: one more replica while first tokens come later",
     ),
     Definition(
         key="autoscale_window_s",

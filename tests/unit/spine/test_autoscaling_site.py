@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,14 @@ def test_requests_and_cache_decide_and_a_replica_goes_late() -> None:
     behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
     assert behavior["stabilizationWindowSeconds"] == PLAN.window_s
     assert behavior["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}]
+
+
+def test_a_declared_target_of_the_first_token_is_a_reason_for_one_more(tmp_path: Path) -> None:
+    made, _ = declared(tmp_path / "range", RANGE)
+    asked = {trigger["name"]: trigger["metadata"] for trigger in made[f"{MODEL}-scaling"]["spec"]["triggers"]}
+    assert asked["first-token"]["threshold"] == "1"
+    (target,) = re.findall(r"histogram_quantile\(0.95,.*?\) > bool ([0-9.]+)\)", asked["first-token"]["query"])
+    assert float(target) * 1000 == prod()["models"][MODEL]["slo"]["ttft_p95_ms"]
 
 
 def test_a_known_peak_has_its_replicas_before_any_queue() -> None:

@@ -83,7 +83,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
 def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     names = set(planned(config).settings)
-    scaling = {"autoscale_requests", "autoscale_kv_share", "autoscale_window_s"}
+    scaling = {"autoscale_requests", "autoscale_kv_share", "autoscale_ttft_s", "autoscale_window_s"}
     adapters = {"max_loras", "max_lora_rank"}
     chosen = {"num_speculative_tokens", "tokens_per_step", "quantized_weights", *scaling, *adapters}
     assert names == DEFINITIONS.keys() - chosen
@@ -94,7 +94,10 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     }
     adapter = {"repository": "o/a", "revision": "a" * 40, "rank": 8, "target_modules": ["q_proj"]}
     everything = copy.deepcopy(PROD) | {
-        "models": {"m": MODEL | {"catalogue": "qwen3-8b", "server": server, "adapters": {"a": adapter}}},
+        "models": {
+            "m": MODEL
+            | {"catalogue": "qwen3-8b", "server": server, "adapters": {"a": adapter}, "slo": {"ttft_p99_ms": 9000}}
+        },
         "tenants": {},
     }
     assert set(planned(SiteConfig.model_validate(everything)).settings) == DEFINITIONS.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stacks.plan.site_plan import plan_values
@@ -34,6 +36,18 @@ def test_one_more_comes_beyond_a_tenth_and_serves_after_its_start() -> None:
 def test_full_caches_ask_for_more_than_few_requests_do() -> None:
     scaler = Autoscaler(PLAN)
     scaler.look(15, 5, 2.5)
+    assert len(scaler.asked) == 4
+
+
+def test_late_first_tokens_ask_for_one_more_than_serve_whatever_else_is_calm() -> None:
+    scaler = Autoscaler(replace(PLAN, first_token_s=2.0, burst_s=1))
+    assert scaler.late([1.0] * 18 + [2.5] * 2)
+    assert not scaler.late([1.0] * 19 + [2.5])
+    assert not scaler.late([9.0] * 19), "of so few, one alone would decide"
+    for look in range(1, 4):
+        scaler.look(look * PERIOD_S, 5, 0.1, late=True)
+        assert len(scaler.asked) == 3, "one that starts is not waited for by another one"
+    scaler.look(115, 5, 0.1, late=True)
     assert len(scaler.asked) == 4
 
 
