@@ -18,6 +18,7 @@ from tests.alert_site import (
     VOLUME,
     Case,
     Values,
+    autoscaler,
     certificate,
     cluster,
     constant,
@@ -124,6 +125,22 @@ CASES = (
         change={scaler_errors("requests"): grows(4), scaler_errors("cache"): grows(4)},
         labels={"namespace": "inference-models", "scaledObject": "chat"},
         shown="40",
+    ),
+    Case(
+        alert="AutoscalerIdle",
+        change={autoscaler("status_condition", ', condition="ScalingActive", status="true"'): constant(0)},
+        labels={"horizontalpodautoscaler": "keda-hpa-chat"},
+        shown="0",
+    ),
+    Case(
+        alert="ScaledToTheMost",
+        change={
+            autoscaler("status_desired_replicas"): constant(4),
+            autoscaler("spec_max_replicas"): constant(4),
+        },
+        labels={"horizontalpodautoscaler": "keda-hpa-chat"},
+        shown="4",
+        minutes=300,
     ),
     # promtool's time begins at 0. The last one has ended.
     *(

@@ -142,6 +142,11 @@ def scaler_errors(trigger: str) -> str:
     )
 
 
+def autoscaler(figure: str, more: str = "") -> str:
+    name = 'namespace="inference-models", horizontalpodautoscaler="keda-hpa-chat"'
+    return f"kube_horizontalpodautoscaler_{figure}{{{OBJECT}, {name}{more}}}"
+
+
 def answered(answer: str) -> str:
     return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
 

@@ -31,6 +31,7 @@ _TITLES = {
     "usage-shipper": "Usage on its way to the ledger",
     "prices": "Prices of tokens",
     "canaries": "Canaries",
+    "scaling": "Models whose replicas follow the load",
     "etcd": "etcd",
     "measuring": "What measures",
 }

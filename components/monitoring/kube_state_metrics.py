@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from components.monitoring.permissions import in_cluster, in_namespace, rule, service_account
@@ -17,16 +17,25 @@ _KINDS = {
     "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
     "batch": ("jobs",),
 }
+CRON_JOBS, AUTOSCALERS = "cronjobs", "horizontalpodautoscalers"
+# Of parts that few sites have.
+_MORE = {CRON_JOBS: "batch", AUTOSCALERS: "autoscaling"}
 
 
-def _kinds(*, cron_jobs: bool) -> dict[str, tuple[str, ...]]:
-    return {**_KINDS, "batch": ("cronjobs", *_KINDS["batch"])} if cron_jobs else _KINDS
+def _kinds(more: Collection[str]) -> dict[str, tuple[str, ...]]:
+    groups = dict(_KINDS)
+    for kind in sorted(more):
+        groups[_MORE[kind]] = (kind, *groups.get(_MORE[kind], ()))
+    return groups
 
 
-def state_permissions(namespace: str, watched: Sequence[str], *, cron_jobs: bool = False) -> list[dict[str, Any]]:
-    """Account, and what it may list: these kinds in the watched namespaces, and the cluster's nodes."""
+def state_permissions(namespace: str, watched: Sequence[str], more: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Account, and what it may list: these kinds in the watched namespaces, and the cluster's nodes.
+
+    more: of CRON_JOBS and AUTOSCALERS, those that are watched too.
+    """
     account = service_account(NAME, namespace)
-    rules = [rule(group, kinds, ("list", "watch")) for group, kinds in _kinds(cron_jobs=cron_jobs).items()]
+    rules = [rule(group, kinds, ("list", "watch")) for group, kinds in _kinds(more).items()]
     return [
         account,
         *in_cluster(f"{namespace}-{NAME}", account, [rule("", ["nodes"], ("list", "watch"))]),
@@ -34,9 +43,11 @@ def state_permissions(namespace: str, watched: Sequence[str], *, cron_jobs: bool
     ]
 
 
-def state_deployment(namespace: str, watched: Sequence[str], *, image: str, cron_jobs: bool = False) -> dict[str, Any]:
-    """The exporter. It sees no Secret and no ConfigMap. cron_jobs: whether any is watched."""
-    kinds = sorted(["nodes", *(kind for kinds in _kinds(cron_jobs=cron_jobs).values() for kind in kinds)])
+def state_deployment(
+    namespace: str, watched: Sequence[str], *, image: str, more: Collection[str] = ()
+) -> dict[str, Any]:
+    """The exporter. It sees no Secret and no ConfigMap. more: as `state_permissions` has it."""
+    kinds = sorted(["nodes", *(kind for kinds in _kinds(more).values() for kind in kinds)])
     return deployment(
         NAME,
         namespace,

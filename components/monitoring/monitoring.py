@@ -12,7 +12,7 @@ from components.component import Component
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, recording
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL
-from components.monitoring.rules import CREDENTIALS_NAME, Measured, prometheus_rule, rule_object
+from components.monitoring.rules import CREDENTIALS_NAME, SCALING, Measured, prometheus_rule, rule_object
 from components.monitoring.runbooks import with_addresses
 from components.monitoring.scraping import own_targets, pod_monitor, scraped_namespaces
 from components.namespace import Namespace
@@ -139,13 +139,15 @@ class Monitoring(Component, token="monitoring:Monitoring"):
             self.child(f"{server}-disruption-budget", budget(server, NAMESPACE, pods), depends_on=needs)
         images, watched = args.images, scraped_namespaces(targets)
         everywhere = any(target.namespace is None for target in targets)
-        cron_jobs = args.measured.etcd_backup_every_h is not None
-        seen_in = sorted({*watched, *([namespaces.ETCD_BACKUP] if cron_jobs else [])})
-        permissions = kube_state_metrics.state_permissions(NAMESPACE, seen_in, cron_jobs=cron_jobs)
+        snapshots = args.measured.etcd_backup_every_h is not None
+        seen_in = sorted({*watched, *([namespaces.ETCD_BACKUP] if snapshots else [])})
+        more = [
+            *([kube_state_metrics.CRON_JOBS] if snapshots else []),
+            *([kube_state_metrics.AUTOSCALERS] if SCALING in args.measured.parts else []),
+        ]
+        permissions = kube_state_metrics.state_permissions(NAMESPACE, seen_in, more)
         state = self._granted("state", permissions, needs)
-        seen = kube_state_metrics.state_deployment(
-            NAMESPACE, seen_in, image=images["kube_state_metrics"], cron_jobs=cron_jobs
-        )
+        seen = kube_state_metrics.state_deployment(NAMESPACE, seen_in, image=images["kube_state_metrics"], more=more)
         may_operate = self._granted("operator", operator.operator_permissions(NAMESPACE), needs)
         operates = operator.operator_deployment(
             NAMESPACE, image=images["prometheus_operator"], reloader_image=images["config_reloader"]

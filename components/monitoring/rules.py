@@ -26,6 +26,7 @@ from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
 
 NAME = "inference-platform"
+SCALING = "scaling"
 CREDENTIALS_NAME = f"{NAME}-credentials"
 
 
@@ -35,7 +36,7 @@ class Measured:
 
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
-    `budgets`, of tenants; `canaries`, of models."""
+    `budgets`, of tenants; `canaries`, of models; `scaling`, of models whose replicas follow the load."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -50,6 +51,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "credentials": credentials.credentials,
     "secrets": secrets.secrets,
     "autoscaling": autoscaling.autoscaling,
+    SCALING: autoscaling.scaled_models,
     "gatekeeper": callers.gatekeepers,
     "directory": callers.directory,
     "budgets": callers.budgets,

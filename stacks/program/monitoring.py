@@ -12,7 +12,7 @@ from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import kube_state_metrics, prometheus
 from components.monitoring.monitoring import Monitoring, MonitoringArgs
-from components.monitoring.rules import Measured
+from components.monitoring.rules import SCALING, Measured
 from components.monitoring.scraping import own_targets, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
@@ -56,6 +56,7 @@ def declare_monitoring(
                 *(["credentials"] if own and ends else []),
                 *(["prices"] if site.usage.prices else []),
                 *(["canaries"] if plan.tenants.canaries else []),
+                *([SCALING] if site.scales else []),
                 *(["budgets"] if plan.tenants.budgets else []),
             },
             servers=own,

@@ -7,6 +7,8 @@ from components.monitoring.alerts.alert import Alert
 
 # A restart of Prometheus is no alert.
 _MINUTES = 10
+# A peak of the day is no lack of replicas.
+_LONG_MINUTES = 240
 
 
 def autoscaling() -> list[Alert]:
@@ -25,4 +27,36 @@ def autoscaling() -> list[Alert]:
             "are, whatever the load.",
             runbook="autoscaling-blind",
         )
+    ]
+
+
+def scaled_models() -> list[Alert]:
+    """What the cluster's own autoscaler says of models, whoever installed what it asks."""
+    idle = queries.total(
+        "kube_horizontalpodautoscaler_status_condition",
+        f'{queries.IN_MODELS}, condition="ScalingActive", status="true"',
+        by=("horizontalpodautoscaler",),
+    )
+    wanted, most = queries.wanted_replicas(), queries.most_replicas()
+    return [
+        Alert(
+            name="AutoscalerIdle",
+            severity="ticket",
+            expression=f"{idle} == 0",
+            minutes=_MINUTES,
+            summary="{{ $labels.horizontalpodautoscaler }} sets no number of replicas",
+            description="Kubernetes' autoscaler gets no metric of the model: KEDA's adapter is away, or its queries "
+            "fail. The replicas stay as many as they are.",
+            runbook="autoscaling-blind",
+        ),
+        Alert(
+            name="ScaledToTheMost",
+            severity="ticket",
+            expression=f"{wanted} >= {most}",
+            minutes=_LONG_MINUTES,
+            summary="{{ $labels.horizontalpodautoscaler }} has been at its most replicas for long",
+            description="{{ $value | humanize }} replicas, and more may be needed: the load is no longer a peak. "
+            "Raise server.replicas, add nodes, or refuse some of it by tiers and limits.",
+            runbook="model-overloaded",
+        ),
     ]

@@ -215,6 +215,21 @@ BOARD = Board(
                     queries=lines(queries.missing_replicas(), "{{deployment}}"),
                 ),
                 Panel(
+                    title="Replicas that the autoscaler wants, and the most that it may",
+                    good="Below its dashed line; no data where no model scales.",
+                    do="At the line for long: the load is no peak any more. Raise `server.replicas`, or add nodes.",
+                    unit=COUNT,
+                    queries=(
+                        *lines(queries.wanted_replicas(), "{{horizontalpodautoscaler}}"),
+                        Query(
+                            expression=queries.most_replicas(),
+                            legend="{{horizontalpodautoscaler}} most",
+                            is_target=True,
+                        ),
+                    ),
+                    not_in_lab="no model of the lab's site scales",
+                ),
+                Panel(
                     title="Restarts of containers in an hour, by Pod",
                     good="0.",
                     do="The log of the container before its restart.",

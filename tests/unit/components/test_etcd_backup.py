@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from components.addons.etcd_backup import NAME, NAMESPACE, ROLE, cron_job, service_account
 from components.monitoring import rules
-from components.monitoring.kube_state_metrics import state_deployment
+from components.monitoring.kube_state_metrics import CRON_JOBS, state_deployment
 from components.specs.etcd_backup import EtcdBackupSpec, is_age_recipient
 from components.specs.promises import SitePromise
 from stacks.plan.site_plan import SitePlan, plan_values
@@ -144,7 +144,7 @@ def test_a_pod_of_the_control_plane_reaches_the_talos_api() -> None:
 
 
 def test_its_age_is_watched() -> None:
-    exported = state_deployment("m", ["etcd-backup"], image="i", cron_jobs=True)
+    exported = state_deployment("m", ["etcd-backup"], image="i", more=[CRON_JOBS])
     (container,) = exported["spec"]["template"]["spec"]["containers"]
     (resources,) = [arg for arg in container["args"] if arg.startswith("--resources=")]
     assert "cronjobs" in resources

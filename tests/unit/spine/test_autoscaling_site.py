@@ -62,6 +62,20 @@ def test_a_site_without_a_range_has_nothing_of_it(fixed: dict[str, Any], tmp_pat
     assert fixed.keys() < made.keys()
 
 
+def test_what_the_autoscaler_does_is_measured_once_a_model_scales(fixed: dict[str, Any], tmp_path: Path) -> None:
+    """Also with a KEDA of the cluster's own, whose errors Prometheus does not read."""
+    made, _ = declared(tmp_path / "own", {**RANGE, "autoscaling": {"system": "external", "namespace": "scalers"}})
+
+    def seen(resources: dict[str, Any]) -> bool:
+        (container,) = resources["monitoring-state"]["spec"]["template"]["spec"]["containers"]
+        return "horizontalpodautoscalers" in ",".join(container["args"])
+
+    def alerts(resources: dict[str, Any]) -> bool:
+        return "AutoscalerIdle" in str(resources["monitoring-rules"]["spec"])
+
+    assert (seen(made), alerts(made), seen(fixed), alerts(fixed)) == (True, True, False, False)
+
+
 def test_clusters_with_keda_get_no_other_one(tmp_path: Path) -> None:
     """The operator of theirs asks the program's Prometheus, or theirs."""
     made, _ = declared(tmp_path / "own", {**RANGE, "autoscaling": {"system": "external", "namespace": "scalers"}})
