@@ -18,6 +18,8 @@ REVISION_HEADER = "x-inference-revision"
 PROMPT_ID_HEADER = "x-prompt-id"
 # Why the front door refuses a request: the error's code, for the reply mapper.
 REFUSAL_HEADER = "x-inference-refusal"
+# The model that answered, where it is not the one that was asked for; on answers alone.
+SERVED_HEADER = "x-served-model"
 # Headers that decide on routing, identity or priority behind the gateway, or ask an engine about itself: a client's own
 # are dropped before anything reads them (names: AI gateway internalapi, endpoint picker pkg/epp/metadata, vLLM 0.32
 # entrypoints/generate/base/serving.py and entrypoints/serve/utils/orca_metrics.py).

@@ -14,6 +14,7 @@ from floor.headers import (
     REFUSAL_HEADER,
     REVISION_HEADER,
     REWRITE_HEADER,
+    SERVED_HEADER,
 )
 from manifests.render import render_text
 
@@ -38,14 +39,17 @@ MODEL_PATHS = (
 )
 
 
-def script(*, decided: bool = False, metered: bool = False) -> str:
+def script(*, decided: bool = False, metered: bool = False, overflows: bool = False) -> str:
     """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes.
 
-    decided: a gatekeeper has decided about the caller. metered: a ledger gets what streams used.
+    decided: a gatekeeper has decided about the caller. metered: a ledger gets what streams used. overflows: answers
+    name the model that they are of, where the gatekeeper has sent the request to another one.
     """
     return render_text(
         "front-door.lua.j2",
         metered=METERED if metered else None,
+        served_header=SERVED_HEADER if overflows else None,
+        checked=CHECKED,
         counted=COUNTED,
         decisions=DECISIONS if decided else None,
         client_header=CLIENT_HEADER,

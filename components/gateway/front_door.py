@@ -58,16 +58,17 @@ def first_filters(
     canaries: bool = False,
     adapters: bool = False,
     prompts: bool = False,
+    overflows: bool = False,
 ) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
     gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has. prompts: whether it has
-    prompts of tenants, whose names the log gets.
+    prompts of tenants, whose names the log gets. overflows: whether it sends requests to another model than theirs.
     """
     method = {"metadata_namespace": REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
-    own = script(decided=decided, metered=metered)
+    own = script(decided=decided, metered=metered, overflows=overflows)
     names = model_names_script(decided=decided, canaries=canaries, adapters=adapters)
     return [
         _filter(
@@ -146,6 +147,7 @@ def front_door(
     canaries: bool = False,
     adapters: bool = False,
     prompts: bool = False,
+    overflows: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
 
@@ -153,7 +155,8 @@ def front_door(
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
     reaches it. shared: whether pickers queue requests, and tenants share their turns. canaries: whether any model has a
-    second revision. adapters: whether any model has one. prompts: as of `first_filters`.
+    second revision. adapters: whether any model has one. prompts, overflows: as of
+    `first_filters`.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -174,6 +177,7 @@ def front_door(
                     canaries=canaries,
                     adapters=adapters,
                     prompts=prompts,
+                    overflows=overflows,
                 )
             )
         ),
@@ -299,6 +303,8 @@ class FrontDoorArgs:
     """Whether any model has a second revision."""
     prompts: bool
     """Whether the gatekeeper has prompts of tenants, whose names the log gets."""
+    overflows: bool
+    """Whether it sends requests to another model than theirs."""
     needs: list[pulumi.Resource]
 
 
@@ -329,6 +335,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             canaries=args.canaries,
             adapters=bool(args.adapters),
             prompts=args.prompts,
+            overflows=args.overflows,
         )
         lists = listed_models(
             space,

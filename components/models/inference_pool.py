@@ -36,6 +36,11 @@ def picker_authority(model: str, namespace: str) -> str:
     return f"{picker_name(model)}.{namespace}.svc:{_GRPC_PORT}"
 
 
+def picker_metrics(model: str, namespace: str) -> str:
+    """Host and port of the pickers' metrics; the name has the address of each that is ready."""
+    return f"{picker_name(model)}.{namespace}.svc:{METRICS_PORT}"
+
+
 def inference_pool(model: str, namespace: str, *, selector: Mapping[str, str], port: int) -> dict[str, Any]:
     """Pool over the Pods that `selector` matches. A request waits for the picker: without one, none is served."""
     return {
@@ -142,12 +147,20 @@ def picker_service(model: str, namespace: str) -> dict[str, Any]:
 
 
 def picker_deployment(
-    model: str, namespace: str, spec: InferencePoolSpec, *, image: str, longest_stream_s: int, config_digest: str
+    model: str,
+    namespace: str,
+    spec: InferencePoolSpec,
+    *,
+    image: str,
+    longest_stream_s: int,
+    config_digest: str,
+    followed: bool = False,
 ) -> dict[str, Any]:
     """The pickers. A successor is ready before one ends, and the one that ends sees its requests through.
 
     longest_stream_s: of the pool's replicas; without the front door's filter, the AI gateway's sends it whole answers.
     config_digest: changes when the configuration does, so that the picker restarts with it (it reads it once).
+    followed: whether how full the pool is decides about requests; its metrics are as of a second ago then.
     """
     alone = spec.pickers == 1
     hold_s = _NOTICE_S + max(0, longest_stream_s - _ENDING_S)
@@ -183,6 +196,7 @@ def picker_deployment(
                                 f"--metrics-port={METRICS_PORT}",
                                 "--metrics-endpoint-auth=false",
                                 f"--refresh-metrics-interval={spec.metrics_interval_ms}ms",
+                                *(["--refresh-prometheus-metrics-interval=1s"] if followed else []),
                                 "--config-file=/config/config.yaml",
                                 "--tracing=false",
                                 "--zap-encoder=json",
@@ -253,6 +267,8 @@ class InferencePoolArgs:
     """Pods that may ask the picker: the gateway's proxies."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read its metrics."""
+    followers: Sequence[Peer] = ()
+    """Pods that read each second how full the pool is, and decide by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +306,7 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
                 image=args.image,
                 longest_stream_s=args.longest_stream_s,
                 config_digest=sha256(config["data"]["config.yaml"].encode()).hexdigest()[:16],
+                followed=bool(args.followers),
             ),
             depends_on=[made, pool, *rbac, *args.beside],
         )
@@ -297,8 +314,9 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
             self.child(
                 "picker-disruption-budget", budget(picker_name(name), space, picker_labels(name)), depends_on=there
             )
+        readers = [*args.scrapers, *args.followers]
         self.child(
-            "picker-network-policy", picker_network_policy(name, space, args.clients, args.scrapers), depends_on=there
+            "picker-network-policy", picker_network_policy(name, space, args.clients, readers), depends_on=there
         )
         self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
         self.finish(name=name)

@@ -58,6 +58,8 @@ class ModelArgs:
     gateway: GatewayHandle
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics of replicas and pickers; none where nothing measures."""
+    followers: Sequence[Peer] = ()
+    """Pods that read each second how full its pool is, and decide by it."""
     needs: Sequence[pulumi.Resource]
     """Definitions and controllers of the kinds that a model is made of."""
 
@@ -101,6 +103,7 @@ class Model(Component, token="model:Model"):
                 beside=server.needs,
                 clients=[args.gateway.proxies],
                 scrapers=args.scrapers,
+                followers=args.followers,
             ),
             here,
         ).handle

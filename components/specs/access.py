@@ -52,6 +52,9 @@ class TenantSpec(Spec):
     that no one learns by timing what it has asked, or may find them for all tenants that share, which is faster for
     those with the same long system prompt. `own` if not given; it refuses `/anthropic/v1/messages`, where the
     translation loses the salt."""
+    overflow: Literal["accept", "refuse"] = "refuse"
+    """What its requests get while a model with `overflow` is full or away: `accept` an answer of the other model, or
+    `refuse` any but that of the model that they ask for."""
 
 
 def secret_name(tenant: str, spec: TenantSpec) -> str:

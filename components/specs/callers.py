@@ -47,3 +47,24 @@ class Canary:
     percent: int
     sticky: str
     pinned: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overflow:
+    """Where requests go that a model has no room for, as services/gatekeeper/overflow.go reads it."""
+
+    to: str
+    context: int
+    """Tokens of a prompt with its answer that this model takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillingPool:
+    """Where a model's pickers say how full it is, and from when on it is."""
+
+    metrics: str
+    """Host and port of the pickers' metrics, by a name that has the address of each."""
+    queue: int
+    """Requests that wait in a replica, on average."""
+    cache: float
+    """Share of a replica's cache in use, on average."""

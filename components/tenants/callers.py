@@ -15,7 +15,7 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import Canary
+from components.specs.callers import Canary, FillingPool, Overflow
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
@@ -33,12 +33,15 @@ def tenants_file(
     owners: Mapping[str, str] = MappingProxyType({}),
     canaries: Mapping[str, Canary] = MappingProxyType({}),
     adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
+    overflows: Mapping[str, Overflow] = MappingProxyType({}),
+    pools: Mapping[str, FillingPool] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
     limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
     its `owned_by`. canaries: model -> its second revision. adapters: those of the names that are adapters.
+    overflows: model -> where its requests go while it is full or away. pools: model on either side -> its pickers.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -49,6 +52,7 @@ def tenants_file(
                 **({"bounds": dict(bounds[name])} if name in bounds else {}),
                 **({"budgets": dict(budgets[name])} if name in budgets else {}),
                 **({"shared": True} if spec.prefix_cache == "shared" else {}),
+                **({"overflows": True} if spec.overflow == "accept" else {}),
                 "limits": {
                     limit: {"requests_per_unit": most, "unit": units[scope_of(limit)[2]]}
                     for limit, most in limits.get(name, {}).items()
@@ -63,6 +67,8 @@ def tenants_file(
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
         **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),
         **({"adapters": {name: asdict(grant) for name, grant in adapters.items()}} if adapters else {}),
+        **({"overflows": {model: asdict(to) for model, to in overflows.items()}} if overflows else {}),
+        **({"pools": {model: asdict(pool) for model, pool in pools.items()}} if pools else {}),
     }
     return json.dumps(content, sort_keys=True)
 

@@ -78,7 +78,14 @@ type request struct {
 	stream  bool
 	options jsontext.Value // stream_options
 	model   string
+	modelAt [2]int // where it begins and ends in out
 	session [len(sessions)]string
+	tied    bool // it says something that its model alone understands
+}
+
+// Tokens of one vocabulary, and answers that one model's engines keep.
+var tied = []string{
+	"previous_response_id", "logit_bias", "stop_token_ids", "allowed_token_ids", "prompt_token_ids",
 }
 
 // What a client may name a session by, the narrowest first.
@@ -208,6 +215,11 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 	case name == "model":
 		// What is no text is refused by those behind.
 		_ = json.Unmarshal(value, &r.model)
+		r.add(name, value)
+		r.modelAt = [2]int{r.out.Len() - len(value), r.out.Len()}
+		return nil
+	case slices.Contains(tied, name):
+		r.tied = r.tied || value.Kind() != 'n'
 	case slices.Contains(sessions[:], name):
 		r.session[slices.Index(sessions[:], name)] = sessionIn(value)
 	case name == "stream":
@@ -220,6 +232,7 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 		r.n = value.Clone()
 	case name == "prompt":
 		r.prompts = prompts(value)
+		r.tied = r.tied || ofTokens(value)
 	}
 	r.add(name, value)
 	return nil
@@ -324,6 +337,15 @@ func prompts(value jsontext.Value) int64 {
 		count++
 	}
 	return max(count, 1)
+}
+
+// ofTokens is whether a completion's prompt is not a text.
+func ofTokens(value jsontext.Value) bool {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(value))
+	for decoder.PeekKind() == '[' {
+		_, _ = decoder.ReadToken()
+	}
+	return decoder.PeekKind() == '0'
 }
 
 func invalid(text string) *refusal { return &refusal{status: 400, code: "invalid_request", text: text} }

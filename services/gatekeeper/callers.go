@@ -55,6 +55,8 @@ type tenant struct {
 	Bounds  map[string]float64         `json:"bounds"` // what is held here: parallel_requests, max_answer_tokens, max_prompt_tokens
 	Budgets budget                     `json:"budgets"`
 	Shared  bool                       `json:"shared"` // whether it shares the engines' caches with others that do
+	// Overflows is whether another model may answer it, where its own has no room.
+	Overflows bool `json:"overflows"`
 }
 
 type site struct {
@@ -65,6 +67,8 @@ type site struct {
 	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
 	Canaries  map[string]canary          `json:"canaries"`  // model -> the second revision that it has
 	Adapters  map[string]adapter         `json:"adapters"`  // those of the names that are adapters
+	Overflows map[string]overflow        `json:"overflows"` // model -> where requests go that it has no room for
+	Pools     map[string]pool            `json:"pools"`     // of these models, on both sides
 }
 
 // adapter is small weights beside a model's own, which clients call by a name of its own.
@@ -255,6 +259,9 @@ func (c *callers) aboutBodies(name string, t tenant) map[string]*structpb.Value 
 		"tiers":  structpb.NewStructValue(&structpb.Struct{Fields: wishes}),
 		// Of a tier that a request may have; under no name, the tenant's own.
 		"priorities": structpb.NewStructValue(&structpb.Struct{Fields: priorities}),
+	}
+	if t.Overflows {
+		about["overflows"] = structpb.NewBoolValue(true)
 	}
 	for bound, most := range t.Bounds {
 		about[bound] = structpb.NewNumberValue(most)

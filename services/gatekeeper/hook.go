@@ -47,6 +47,7 @@ type hook struct {
 	// Namespaces of metadata: under which Envoy keeps Check's answer, and that which this one gets.
 	decisions, checked string
 	prompts            *atomic.Pointer[book]
+	loads              *loads
 	named              string // NAMESPACE:KEY of the metadata in which a log finds a prompt's name; empty: nothing reads it
 }
 
@@ -114,8 +115,7 @@ func (h *hook) reading(
 	}
 	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
 	about = decided["body"].GetStructValue().GetFields()
-	client := decided["client"].GetStringValue()
-	return h.answer(body.RequestBody.GetBody(), decided["path"].GetStringValue(), client, about), about, nil
+	return h.answer(body.RequestBody.GetBody(), decided), about, nil
 }
 
 // tenantOf is what Envoy names before the body (components/gateway/front_door.py).
@@ -124,8 +124,10 @@ func tenantOf(ctx context.Context) string {
 	return strings.Join(named, ",")
 }
 
-// answer is what Envoy is answered about a body.
-func (h *hook) answer(body []byte, path, client string, about map[string]*structpb.Value) *process.ProcessingResponse {
+// answer is what Envoy is answered about a body. decided: what Check decided about its caller.
+func (h *hook) answer(body []byte, decided map[string]*structpb.Value) *process.ProcessingResponse {
+	path, client := decided["path"].GetStringValue(), decided["client"].GetStringValue()
+	about := decided["body"].GetStructValue().GetFields()
 	tenant := about["tenant"].GetStringValue()
 	if tenant == "" {
 		return refusing(&refusal{status: 503, code: "gateway_unavailable", text: "A part of the gateway has no decision. Try again."})
@@ -165,7 +167,12 @@ func (h *hook) answer(body []byte, path, client string, about map[string]*struct
 	if tier := tierFor(got.wish, about); tier != "" {
 		mark["tier"] = structpb.NewStringValue(tier)
 	}
-	if revision := h.callers.Load().revisionFor(got.asked(), tenant, client); revision != "" {
+	callers, served := h.callers.Load(), got.asked()
+	if asked, to := h.loads.of(callers, path, got, len(body), decided); to != "" {
+		made, served.model = got.named(to), to
+		mark["asked"], mark["served"] = structpb.NewStringValue(asked), structpb.NewStringValue(to)
+	}
+	if revision := callers.revisionFor(served, tenant, client); revision != "" {
 		mark["revision"] = structpb.NewStringValue(revision)
 	}
 	answer := passing(made, h.checked, mark)

@@ -104,7 +104,9 @@ func run(s settings) error {
 	bodies := &hook{
 		salt: salt, decisions: s.decided, checked: s.checked, turns: newTurns(),
 		callers: &follower.callers, prompts: &follower.prompts, named: s.named,
+		loads: newLoads(&follower.callers),
 	}
+	go bodies.loads.follow(ctx)
 	if s.counters != "" {
 		bodies.slots = newSlots(s.counters, s.refuseUncounted)
 		// As long as requests are under way here, also while this one ends.

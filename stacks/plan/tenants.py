@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from components.models.inference_pool import picker_metrics
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import CallersSpec, Canary
+from components.specs.callers import CallersSpec, Canary, FillingPool, Overflow
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
-from stacks.plan.models import ModelPlan
+from stacks.plan.models import MODELS_NAMESPACE, ModelPlan
 from stacks.site.model import SiteConfig
 
 
@@ -33,6 +34,10 @@ class TenantsPlan:
     """Model -> its second revision, of the models that have one."""
     adapters: Mapping[str, AdapterGrant]
     """Those of these names that are adapters, with who may call them."""
+    overflows: Mapping[str, Overflow]
+    """Model -> where its requests go while it is full or away, of the models that have such a place."""
+    pools: Mapping[str, FillingPool]
+    """Of each model on either side of these, how full it is."""
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
@@ -101,6 +106,16 @@ def _adapters(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, AdapterGra
             yield adapter, AdapterGrant(model=name, tenants=spec.tenants)
 
 
+def _pool(model: ModelPlan) -> FillingPool:
+    """Full is what its pickers take for it: requests of the lowest tiers give way then, or wait in queues."""
+    picker = model.stable.picker
+    return FillingPool(
+        metrics=picker_metrics(model.name, MODELS_NAMESPACE),
+        queue=picker.shedding_queue_threshold,
+        cache=picker.kv_threshold,
+    )
+
+
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
     """The tenants of a site with these models."""
     adapters = dict(_adapters(models))
@@ -114,6 +129,16 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         owners={name: model.stable.engine.owned_by for name, model in models.items()},
         canaries=dict(_canaries(models)),
         adapters=adapters,
+        overflows={
+            name: Overflow(to=to, context=models[to].stable.server.max_model_len)
+            for name, to in site.overflows.items()
+            if name in models and to in models
+        },
+        pools={
+            name: _pool(models[name])
+            for name in sorted({*site.overflows, *site.overflows.values()})
+            if name in models
+        },
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,

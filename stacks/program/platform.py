@@ -24,8 +24,9 @@ from components.models.pod_programs import PodPrograms
 from components.models.scaling import Scaler
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace, NamespaceHandle
-from components.network_policies import ANY_NAMESPACE
+from components.network_policies import ANY_NAMESPACE, peer
 from components.objects import field_manager
+from components.tenants.gatekeeper import GATEKEEPER_PODS
 from components.tenants.ledger import LedgerHandle
 from components.tenants.limits import rate_limit
 from components.tenants.portal import Portal, PortalArgs, portal_proxies
@@ -191,6 +192,7 @@ def _front_door(step: PartStep) -> PartDone:
         metered=site.has_ledger,
         canaries=any(model.canary for model in step.on.plan.models.values()),
         prompts=site.has_directory,
+        overflows=bool(step.on.plan.tenants.overflows),
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )
@@ -293,6 +295,7 @@ def _models(step: PartStep) -> PartDone:
             scaler=scaler,
             gateway=step.handle("gateway", GatewayHandle),
             scrapers=step.on.scrapers,
+            followers=[peer(GATEKEEPER_PODS, GATEWAY_NAMESPACE)] if name in step.on.plan.tenants.pools else [],
             needs=step.ready(*_GATEWAYS),
         )
         Model(name, args, step.on.opts)

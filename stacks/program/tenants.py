@@ -191,6 +191,8 @@ def _declare_gatekeeper(
                 owners=tenants.owners,
                 canaries=tenants.canaries,
                 adapters=tenants.adapters,
+                overflows=tenants.overflows,
+                pools=tenants.pools,
             ),
             digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
             keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),

@@ -168,6 +168,13 @@ class CanarySpec(Spec):
     """Derived figures that are overridden for it, beside those of the model."""
 
 
+class OverflowSpec(Spec):
+    """Where requests go while a model is full or away."""
+
+    to: Name
+    """A smaller model of this site that answers them: of tenants with `overflow: accept` that may call it too."""
+
+
 # How many replicas there are, and how they start, end and are placed.
 _NOT_OF_ANSWERS = (
     "replicas",
@@ -201,6 +208,8 @@ class OrderedModelSpec(ModelSpec):
     """Derived figures that this site overrides, each with its reason."""
     canary: CanarySpec | None = None
     """A second revision that serves a share of its sessions, to try it before it serves all."""
+    overflow: OverflowSpec | None = None
+    """Another model that answers requests while this one is full or none of its replicas is ready; none if not given."""
 
     @property
     def of_canary(self) -> OrderedModelSpec | None:
@@ -214,6 +223,7 @@ class OrderedModelSpec(ModelSpec):
             server = server.model_copy(update=dict.fromkeys(_ONE_OF))
         update: dict[str, Any] = {
             "canary": None,
+            "overflow": None,
             # A canary goes again, and its weights can be downloaded again.
             "volume": "disposable",
             "catalogue": canary.catalogue or self.catalogue,

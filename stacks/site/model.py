@@ -284,6 +284,11 @@ class SiteConfig(Spec):
         return any(model.server.scaling for _, model in self.revisions)
 
     @property
+    def overflows(self) -> dict[str, str]:
+        """Model -> the one that answers its requests while it is full or away, of the models that have one."""
+        return {name: model.overflow.to for name, model in sorted(self.models.items()) if model.overflow}
+
+    @property
     def installs_keda(self) -> bool:
         """Whether the program installs what scales them."""
         return self.scales and self.autoscaling.system == "keda"
