@@ -58,12 +58,14 @@ def envoy_proxy(
     measured: bool = False,
     image: str | None = None,
     shipping: Shipping | None = None,
+    overflows: bool = False,
 ) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
     drain_s: a terminating pod lets streams run for this long.
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
     image: of Envoy; None for Envoy Gateway's own. shipping: to the ledger; None where none runs.
+    overflows: whether another model than theirs may answer requests.
     """
     pod = spread(proxy_labels(namespace))
     if measured:
@@ -104,7 +106,7 @@ def envoy_proxy(
             },
             "shutdown": {"drainTimeout": f"{drain_s}s", "minDrainDuration": "10s"},
             "telemetry": {
-                "accessLog": {"settings": [request_log(spec.request_log)]},
+                "accessLog": {"settings": [request_log(spec.request_log, overflows=overflows)]},
                 **({"tracing": tracing(spec.traces)} if spec.traces else {}),
             },
             "bootstrap": {
@@ -123,7 +125,7 @@ def envoy_proxy(
             },
         },
     }
-    return with_shipping(body, shipping) if shipping else body
+    return with_shipping(body, shipping, overflows=overflows) if shipping else body
 
 
 def _patient_liveness() -> dict[str, Any]:
@@ -241,6 +243,8 @@ class GatewayArgs:
     """What limits tenants; None where none has a limit."""
     decided: bool = False
     """Whether a gatekeeper runs."""
+    overflows: bool = False
+    """Whether another model than theirs may answer requests."""
     budgeted: bool = False
     """Whether it refuses tenants that have spent a month's limit."""
     shipping: Shipping | None = None
@@ -317,6 +321,7 @@ class Gateway(Component, token="gateway:Gateway"):
             measured=bool(args.scrapers),
             image=args.proxy_image,
             shipping=args.shipping,
+            overflows=args.overflows,
         )
 
     @staticmethod

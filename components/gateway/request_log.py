@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from components.gateway.envoy_names import CHECKED
 from components.specs.request_log import RequestLogSpec
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
@@ -27,6 +28,9 @@ STREAM_ERROR = ("inference-platform.answer", "stream_error")
 PROMPT_ID = ("inference-platform.client", "prompt_id")
 """Metadata that the front door's script sets: the client's own id of its prompt, where it has the form of one."""
 
+ASKED_MODEL = (CHECKED, "asked")
+"""Metadata that the gatekeeper sets: the model that was asked for, where another one answers."""
+
 METERED = "inference-platform.metered"
 """Metadata in which a script counts a stream for itself, by the keys of TOKEN_COUNTS, where a ledger runs."""
 
@@ -34,8 +38,8 @@ METERED = "inference-platform.metered"
 _BUCKETS = 256
 
 
-def request_log(spec: RequestLogSpec) -> dict[str, Any]:
-    """The access log of Envoy pods."""
+def request_log(spec: RequestLogSpec, *, overflows: bool = False) -> dict[str, Any]:
+    """The access log of Envoy pods. overflows: whether another model than theirs may answer requests."""
     fields = {
         "start_time": "%START_TIME%",
         "method": "%REQ(:METHOD)%",
@@ -63,6 +67,7 @@ def request_log(spec: RequestLogSpec) -> dict[str, Any]:
         "client": f"%REQ({CLIENT_HEADER})%",
         "objective": f"%REQ({OBJECTIVE_HEADER})%",
         "model": f"%REQ({MODEL_HEADER}):64%",
+        **({"asked_model": marked(ASKED_MODEL)} if overflows else {}),
         "user-agent": "%REQ(USER-AGENT):256%",
         "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
         "upstream_cluster": "%UPSTREAM_CLUSTER%",

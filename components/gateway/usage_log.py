@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.gateway.request_log import PROMPT_ID, STREAM_ERROR, TOKEN_COUNTS, counted, marked
+from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, STREAM_ERROR, TOKEN_COUNTS, counted, marked
 from components.pod_security import CONTAINER_SECURITY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from services.ledger import variables
@@ -44,8 +44,11 @@ class Shipping:
     """Secret of the Envoy pods' namespace with the token of those who write."""
 
 
-def usage_log() -> dict[str, Any]:
-    """The access log of Envoy pods that a ledger is made of. It has nothing of a prompt, an answer or a key."""
+def usage_log(*, overflows: bool = False) -> dict[str, Any]:
+    """The access log of Envoy pods that a ledger is made of. It has nothing of a prompt, an answer or a key.
+
+    overflows: whether another model than theirs may answer requests.
+    """
     fields = {
         # Envoy's own: it takes no client's.
         "id": "%REQ(X-REQUEST-ID)%",
@@ -53,6 +56,7 @@ def usage_log() -> dict[str, Any]:
         "client": f"%REQ({CLIENT_HEADER})%",
         "objective": f"%REQ({OBJECTIVE_HEADER})%",
         "model": f"%REQ({MODEL_HEADER}):64%",
+        **({"asked_model": marked(ASKED_MODEL)} if overflows else {}),
         "path": "%REQ_WITHOUT_QUERY(:PATH):256%",
         "status": "%RESPONSE_CODE%",
         "stream_error": marked(STREAM_ERROR),
@@ -79,8 +83,8 @@ def usage_log() -> dict[str, Any]:
     }
 
 
-def with_shipping(proxy: Mapping[str, Any], shipping: Shipping) -> dict[str, Any]:
-    """The EnvoyProxy whose pods log their requests for the ledger and ship them.
+def with_shipping(proxy: Mapping[str, Any], shipping: Shipping, *, overflows: bool = False) -> dict[str, Any]:
+    """The EnvoyProxy whose pods log their requests for the ledger and ship them. overflows: as of `usage_log`.
 
     The sidecar starts before Envoy and ends after it, in the five minutes that Envoy Gateway adds to the time for
     streams (1.9.1, internal/infrastructure/kubernetes/proxy).
@@ -98,7 +102,7 @@ def with_shipping(proxy: Mapping[str, Any], shipping: Shipping) -> dict[str, Any
     more = {
         "extraArgs": ["--file-flush-interval-msec", str(_FLUSH_MS)],
         "provider": {"kubernetes": {"envoyDeployment": pods}},
-        "telemetry": {"accessLog": {"settings": [usage_log()]}},
+        "telemetry": {"accessLog": {"settings": [usage_log(overflows=overflows)]}},
     }
     added: dict[str, Any] = _with(proxy, {"spec": more})
     return added

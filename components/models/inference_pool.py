@@ -315,8 +315,6 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
                 "picker-disruption-budget", budget(picker_name(name), space, picker_labels(name)), depends_on=there
             )
         readers = [*args.scrapers, *args.followers]
-        self.child(
-            "picker-network-policy", picker_network_policy(name, space, args.clients, readers), depends_on=there
-        )
+        self.child("picker-network-policy", picker_network_policy(name, space, args.clients, readers), depends_on=there)
         self.handle = InferencePoolHandle(name=name, namespace=space, ready=[pool, picker])
         self.finish(name=name)

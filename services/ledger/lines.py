@@ -58,6 +58,8 @@ class UsageRow:
     replica: str
     prompt_id: str
     trace_id: str
+    asked_model: str
+    """What the client asked for, where another model answered; else empty."""
 
     @property
     def failed(self) -> bool:
@@ -154,6 +156,7 @@ def _row(line: dict[str, Any] | None, earliest_us: int, latest_us: int) -> Usage
         replica=_text(line.get("replica"), _LONGEST_TEXT),
         prompt_id=_text(line.get("prompt_id"), _LONGEST_TEXT),
         trace_id=_text(line.get("trace_id"), _LONGEST_TEXT),
+        asked_model=_text(line.get("asked_model"), _LONGEST_TEXT),
     )
 
 

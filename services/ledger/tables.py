@@ -45,6 +45,7 @@ REQUESTS = sa.Table(
     sa.Column("replica", sa.Text, nullable=False),
     sa.Column("prompt_id", sa.Text, nullable=False),
     sa.Column("trace_id", sa.Text, nullable=False),
+    sa.Column("asked_model", sa.Text, nullable=False),
     sa.Column("failed", sa.Boolean, nullable=False),
     sa.Column("price_version", sa.Text, nullable=False),
     sa.Column("cost_pico", sa.Numeric, nullable=False),

@@ -29,6 +29,7 @@ from stacks.plan.limits import describe_limits, exceedings, past_context
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
+from stacks.plan.overflows import describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
@@ -133,8 +134,9 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """Blocks of text: each revision, their room on nodes and disks, scaling, canaries, and limits of tenants."""
-        ends = [self.scaling_text, describe_canaries(self.models), self.limits_text]
+        """Blocks of text: each revision, their room on nodes and disks, scaling, canaries, overflow, and limits."""
+        overflows = describe_overflows(self.site, self.models)
+        ends = [self.scaling_text, describe_canaries(self.models), overflows, self.limits_text]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
 
     @cached_property

@@ -36,7 +36,7 @@ class TenantsPlan:
     """Those of these names that are adapters, with who may call them."""
     overflows: Mapping[str, Overflow]
     """Model -> where its requests go while it is full or away, of the models that have such a place."""
-    pools: Mapping[str, FillingPool]
+    filling: Mapping[str, FillingPool]
     """Of each model on either side of these, how full it is."""
     callers: CallersSpec
     by_gatekeeper: bool
@@ -119,6 +119,7 @@ def _pool(model: ModelPlan) -> FillingPool:
 def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPlan:
     """The tenants of a site with these models."""
     adapters = dict(_adapters(models))
+    overflows = {name: to for name, to in site.overflows.items() if {name, to} <= models.keys()}
     return TenantsPlan(
         tenants=site.tenants,
         tiers=site.tiers,
@@ -130,15 +131,9 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         canaries=dict(_canaries(models)),
         adapters=adapters,
         overflows={
-            name: Overflow(to=to, context=models[to].stable.server.max_model_len)
-            for name, to in site.overflows.items()
-            if name in models and to in models
+            name: Overflow(to=to, context=models[to].stable.server.max_model_len) for name, to in overflows.items()
         },
-        pools={
-            name: _pool(models[name])
-            for name in sorted({*site.overflows, *site.overflows.values()})
-            if name in models
-        },
+        filling={name: _pool(models[name]) for name in sorted({*overflows, *overflows.values()})},
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         limits=site.limits,

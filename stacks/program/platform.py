@@ -216,6 +216,7 @@ def _gateway(step: PartStep) -> PartDone:
         proxy_image=plan.proxy_image,
         rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
         decided=plan.tenants.by_gatekeeper,
+        overflows=bool(plan.tenants.overflows),
         budgeted=bool(plan.tenants.budgets),
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
@@ -295,7 +296,7 @@ def _models(step: PartStep) -> PartDone:
             scaler=scaler,
             gateway=step.handle("gateway", GatewayHandle),
             scrapers=step.on.scrapers,
-            followers=[peer(GATEKEEPER_PODS, GATEWAY_NAMESPACE)] if name in step.on.plan.tenants.pools else [],
+            followers=[peer(GATEKEEPER_PODS, GATEWAY_NAMESPACE)] if name in step.on.plan.tenants.filling else [],
             needs=step.ready(*_GATEWAYS),
         )
         Model(name, args, step.on.opts)

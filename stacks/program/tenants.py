@@ -139,7 +139,7 @@ def declare_tenants(
                 limits=tenants.limits,
                 by_scripts=tenants.by_gateway,
                 metered=plan.site.has_ledger,
-                pools=tenants.pools,
+                pools=tenants.filling,
                 namespace=front,
                 target=target,
                 models_namespace=models,

@@ -209,7 +209,7 @@ class OrderedModelSpec(ModelSpec):
     canary: CanarySpec | None = None
     """A second revision that serves a share of its sessions, to try it before it serves all."""
     overflow: OverflowSpec | None = None
-    """Another model that answers requests while this one is full or none of its replicas is ready; none if not given."""
+    """Another model that answers requests while this one is full or has no ready replica."""
 
     @property
     def of_canary(self) -> OrderedModelSpec | None:
