@@ -14,6 +14,7 @@ from tests.alert_site import (
     kept_tokens,
     of_ledger,
     of_shipper,
+    overflow,
     target,
 )
 
@@ -31,6 +32,19 @@ CASES = (
         shown="1",
     ),
     Case(alert="DirectoryKeysUnknown", change={answered("unknown"): grows(15)}, shown="20%", minutes=10),
+    Case(
+        alert="ModelOverflows",
+        change={overflow("share"): constant(0.25)},
+        labels={"model": "code"},
+        shown="25%",
+        minutes=45,
+    ),
+    Case(
+        alert="OverflowBlind",
+        change={overflow("unread_total"): grows(60)},
+        labels={"model": "code"},
+        shown="300",
+    ),
     # It has never heard of it; promtool's time begins at 0.
     Case(
         alert="DirectoryNotHeard",

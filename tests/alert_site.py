@@ -155,6 +155,10 @@ def heard(pod: str) -> str:
     return f'gatekeeper_directory_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
 
 
+def overflow(kind: str) -> str:
+    return f'gatekeeper_overflow_{kind}{{job="gatekeeper", pod="gatekeeper-a", model="code"}}'
+
+
 def files_refused(pod: str) -> str:
     return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
 
@@ -303,6 +307,8 @@ HEALTHY: Mapping[str, Values] = {
     **{heard(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
     **{files_refused(f"gatekeeper-{letter}"): constant(0) for letter in "ab"},
     **{heard_of_use(f"gatekeeper-{letter}"): grows(60) for letter in "ab"},
+    overflow("share"): constant(0),
+    overflow("unread_total"): grows(1),
     budget_used("spend_per_month"): constant(0.5),
     budget_used("tokens_per_month"): constant(0.7),
     answered("allowed"): grows(60),

@@ -32,6 +32,7 @@ _TITLES = {
     "prices": "Prices of tokens",
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
+    "overflows": "Overflow to other models",
     "etcd": "etcd",
     "measuring": "What measures",
 }
@@ -50,7 +51,7 @@ site may take longer. Those about models compare with what the site declares and
 record as series whose names end with `:declared` and `:promised`. GPUs, storage and etcd have alerts where the program
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
 cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger,
-prices and canaries where the site has them.
+prices, canaries and overflow where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

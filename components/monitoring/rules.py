@@ -18,6 +18,7 @@ from components.monitoring.alerts import (
     hardware,
     measuring,
     models,
+    overflows,
     secrets,
     storage,
     usage,
@@ -36,7 +37,7 @@ class Measured:
 
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
-    `budgets`, of tenants; `canaries`, of models; `scaling`, of models whose replicas follow the load."""
+    `budgets`, of tenants; `canaries` and `overflows`, of models; `scaling`, of models that follow the load."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -59,6 +60,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "usage-shipper": usage.shippers,
     "prices": usage.prices,
     "canaries": canaries.canaries,
+    "overflows": overflows.overflows,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

@@ -57,6 +57,7 @@ def declare_monitoring(
                 *(["prices"] if site.usage.prices else []),
                 *(["canaries"] if plan.tenants.canaries else []),
                 *([SCALING] if site.scales else []),
+                *(["overflows"] if plan.tenants.overflows else []),
                 *(["budgets"] if plan.tenants.budgets else []),
             },
             servers=own,

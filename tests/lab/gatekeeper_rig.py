@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -23,9 +24,9 @@ from components.gateway.connections import Connection, cluster
 from components.gateway.envoy_names import CHECKED, DECISIONS, MODEL_NAMES_FILTER
 from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
-from components.gateway.request_log import PROMPT_ID, marked
+from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, marked
 from components.specs.access import TenantSpec
-from components.specs.callers import Canary
+from components.specs.callers import Canary, FillingPool, Overflow
 from components.specs.tiers import TierSpec
 from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
@@ -40,7 +41,20 @@ MODEL = "chat"
 _PROMPT_HEADER = "prompt"
 # With what logs have as the prompt's name.
 _NAMED_HEADER = "named"
+# With what logs have as the model that was asked for.
+_ASKED_HEADER = "asked"
 _TYPE = "type.googleapis.com/envoy."
+
+
+_AI_GATEWAY = f"""
+function envoy_on_request(request)
+  local body = request:body()
+  local model = body and string.match(body:getBytes(0, body:length()), '"model":"([^"]*)"')
+  if model then
+    request:headers():replace("{MODEL_HEADER}", model)
+  end
+end
+"""
 
 
 class EchoingEngine(ThreadingHTTPServer):
@@ -60,7 +74,8 @@ class _Echo(BaseHTTPRequestHandler):
         tier, prompt = self.headers.get(OBJECTIVE_HEADER, ""), self.headers.get(_PROMPT_HEADER, "")
         revision, named = self.headers.get(REVISION_HEADER, ""), self.headers.get(_NAMED_HEADER, "")
         got = {"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt, "revision": revision}
-        answer = json.dumps(got | {"named": named}).encode()
+        asked = self.headers.get(_ASKED_HEADER, "")
+        answer = json.dumps(got | {"named": named, "asked": asked}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -91,6 +106,8 @@ class Rig:
     refuse_uncounted: bool = False
     canary: Canary | None = None
     """Of the one model."""
+    overflows: Mapping[str, Overflow] = field(default_factory=dict)
+    pools: Mapping[str, FillingPool] = field(default_factory=dict)
     ledger: str = ""
     """Its URL; empty for none."""
     more: Sequence[str] = ()
@@ -102,6 +119,11 @@ class Rig:
     engine: EchoingEngine = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What models are called: each by its own name."""
+        return {name: name for name in (MODEL, *(of.to for of in self.overflows.values()))}
+
     def write_files(self) -> list[str]:
         """Those that the platform's program gives a gatekeeper; their names."""
         limited = {name: spec.limits for name, spec in self.tenants.items() if spec.limits}
@@ -110,8 +132,10 @@ class Rig:
             tiers=self.tiers,
             bounds={name: limits.bounds for name, limits in limited.items()},
             budgets={name: limits.budgets for name, limits in limited.items()},
-            names={MODEL: MODEL},
+            names=self.names,
             canaries={MODEL: self.canary} if self.canary else {},
+            overflows=self.overflows,
+            pools=self.pools,
         )
         files = {
             "tenants": tenants,
@@ -229,6 +253,8 @@ def rig(
     refuse_uncounted: bool = False,
     ledger: str = "",
     canary: Canary | None = None,
+    overflows: Mapping[str, Overflow] = MappingProxyType({}),
+    pools: Mapping[str, FillingPool] = MappingProxyType({}),
     more: Sequence[str] = (),
 ) -> Iterator[Rig]:
     """All of its parts, running."""
@@ -240,6 +266,8 @@ def rig(
         refuse_uncounted=refuse_uncounted,
         ledger=ledger,
         canary=canary,
+        overflows=overflows,
+        pools=pools,
         more=more,
     )
     made.engine = EchoingEngine()
@@ -273,24 +301,28 @@ def _configuration(made: Rig) -> dict[str, Any]:
     }
     names = {
         "@type": f"{_TYPE}extensions.filters.http.lua.v3.LuaPerRoute",
-        "filter_context": {"models": {MODEL: MODEL}},
+        "filter_context": {"models": made.names},
     }
     route = {
         "match": {"prefix": "/"},
         "route": {"cluster": "engine", "timeout": "0s"},
         "request_headers_to_add": [
             {"header": {"key": _PROMPT_HEADER, "value": f"%DYNAMIC_METADATA({DECISIONS}:prompt)%"}},
+            {"header": {"key": _ASKED_HEADER, "value": marked(ASKED_MODEL)}},
             {"header": {"key": _NAMED_HEADER, "value": marked(PROMPT_ID)}},
         ],
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
-    *filters, names_of_models = first_filters(connection, canaries=made.canary is not None, prompts=True)
-    # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0).
+    *filters, names_of_models = first_filters(
+        connection, canaries=made.canary is not None, prompts=True, overflows=bool(made.overflows)
+    )
+    # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0),
+    # and takes the model out of it.
     waiting = {
         "name": "the-ai-gateway",
         "typed_config": {
             "@type": f"{_TYPE}extensions.filters.http.lua.v3.Lua",
-            "default_source_code": {"inline_string": "function envoy_on_request(request) request:body() end"},
+            "default_source_code": {"inline_string": _AI_GATEWAY},
         },
     }
     (errors,) = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True)["spec"]["jsonPatches"]

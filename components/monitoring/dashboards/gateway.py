@@ -147,6 +147,20 @@ BOARD = Board(
                     runbook="model-overloaded",
                 ),
                 Panel(
+                    title="Requests for a model that another one answers (per second)",
+                    good="0.",
+                    do="The model is full or away for as long as this lasts.",
+                    unit=REQUESTS_PER_S,
+                    queries=lines(
+                        queries.or_zero(
+                            queries.rate("gatekeeper_overflow_requests_total", by=("model", "to"), window=WINDOW),
+                            queries.PICKERS,
+                        ),
+                        "{{model}} {{to}}",
+                    ),
+                    runbook="model-overloaded",
+                ),
+                Panel(
                     title="Time that a picker takes to choose (P99)",
                     good="Below 10 ms.",
                     do="More processor time: `models.NAME.pool.cpu`.",
