@@ -45,7 +45,7 @@ class Pickers(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Metrics)
-        self.pools = {MODEL: ROOM, SMALL: ROOM}
+        self.pools: dict[str, tuple[float, float, float]] = {MODEL: ROOM, SMALL: ROOM}
         self.answers = True
 
 
