@@ -100,10 +100,10 @@ def door(shared_door: Rig, pickers: Pickers) -> Rig:
 
 def figure(door: Rig, name: str) -> float:
     """A figure of the one model of the gatekeeper's metrics."""
-    found = re.search(
+    counted = re.search(
         rf'^gatekeeper_overflow_{name}{{model="{MODEL}".*}} (\S+)$', door.state_of("/metrics").text, re.MULTILINE
     )
-    return float(found[1]) if found else 0.0
+    return float(counted[1]) if counted else 0.0
 
 
 def share(door: Rig) -> float:

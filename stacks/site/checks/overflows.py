@@ -15,7 +15,7 @@ _TOOLS = "--enable-auto-tool-choice"
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with overflows, as far as the values can be understood."""
     models = mapping(values.get("models"))
-    for name, to in _each(values):
+    for name, to in _pairs(values):
         path: Path = ("models", name, "overflow")
         if (decider := at(values, "callers", "decided_by")) != "gatekeeper":
             yield Problem(
@@ -97,12 +97,12 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     tenants = mapping(values.get("tenants"))
     accepting = [str(name) for name, spec in tenants.items() if at(spec, "overflow") == "accept"]
     served: dict[str, list[str]] = {
-        name: [tenant for tenant in accepting if _may(values, tenant, name, to)] for name, to in _each(values)
+        name: [tenant for tenant in accepting if _may(values, tenant, name, to)] for name, to in _pairs(values)
     }
     for tenant in accepting:
         if any(tenant in others for others in served.values()):
             continue
-        pairs = ", ".join(f"{name} and {to}" for name, to in _each(values))
+        pairs = ", ".join(f"{name} and {to}" for name, to in _pairs(values))
         yield Problem(
             path=("tenants", tenant, "overflow"),
             what="changes nothing: this tenant may call no model with overflow beside the one that takes it"
@@ -120,7 +120,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _each(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Each model with an overflow, and the one that takes it."""
     for name, model in mapping(values.get("models")).items():
         if isinstance(to := at(model, "overflow", "to"), str):

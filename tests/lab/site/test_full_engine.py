@@ -13,6 +13,7 @@ import pytest
 from components.gateway.gateway import REQUEST_METRICS_PORT
 from lab.paths import CHECKOUT
 from stacks.plan.site_plan import plan_file
+from tests.lab.site.full_replicas import filled
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
@@ -26,36 +27,14 @@ VLLM = json.loads((CHECKOUT / "tests" / "fixtures" / "vllm" / "full_engine.json"
 
 
 def test_full_engines_answer_is_passed_on_and_who_left_is_forgotten(site: Site, cluster: Cluster) -> None:
-    """As vLLM says it: 503, to a stream too.
-
-    The replicas are filled past the gateway, as by other Envoy pods, which count for themselves.
-    """
+    """As vLLM says it: 503, to a stream too."""
     replicas = cluster.ready_replicas(MODEL)
-    held = plan_file(CHECKOUT / "Pulumi.lab.yaml").models[MODEL].stable.server.engine_limit
     body = chat(MODEL, tokens=1)
 
     async def scenario() -> tuple[httpx.Response, Streamed]:
-        limits = httpx.Limits(max_connections=None)
-        async with (
-            httpx.AsyncClient(trust_env=False, timeout=300, limits=limits) as others,
-            site.http_async() as tenant,
-        ):
-            asked = [
-                asyncio.create_task(others.post(f"{replica.url}/v1/chat/completions", json=body))
-                for replica in replicas
-                for _ in range(held)
-            ]
-            await asyncio.to_thread(
-                until,
-                lambda: all(replica.under_way() == held for replica in replicas),
-                what="full replicas",
-            )
+        async with filled(MODEL, replicas), site.http_async() as tenant:
             whole = await tenant.post("/chat/completions", json=body)
-            streamed = await stream(tenant, chat(MODEL, tokens=1, stream=True))
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-            return whole, streamed
+            return whole, await stream(tenant, chat(MODEL, tokens=1, stream=True))
 
     with cluster.pace(MODEL, prefill_overhead="280s", time_factor_under_load=1.0):
         whole, streamed = asyncio.run(scenario())

@@ -21,7 +21,7 @@ import pytest
 from components.addons import callers
 from components.addons.addon import Addon
 from components.tenants.gatekeeper import GATEKEEPER
-from floor.headers import CLIENT_HEADER, OBJECTIVE_HEADER, TENANT_HEADER
+from floor.headers import CLIENT_HEADER, OBJECTIVE_HEADER, SERVED_HEADER, TENANT_HEADER
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_database
 from lab.paths import CHECKOUT
@@ -30,6 +30,7 @@ from tests import exposition
 from tests.lab.site import guide
 from tests.lab.site import test_limits as limited
 from tests.lab.site.cluster_objects import kubectl
+from tests.lab.site.full_replicas import filled
 from tests.lab.site.replicas import Cluster, Replica, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
@@ -65,6 +66,8 @@ def _by_gatekeeper(site: Document) -> None:
     _limited(site)
     limits = {"parallel_requests": 1, "max_answer_tokens": SHORT}
     site["tenants"]["sharing"] = {"models": [OPEN], "keys": {"one": {}}, "prefix_cache": "shared"}
+    site["models"][CLOSED]["overflow"] = {"to": OPEN}
+    site["tenants"]["takes"] = {"models": [OPEN, CLOSED], "keys": {"one": {}}, "overflow": "accept"}
     site["tenants"]["bounded"] = {"models": [OPEN], "keys": {"one": {}}, "limits": limits}
 
 
@@ -201,6 +204,25 @@ def test_a_tenant_holds_no_more_requests_and_no_longer_answers_than_it_may(decid
             assert (second.status_code, error_of(second)["code"]) == (429, "rate_limit_exceeded")
             assert ask(decided, "globex.laptop").status_code == 200
         until(lambda: ask(decided, "bounded.one").status_code == 200, what="a request after the first one's end")
+
+
+@pytest.mark.row("004.14")
+def test_another_model_answers_while_one_is_full(decided: Site, cluster: Cluster) -> None:
+    """Whoever has not accepted it is refused as before."""
+
+    async def scenario() -> None:
+        async with filled(CLOSED, cluster.ready_replicas(CLOSED)):
+            await asyncio.to_thread(until, lambda: served("takes.one") == OPEN, what="an answer of the other model")
+            assert (await asyncio.to_thread(ask, decided, decided.front.client, CLOSED)).status_code == 503
+
+    def served(key: str) -> str | None:
+        return ask(decided, key, CLOSED).headers.get(SERVED_HEADER)
+
+    assert served("takes.one") is None
+    with cluster.pace(CLOSED, prefill_overhead="280s", time_factor_under_load=1.0):
+        asyncio.run(scenario())
+        until(lambda: not any(replica.under_way() for replica in cluster.replicas(CLOSED)), what="free replicas")
+    until(lambda: served("takes.one") is None, what="its own model's answer")
 
 
 def test_a_stream_is_charged_whose_client_asks_for_no_count(decided: Site) -> None:
