@@ -60,7 +60,7 @@ class Overflow:
 
 @dataclass(frozen=True, kw_only=True)
 class FillingPool:
-    """Where a model's pickers say how full it is, and what counts as full."""
+    """Where to read how full a model is, and what counts as full."""
 
     metrics: str
     """Host and port of the pickers' metrics, by a name that has the address of each."""

@@ -51,7 +51,7 @@ type overflow struct {
 	Context int64  `json:"context"` // tokens of a prompt with its answer that it takes
 }
 
-// pool is where a model's pickers say how full it is, and what counts as full.
+// pool is where to read how full a model is, and what counts as full.
 type pool struct {
 	Metrics string  `json:"metrics"` // HOST:PORT whose addresses are its pickers
 	Queue   float64 `json:"queue"`   // requests that wait in a replica
