@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from components.addons.addon import Addon, AddonChart
-from components.addons.callers import DIRECTORY, GATEKEEPER, LEDGER, PORTAL
+from components.addons.callers import DIRECTORY, GATEKEEPER, LEDGER, PORTAL, WATCHER
 from components.addons.cert_manager import CERT_MANAGER
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
@@ -26,6 +26,7 @@ ADDONS: tuple[Addon, ...] = (
     DIRECTORY,
     PORTAL,
     LEDGER,
+    WATCHER,
     CERT_MANAGER,
     EXTERNAL_SECRETS,
     GPU_OPERATOR,

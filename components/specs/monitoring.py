@@ -22,6 +22,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
         "storage_class",
         "alerts_secret",
         "copies",
+        "gpu_faults",
     ),
 }
 """Which of the keys each system reads."""
@@ -29,6 +30,23 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
 
 ALERTMANAGER_VOLUME_GIB = 1
 """For silences, and what it has sent."""
+
+
+class GpuFaultsSpec(Spec):
+    """What is done about a node whose GPUs have a fault, beside alerts."""
+
+    on_fault: Literal["alert", "drain"] = "alert"
+    """`drain`: a node that DCGM and the cluster both report for two minutes is tainted, and its replicas are evicted:
+    one node at a time, one an hour, and only one without which the proof serves every model's least. An operator
+    removes the taint. `alert`: alerts alone."""
+    new_nodes: Literal["admit", "check"] = "admit"
+    """`check`: a new node gets a taint, and replicas once it offers its GPUs, they are validated, DCGM reports all of
+    them without a fault, and they have joined the fabric. `admit`: it takes replicas as soon as it offers GPUs."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether the watcher runs."""
+        return self.on_fault == "drain" or self.new_nodes == "check"
 
 
 class MonitoringSpec(Spec):
@@ -64,6 +82,8 @@ class MonitoringSpec(Spec):
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
     volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without
     `storage.system: longhorn`. A claim that exists keeps its class."""
+    gpu_faults: GpuFaultsSpec = Field(default_factory=GpuFaultsSpec)
+    """Nodes with a faulty GPU, and new ones. It needs machines of this program and `cluster.gpu_stack`."""
     alerts_secret: str | None = None
     """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`.
     Alertmanager does not start, and `up` waits 15 minutes, until the Secret and that key are there. Without

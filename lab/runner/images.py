@@ -14,6 +14,7 @@ PYTHON_REPOSITORY = "docker.io/library/python"
 DIRECTORY_REPOSITORY = "ghcr.io/inference-platform/directory"
 PORTAL_REPOSITORY = "ghcr.io/inference-platform/portal"
 LEDGER_REPOSITORY = "ghcr.io/inference-platform/ledger"
+WATCHER_REPOSITORY = "ghcr.io/inference-platform/watcher"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ TABLE: Mapping[str, Program] = {
             user=65532,
             packages=("floor", "services"),
         )
-        for repository in (DIRECTORY_REPOSITORY, LEDGER_REPOSITORY, PORTAL_REPOSITORY)
+        for repository in (DIRECTORY_REPOSITORY, LEDGER_REPOSITORY, PORTAL_REPOSITORY, WATCHER_REPOSITORY)
     },
 }
 

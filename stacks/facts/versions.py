@@ -53,6 +53,7 @@ class Images(Spec):
     gatekeeper: Image
     kube_state_metrics: Image
     ledger: Image
+    watcher: Image
     limit_counters: Image
     limit_service: Image
     portal: Image

@@ -17,7 +17,7 @@ from floor.stateful import Keeping
 from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
-from stacks.plan import checks
+from stacks.plan import checks, gpu_faults
 from stacks.plan.canaries import describe_canaries
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
@@ -134,15 +134,20 @@ class SitePlan:
 
     @property
     def texts(self) -> list[str]:
-        """Blocks of text: each revision, their room on nodes and disks, scaling, canaries, overflow, and limits."""
+        """Blocks of text: each revision, their room on nodes and disks, and what the site's choices lead to."""
         overflows = describe_overflows(self.site, self.models)
-        ends = [self.scaling_text, describe_canaries(self.models), overflows, self.limits_text]
+        ends = [self.scaling_text, describe_canaries(self.models), overflows, self.limits_text, self.gpu_faults_text]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
 
     @cached_property
     def scaling_text(self) -> str:
         """What models that scale can reach, as text for people; empty without any."""
         return describe_scaling(self.site, self.proofs, self.specs)
+
+    @cached_property
+    def gpu_faults_text(self) -> str:
+        """What is done about a node with a faulty GPU, as text for people; empty where alerts are all."""
+        return gpu_faults.describe_gpu_faults(self.site, self.placed, self.specs)
 
     @cached_property
     def limits_text(self) -> str:
@@ -304,6 +309,7 @@ def _plan(
     if valid.whole and len(models) == len(site.models):
         whole = whole_nodes_of(site, plan.placed)
         problems += unplaced(site, plan.proofs, plan.specs)
+        problems += gpu_faults.problems(site, plan.placed, plan.specs)
         problems += crowded_infra(site)
         problems += lacking(site, plan.weight_bytes)
         if site.storage.weights.place == "nodes":

@@ -13,10 +13,14 @@ from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import kube_state_metrics, prometheus
 from components.monitoring.monitoring import Monitoring, MonitoringArgs
 from components.monitoring.rules import SCALING, Measured
+from components.monitoring import kube_state_metrics, prometheus, watcher
+from components.monitoring.monitoring import Monitoring, MonitoringArgs, scrapers
+from components.monitoring.rules import Measured
 from components.monitoring.scraping import own_targets, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
+from stacks.plan.gpu_faults import losses, node_offers
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
@@ -67,10 +71,32 @@ def declare_monitoring(
         placing=storing_nodes(site, volume_class(site) or ""),
         filled=filled,
         credential_ends=(ends or {}) if own else {},
-        askers=[peer(OPERATOR_PODS, keda_namespace(site))] if own and site.scales else [],
+        askers=[
+            *([peer(OPERATOR_PODS, keda_namespace(site))] if own and site.scales else []),
+            *([peer(watcher.LABELS)] if site.has_watcher else []),
+        ],
         needs=needs,
     )
-    Monitoring("monitoring", args, opts)
+    measuring = Monitoring("monitoring", args, opts).handle
+    if site.has_watcher:
+        _declare_watcher(plan, models_namespace, measuring.ready, opts)
+
+
+def _declare_watcher(
+    plan: SitePlan, models_namespace: str, needs: Sequence[pulumi.Resource], opts: pulumi.ResourceOptions
+) -> None:
+    lost = losses(plan.site, plan.placed, plan.specs)
+    args = watcher.WatcherArgs(
+        spec=plan.site.monitoring.gpu_faults,
+        image=plan.versions.images.watcher,
+        nodes=node_offers(plan.site),
+        may_lose=[node for node, short in lost.items() if not short],
+        models_namespace=models_namespace,
+        validated=plan.site.cluster.gpu_stack == "operator",
+        scrapers=scrapers(plan.site.monitoring),
+        needs=needs,
+    )
+    watcher.Watcher("watcher", args, opts)
 
 
 def keda_namespace(site: SiteConfig) -> str:

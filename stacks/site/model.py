@@ -309,6 +309,11 @@ class SiteConfig(Spec):
         return self.has_gatekeeper and self.callers.database_secret is not None
 
     @property
+    def has_watcher(self) -> bool:
+        """Whether the watcher of GPU faults runs."""
+        return self.monitoring.gpu_faults.watches
+
+    @property
     def has_ledger(self) -> bool:
         """Whether the ledger of usage runs."""
         return self.usage.database_secret is not None

@@ -139,7 +139,7 @@ MAY_IMPORT = {
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text, and
 # for the form in which an addon describes itself.
-TEXTS = {"addon", "charts", "envoy_names", "gpu_resources", "machine_commands", "queries"}
+TEXTS = {"addon", "charts", "envoy_names", "gpu_faults", "gpu_resources", "machine_commands", "queries"}
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
     "cert_manager": {"webhooks"},
@@ -173,6 +173,7 @@ PARTS = {
     "scraping": {"alertmanager", "kube_state_metrics", "operator", "pods", "prometheus"},
     "alert_page": {"alerts", "rules"},
     "recording": set(),
+    "watcher": {"permissions", "pods", "prometheus"},
     "rules": {"alerts", "recording"},
 }
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}

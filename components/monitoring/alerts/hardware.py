@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from components.monitoring import gpu_resources, queries
+from components.monitoring import gpu_faults, gpu_resources, queries
 from components.monitoring.alerts.alert import Alert
 
-_OF_GPU = ("node", "gpu", "modelName")
-# Errors of the hardware after which the GPU is drained and reset or replaced: NVIDIA's Xid catalog
-# (docs.nvidia.com/deploy/xid-errors). Only 48, 64, 74 and 79 were compared with public lists of it.
-XIDS = {
-    48: "memory error that could not be corrected",
-    62: "a halt of its controller",
-    64: "a memory row that could not be remapped",
-    74: "NVLink",
-    79: "the GPU is no longer on the bus",
-    95: "memory error that reached other programs",
-    119: "its system processor does not answer",
-    120: "its system processor failed",
-    140: "memory error that was not recovered",
-}
 # Estimates: public reports have H100 and H200 slow down from 83 to 87 degrees on, and their memory at 95; a board's own
 # limits are in `nvidia-smi -q -d TEMPERATURE`.
 _GPU_CELSIUS, _MEMORY_CELSIUS = 83, 92
@@ -33,17 +19,13 @@ _REPLAYS_PER_HOUR = 100
 # An estimate.
 _LINK_REPLAYS_PER_HOUR = 100
 
-# Of `dcgmFabricManagerStatus_t` (NVIDIA/DCGM, dcgmlib/dcgm_structs.h). 0 is a GPU without a fabric, 3 is success, and
-# any other value a driver and a DCGM that do not know each other.
-_FABRIC_NOT_STARTED, _FABRIC_IN_PROGRESS, _FABRIC_FAILED = 1, 2, 4
 # An estimate: a node that boots connects its GPUs within this time.
 _FABRIC_MINUTES = 10
 
 
 def gpus() -> list[Alert]:
     """Errors, fabric, heat and clocks of each GPU."""
-    xid, clock = _of_gpu("DCGM_FI_DEV_XID_ERRORS"), _of_gpu("DCGM_FI_DEV_SM_CLOCK")
-    fabric = _of_gpu("DCGM_FI_DEV_FABRIC_MANAGER_STATUS")
+    xid, clock = gpu_faults.XID, _of_gpu("DCGM_FI_DEV_SM_CLOCK")
     # One without work clocks down, or stays as fast as it can be.
     busy = f"({clock} and on (node, gpu) {_of_gpu('DCGM_FI_PROF_GR_ENGINE_ACTIVE')} > {_BUSY_SHARE:g})"
     where = "GPU {{ $labels.gpu }} of {{ $labels.node }}"
@@ -51,7 +33,7 @@ def gpus() -> list[Alert]:
         Alert(
             name="GpuXidError",
             severity="page",
-            expression=" or ".join(f"{xid} == {code}" for code in XIDS),
+            expression=" or ".join(f"{xid} == {code}" for code in gpu_faults.XIDS),
             minutes=0,
             summary=f"{where} reports the hardware error Xid {{{{ $value }}}}",
             description="Replicas on this node may hang or fail. The value is the last error until the exporter "
@@ -61,7 +43,7 @@ def gpus() -> list[Alert]:
         Alert(
             name="GpuRowRemapFailed",
             severity="page",
-            expression=f"{_of_gpu('DCGM_FI_DEV_ROW_REMAP_FAILURE')} > 0",
+            expression=gpu_faults.ROW_REMAP_FAILED,
             minutes=0,
             summary=f"{where} has no memory left to replace bad memory",
             description="A row with an error could not be remapped ({{ $value }} is yes): the GPU must be replaced.",
@@ -127,7 +109,7 @@ def gpus() -> list[Alert]:
         Alert(
             name="GpuFabricFailed",
             severity="page",
-            expression=f"{fabric} == {_FABRIC_FAILED}",
+            expression=gpu_faults.FABRIC_FAILED,
             minutes=0,
             summary=f"{where} could not join the NVLink fabric of its node",
             description="The status of the fabric manager is {{ $value }}, failed, even where its service runs. "
@@ -137,7 +119,7 @@ def gpus() -> list[Alert]:
         Alert(
             name="GpuFabricNotReady",
             severity="ticket",
-            expression=f"{fabric} == {_FABRIC_NOT_STARTED} or {fabric} == {_FABRIC_IN_PROGRESS}",
+            expression=gpu_faults.FABRIC_JOINING,
             minutes=_FABRIC_MINUTES,
             summary=f"{where} has not joined the NVLink fabric of its node",
             description="The status of the fabric manager is still {{ $value }}: 1 is not started, 2 in progress. "
@@ -180,8 +162,8 @@ def nodes(slices: Iterable[str] = ()) -> list[Alert]:
 
 
 def _of_gpu(metric: str) -> str:
-    return queries.highest(metric, queries.GPUS, by=_OF_GPU)
+    return gpu_faults.of_gpu(metric)
 
 
 def _growth(metric: str, window: str) -> str:
-    return queries.growth(metric, queries.GPUS, by=_OF_GPU, window=window)
+    return queries.growth(metric, queries.GPUS, by=gpu_faults.OF_GPU, window=window)

@@ -15,6 +15,8 @@ from stacks.site.reading.raw import at, mapping
 
 _SECTION = "monitoring"
 _STORAGE_CLASS = str(StorageSpec.model_fields["storage_class"].default)
+# What of the section starts the watcher.
+_WATCHES = {"on_fault": "drain", "new_nodes": "check"}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
@@ -30,6 +32,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _unread(section, system)
     if system == "external":
         yield from _of_others(section)
+    yield from _unwatched(values, mapping(section.get("gpu_faults")))
     unknown = section.get("storage_class") is None and at(values, "storage", "system") != "longhorn"
     if system == "prometheus_operator" and unknown:
         yield Problem(
@@ -79,6 +82,30 @@ def _unread(section: Mapping[str, Any], system: str) -> Iterator[Problem]:
                 allowed=f"with system {' or '.join(readers)}",
                 fix=f"take it out, or set system to {readers[0]}",
             )
+
+
+def _unwatched(values: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Nodes and GPUs that the watcher could not know."""
+    key = next((name for name, choice in _WATCHES.items() if given.get(name) == choice), None)
+    if key is None:
+        return
+    path = (_SECTION, "gpu_faults", key)
+    if at(values, "cluster", "machines") is None:
+        yield Problem(
+            path=path,
+            what=f"{given[key]} needs the site's nodes by name, and cluster.kubeconfig does not list them",
+            got=shown(given[key]),
+            allowed="with cluster.machines",
+            fix="take it out: alerts about GPUs are there without it",
+        )
+    elif at(values, "cluster", "gpu_stack") in (None, "external"):
+        yield Problem(
+            path=path,
+            what=f"{given[key]} needs what DCGM measures, and with cluster.gpu_stack external no monitor reads it",
+            got=shown(given[key]),
+            allowed="with cluster.gpu_stack: operator or device_plugin",
+            fix="set cluster.gpu_stack to operator, or take it out",
+        )
 
 
 def _of_others(section: Mapping[str, Any]) -> Iterator[Problem]:

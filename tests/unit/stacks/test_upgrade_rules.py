@@ -72,6 +72,7 @@ RULES: dict[str, Rule] = {
     "gatekeeper": Rule("services/gatekeeper", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "directory of keys": Rule("services/directory", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
     "portal": Rule("services/portal", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
+    "watcher": Rule("services/watcher", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
     "counters of limits": Rule("00-RELEASENOTES", ("8.1.7", "8.1.8"), ("7.2.0", "8.1.8"), "", "any"),
     "kube-state-metrics": Rule("README", ("2.17.0", "2.18.0"), ("2.13.0", "2.18.0"), "", "any"),

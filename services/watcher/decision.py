@@ -1,0 +1,245 @@
+"""What the watcher does about what it saw: pure functions, so that a table of cases shows every rule.
+
+Draining a node that is well costs more than a fault that waits for a person. So two sources must agree, DCGM and the
+cluster, for a while; one node is out at a time, one an hour; and only a node without which the rest serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from services.watcher.settings import NodeOffer, WatcherSettings
+from services.watcher.variables import AGREE_S, APART_S, MISSING
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaSeen:
+    """A replica of a model."""
+
+    name: str
+    ready: bool
+    restarted: bool = False
+    ending: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSeen:
+    """A node, as the API server has it."""
+
+    ready: bool = True
+    cordoned: bool = False
+    allocatable: Mapping[str, int]
+    """By resource."""
+    taint: str = ""
+    """Value of the watcher's taint: the code of the fault for which it is out."""
+    marked: str = ""
+    """The same out of the annotation, which stays where an operator removes the taint."""
+    suspect: str = ""
+    checking: bool = False
+    """Whether it has the taint of a new node."""
+    checked: bool = False
+    replicas: Sequence[ReplicaSeen] = ()
+    validated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastDrain:
+    """Of any node, as the Lease has it."""
+
+    node: str
+    at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Both sources at one moment."""
+
+    nodes: Mapping[str, NodeSeen]
+    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Node -> codes of its GPUs' faults, the worst first."""
+    measured: Mapping[str, int] = field(default_factory=dict)
+    """Node -> GPUs that DCGM reports."""
+    joining: Mapping[str, int] = field(default_factory=dict)
+    """Node -> GPUs that have not joined the fabric."""
+    last: LastDrain | None = None
+
+
+Held = Literal["another node is out", "the rest cannot carry it", "one node an hour"]
+"""Why a node stays in service that both sources report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain:
+    """Taint a node and mark it, once the Lease has it as the last one."""
+
+    node: str
+    code: str
+    why: str
+    """What the cluster shows of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evict:
+    """Ask for the eviction of these replicas of a node that is out; a disruption budget may refuse one for now."""
+
+    node: str
+    replicas: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """Mark a node, with an Event, that stays in service; without a text, take the mark off."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forget:
+    """Forget a fault that an operator has acknowledged, as it is gone: it counts again when it comes back."""
+
+    node: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Taint a new node until its GPUs are checked."""
+
+    node: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admit:
+    """Let a new node take replicas."""
+
+    node: str
+
+
+Act = Drain | Evict | Suspect | Forget | Check | Admit
+
+
+def _reported(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
+    """Codes of all faults by DCGM. A GPU that it does not know any more is one; of a node without any it is silent."""
+    missing = 0 < seen.measured.get(name, 0) < settings.nodes[name].gpus
+    return [*seen.faults.get(name, ()), *([MISSING] if missing else [])]
+
+
+def faults_of(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
+    """The same without the one that an operator has acknowledged."""
+    node = seen.nodes.get(name)
+    return [code for code in _reported(name, seen, settings) if node is None or code != node.marked]
+
+
+def in_cluster(node: NodeSeen, offer: NodeOffer) -> str:
+    """What the cluster has against a node's GPUs; empty for nothing."""
+    if short := _short(node, offer):
+        return short
+    broken = [replica.name for replica in node.replicas if replica.restarted and not replica.ready]
+    return f"{broken[0]} was restarted and is not ready" if broken else ""
+
+
+def _short(node: NodeSeen, offer: NodeOffer) -> str:
+    offered = node.allocatable.get(offer.resource, 0)
+    return f"it offers {offered} of {offer.count} {offer.resource}" if offered < offer.count else ""
+
+
+def agreeing(seen: Seen, settings: WatcherSettings) -> dict[str, str]:
+    """Nodes that are in service and that both sources report: what the cluster has against each.
+
+    Of a node that is not ready nothing is known, and one that is cordoned is an operator's.
+    """
+    against = {}
+    for name, offer in settings.nodes.items():
+        node = seen.nodes.get(name)
+        if node is None or not node.ready or node.cordoned or node.taint or not faults_of(name, seen, settings):
+            continue
+        if why := in_cluster(node, offer):
+            against[name] = why
+    return against
+
+
+def decide(seen: Seen, settings: WatcherSettings, agreed: Mapping[str, float], now: float) -> list[Act]:
+    """What to do. agreed: since when both sources have reported each node, in seconds since 1970 as `now`."""
+    against = agreeing(seen, settings)
+    ripe = sorted(name for name in against if now - agreed.get(name, now) >= AGREE_S)
+    chosen = next((name for name in ripe if settings.drains and not held(name, seen, settings, now)), "")
+    acts: list[Act] = []
+    for name, node in sorted(seen.nodes.items()):
+        if name not in settings.nodes:
+            continue
+        if name == chosen:
+            acts.append(Drain(node=name, code=faults_of(name, seen, settings)[0], why=against[name]))
+        elif node.taint:
+            staying = [replica for replica in node.replicas if not replica.ending]
+            # Those that serve nothing first: a budget counts the ready ones.
+            staying.sort(key=lambda replica: (replica.ready, replica.name))
+            if settings.drains and staying:
+                acts.append(Evict(node=name, replicas=[replica.name for replica in staying]))
+        else:
+            acts += _marks(name, seen, settings, against, now)
+        if settings.checks:
+            acts += _new(name, seen, settings)
+    return acts
+
+
+def held(name: str, seen: Seen, settings: WatcherSettings, now: float) -> Held | None:
+    """Why this node stays in service although both sources report it; None where nothing keeps it."""
+    if any(name != other and _is_out(seen.nodes.get(other)) for other in settings.nodes):
+        return "another node is out"
+    if name not in settings.may_lose:
+        return "the rest cannot carry it"
+    # A drain that ended between the Lease and the taint goes on.
+    if seen.last and seen.last.node != name and now - seen.last.at < APART_S:
+        return "one node an hour"
+    return None
+
+
+def _is_out(node: NodeSeen | None) -> bool:
+    """Whether it takes no replica, for whatever reason."""
+    return node is None or not node.ready or node.cordoned or bool(node.taint) or node.checking
+
+
+def _marks(
+    name: str, seen: Seen, settings: WatcherSettings, against: Mapping[str, str], now: float
+) -> Iterator[Suspect | Forget]:
+    node, codes = seen.nodes[name], faults_of(name, seen, settings)
+    # Without DCGM's word on the node, its silence is no end of the fault.
+    if node.marked and name in seen.measured and node.marked not in _reported(name, seen, settings):
+        yield Forget(node=name)
+    text = ""
+    if name in against:
+        why = held(name, seen, settings, now) if settings.drains else None
+        text = f"{codes[0]}, and {against[name]}" + (f"; not drained: {why}" if why else "")
+    elif codes:
+        text = f"{codes[0]}; the cluster has nothing against it"
+    elif node.ready and (short := _short(node, settings.nodes[name])):
+        text = f"{short}; DCGM reports no fault"
+    if text != node.suspect:
+        yield Suspect(node=name, text=text)
+
+
+def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
+    """Why a new node takes no replica yet; empty once it may."""
+    node, offer = seen.nodes[name], settings.nodes[name]
+    if not node.ready:
+        return "it is not ready"
+    if short := _short(node, offer):
+        return short
+    if not node.validated:
+        return "the GPU operator's validator is not ready there"
+    if (measured := seen.measured.get(name, 0)) < offer.gpus:
+        return f"DCGM reports {measured} of {offer.gpus} GPUs"
+    if joining := seen.joining.get(name, 0):
+        return f"{joining} GPUs have not joined the fabric"
+    return ", ".join(_reported(name, seen, settings))
+
+
+def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Check | Admit]:
+    node = seen.nodes[name]
+    if node.checking and not unfit(name, seen, settings):
+        yield Admit(node=name)
+    elif not node.checking and not node.checked:
+        yield Check(node=name)

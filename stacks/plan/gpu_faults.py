@@ -1,0 +1,84 @@
+"""Nodes with a faulty GPU: which of them the watcher may take out, as the rest serves every model's least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from floor.counts import listed
+from floor.problems import Problem
+from services.watcher.settings import NodeOffer
+from stacks.facts.hardware import GPUS
+from stacks.plan.placement import place
+from stacks.plan.placing import demands_of, nodes_of, resource_of
+from stacks.plan.scaling import at_least
+from stacks.proof.ends import Ends
+from stacks.proof.proof import Proof
+from stacks.site.demand import OrderedModelSpec
+from stacks.site.model import SiteConfig
+
+_PATH = ("monitoring", "gpu_faults", "on_fault")
+Proofs = Mapping[str, Proof]
+Specs = Mapping[str, OrderedModelSpec]
+
+
+def node_offers(site: SiteConfig) -> dict[str, NodeOffer]:
+    """What each node must offer that takes replicas."""
+    return {
+        node.name: NodeOffer(
+            resource=resource_of(node.gpu), count=node.gpus, gpus=round(node.gpus * GPUS[node.gpu].share)
+        )
+        for node in nodes_of(site) or ()
+    }
+
+
+def losses(site: SiteConfig, proofs: Proofs, specs: Specs) -> dict[str, str]:
+    """Each node -> what the rest does not serve without it; empty where it serves every model's least.
+
+    A model that has fewer replicas afterwards is served where those that are left carry its load, however the proof's
+    range turns out.
+    """
+    least = {name: at_least(proof, specs[name]) for name, proof in proofs.items()}
+    placement = place(nodes_of(site) or [], demands_of(least, specs))
+    return {
+        loss.node: listed([text for model, count in loss.missing for text in _short(model, least[model], count)])
+        for loss in placement.losses
+    }
+
+
+def _short(model: str, proof: Proof, missing: int) -> Iterator[str]:
+    wanted = proof.case.replicas
+    left = wanted - missing
+    if left < 1 or Ends(proof.case.again(replicas=left)).verdict != "holds":
+        yield f"{model} would have {left} of {wanted} replicas"
+
+
+def problems(site: SiteConfig, proofs: Proofs, specs: Specs) -> Iterator[Problem]:
+    """A site that asks for drains of which none would ever be made."""
+    lost = losses(site, proofs, specs)
+    if site.monitoring.gpu_faults.on_fault == "drain" and lost and all(lost.values()):
+        yield Problem(
+            path=_PATH,
+            what=f"drains no node, as the rest carries the loss of none: without {next(iter(lost))}, "
+            f"{next(iter(lost.values()))}",
+            got="drain",
+            allowed="drain where the rest serves every model's least without one of the nodes",
+            fix="add a node of role hgx, lower replicas or scaling.least, or set on_fault to alert",
+        )
+
+
+def describe_gpu_faults(site: SiteConfig, proofs: Proofs, specs: Specs) -> str:
+    """What the watcher would do, as text for people; empty where none runs."""
+    spec = site.monitoring.gpu_faults
+    if not spec.watches:
+        return ""
+    lines = ["GPU faults:"]
+    if spec.on_fault == "drain":
+        lost = losses(site, proofs, specs)
+        carried = listed([node for node, short in lost.items() if not short])
+        lines.append(
+            f"  drained     {carried}: one at a time, one an hour, if DCGM and the cluster agree for 2 minutes"
+        )
+        lines += [f"  not drained {node}: {short}; alerts alone" for node, short in lost.items() if short]
+    if spec.new_nodes == "check":
+        lines.append("  new nodes   take replicas once their GPUs are offered, validated, measured and without a fault")
+    return "\n".join(lines)
