@@ -171,6 +171,10 @@ def heard_of_use(pod: str) -> str:
     return f'gatekeeper_budgets_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
 
 
+def of_watcher(metric: str, labels: str) -> str:
+    return f'watcher_{metric}{{job="watcher", pod="watcher-a"{labels}}}'
+
+
 def of_ledger(metric: str) -> str:
     return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
 
@@ -320,6 +324,10 @@ HEALTHY: Mapping[str, Values] = {
     of_ledger("unpriced_rows_total"): grows(0),
     of_ledger("prices_unusable"): constant(0),
     of_shipper("oldest_seconds"): constant(2),
+    target("watcher", "watcher-a"): constant(1),
+    of_watcher("looked_timestamp_seconds", ""): grows(60),
+    of_watcher("reported", ', node="hgx-1", source="dcgm"'): constant(0),
+    of_watcher("reported", ', node="hgx-1", source="cluster"'): constant(0),
     of_shipper("unreadable_lines_total"): grows(0),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
     'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),

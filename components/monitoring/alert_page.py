@@ -19,6 +19,7 @@ _TITLES = {
     "replicas": "Replicas, pickers and weights",
     "nodes": "Nodes",
     "gpus": "GPUs",
+    "watcher": "Nodes with a faulty GPU",
     "storage": "Storage",
     "certificates": "Certificates",
     "credentials": "Credentials of the cluster",
@@ -52,6 +53,7 @@ record as series whose names end with `:declared` and `:promised`. GPUs, storage
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
 cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger,
 prices, canaries and overflow where the site has them.
+prices, canaries and the watcher where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from components.monitoring import queries
 from services.watcher.variables import MISSING
 
+WATCHER = 'job="watcher"'
 OF_GPU = ("node", "gpu", "modelName")
 _RESET, _RESTART = "NVIDIA: reset the GPU or restart the machine", "NVIDIA: restart the machine"
 # Errors of the hardware after which the GPU is drained and reset or replaced, and the immediate action of NVIDIA's Xid

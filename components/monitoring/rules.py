@@ -22,6 +22,7 @@ from components.monitoring.alerts import (
     secrets,
     storage,
     usage,
+    watcher,
 )
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import SitePromise
@@ -61,6 +62,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "prices": usage.prices,
     "canaries": canaries.canaries,
     "overflows": overflows.overflows,
+    "watcher": watcher.watched,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

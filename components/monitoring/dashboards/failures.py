@@ -35,6 +35,7 @@ NOT_SHOWN = {
     "budget-spent": "few sites have budgets; the alert names the tenant, and its portal page the remainder",
     "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
     "usage-gap": "the same; its page has both counts",
+    "gpu-fault": "few sites have a watcher; the alert names the node, and GPUs have panels of their own",
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",

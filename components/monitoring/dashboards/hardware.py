@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import gpu_faults, queries
 from components.monitoring.dashboards.board import Board, Panel, PanelGroup
 from components.monitoring.dashboards.vocabulary import (
     BYTES,
@@ -93,6 +93,16 @@ BOARD = Board(
                     "3; 0 on cards without NVSwitch.",
                     "1 is not started, 2 in progress, 4 failed. On all GPUs of a node it is the service or a "
                     "switch, on one the board. The status stays 3 where the service stops later: look at it too.",
+                ),
+                Panel(
+                    title="Nodes that are out of service for a fault",
+                    good="None; empty where the site lets nothing drain nodes.",
+                    do="The legend has the fault. Repair the node, then remove its taint.",
+                    unit=COUNT,
+                    queries=lines(
+                        queries.highest("watcher_out", gpu_faults.WATCHER, by=("node", "fault")), "{{node}} {{fault}}"
+                    ),
+                    not_in_lab=_NO_GPU,
                 ),
             ),
         ),
