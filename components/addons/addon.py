@@ -48,6 +48,8 @@ class AddonSite:
     """Of all nodes."""
     gpu_taints: Sequence[Taint] = ()
     """Of the nodes with GPUs, which are those with disks."""
+    watched: bool = False
+    """Whether the watcher may taint nodes with GPUs: what their GPUs are known by must run there nevertheless."""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """By node, of those that replicas run on; empty where the site does not list them."""
     cuts_gpus: bool = False

@@ -23,6 +23,7 @@ from components.network_policies import ANY_NAMESPACE, allow_ingress, peer
 from components.scrape_target import NODE_LABEL, ScrapeTarget
 from floor import gpu_nodes, namespaces
 from floor.taints import Taint, tolerations
+from services.watcher import variables as watcher
 
 Stack = Literal["operator", "device_plugin"]
 NAMESPACE = namespaces.GPU_STACK
@@ -51,6 +52,7 @@ _MIG_MANAGER = {
     "env": [{"name": "WITH_SHUTDOWN_HOST_GPU_CLIENTS", "value": "false"}],
     "resources": _SMALL,
 }
+_OF_WATCHER = tuple(Taint(key=key, value="", effect="NoSchedule") for key in (watcher.CHECK, watcher.FAULT))
 _EXPORTER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
@@ -168,9 +170,14 @@ def _content(stack: Stack, site: AddonSite, releases: Sequence[AddonRelease]) ->
     )
 
 
+def _taints(site: AddonSite) -> list[Taint]:
+    """A storage system does without those of the watcher: the pods that it has on a node stay there."""
+    return [*site.gpu_taints, *(_OF_WATCHER if site.watched else ())]
+
+
 def operator_content(site: AddonSite) -> AddonContent:
     """The GPU operator."""
-    values = operator_values(site.gpu_taints, cuts=site.cuts_gpus)
+    values = operator_values(_taints(site), cuts=site.cuts_gpus)
     release = AddonRelease(
         name="gpu-operator", chart=site.charts["gpu_operator"], values=values, hooks_upgrade_definitions=True
     )
@@ -179,7 +186,7 @@ def operator_content(site: AddonSite) -> AddonContent:
 
 def device_plugin_content(site: AddonSite) -> AddonContent:
     """The device plugin, and after it the exporter."""
-    taints = site.gpu_taints
+    taints = _taints(site)
     releases = [
         AddonRelease(
             name="nvidia-device-plugin", chart=site.charts["device_plugin"], values=device_plugin_values(taints)

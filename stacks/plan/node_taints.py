@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from floor.taints import GPU_TAINT, Taint, read_taint
-from services.watcher import variables
 from stacks.plan.machine_documents import merged_keys
 from stacks.site.model import SiteConfig
 
@@ -24,7 +23,4 @@ def _taints(site: SiteConfig, roles: tuple[str, ...]) -> list[Taint]:
     for _, node in sorted(machines.nodes.items()) if machines else ():
         if machines and node.role in roles:
             taints += [read_taint(key, text) for key, text in sorted(merged_keys(machines, node).taints.items())]
-    if site.has_watcher:
-        # Pods of addons run on beside a fault, and are what a new node is checked by.
-        taints += [Taint(key=key, value="", effect="NoSchedule") for key in (variables.CHECK, variables.FAULT)]
     return list(dict.fromkeys(taints))

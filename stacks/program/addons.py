@@ -83,6 +83,7 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
         images=dict(plan.versions.images),
         taints=node_taints(site),
         gpu_taints=gpu_node_taints(site),
+        watched=site.has_watcher,
         offers={node.name: Offer(resource=resource_of(node.gpu), count=node.gpus) for node in nodes_of(site) or ()},
         cuts_gpus=cuts_gpus(site),
         dead_nodes=nodes_of(site) != nodes_of(site, dead=True),

@@ -184,6 +184,7 @@ def _validator(node: str) -> dict[str, Any]:
 def rig(plane: Plane) -> Iterator[Rig]:
     for space in (namespaces.MODELS, namespaces.MONITORING, namespaces.GPU_STACK):
         plane.kubectl("create", "namespace", space)
+    eventually(lambda: "serviceaccount/default" in plane.names("serviceaccount", namespaces.GPU_STACK))
     labelled = [_node(name) for name in NODES]
     for node in labelled:
         node["metadata"]["labels"] = {"kubernetes.io/hostname": node["metadata"]["name"]}
