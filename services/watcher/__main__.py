@@ -15,7 +15,7 @@ from prometheus_client import start_http_server
 from services.watcher import variables
 from services.watcher.settings import settings_of
 from services.watcher.sources import ApiServerSource, PrometheusSource, in_pod
-from services.watcher.watch import Watcher
+from services.watcher.watch import NodeWatch
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     start_http_server(given.port)
     prometheus = PrometheusSource(httpx2.Client(base_url=settings.prometheus, trust_env=False), settings)
-    watcher = Watcher(settings, prometheus, ApiServerSource(in_pod(), settings, given.namespace))
+    watcher = NodeWatch(settings, prometheus, ApiServerSource(in_pod(), settings, given.namespace))
     while True:
         watcher.look(time.time())
         time.sleep(variables.EVERY_S)

@@ -105,7 +105,7 @@ class Forget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Inspect:
     """Taint a new node until its GPUs are checked."""
 
     node: str
@@ -118,7 +118,7 @@ class Admit:
     node: str
 
 
-Act = Drain | Evict | Suspect | Forget | Check | Admit
+Act = Drain | Evict | Suspect | Forget | Inspect | Admit
 
 
 def _reported(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
@@ -237,9 +237,9 @@ def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
     return ", ".join(_reported(name, seen, settings))
 
 
-def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Check | Admit]:
+def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Inspect | Admit]:
     node = seen.nodes[name]
     if node.checking and not unfit(name, seen, settings):
         yield Admit(node=name)
     elif not node.checking and not node.checked:
-        yield Check(node=name)
+        yield Inspect(node=name)

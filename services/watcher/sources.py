@@ -37,10 +37,10 @@ class PrometheusSource:
     def faults(self) -> dict[str, list[str]]:
         """Node -> codes of its GPUs' faults, in the order of the settings. Raises AwayError."""
         order = list(self._settings.meanings)
-        found: dict[str, set[str]] = defaultdict(set)
+        reported: dict[str, set[str]] = defaultdict(set)
         for labels, _ in self._ask(self._settings.faults):
-            found[labels.get("node", "")].add(labels.get("fault", ""))
-        return {node: sorted(codes & {*order}, key=order.index) for node, codes in found.items()}
+            reported[labels.get("node", "")].add(labels.get("fault", ""))
+        return {node: sorted(codes & {*order}, key=order.index) for node, codes in reported.items()}
 
     def measured(self) -> dict[str, int]:
         """Node -> GPUs that are reported. Raises AwayError."""

@@ -11,10 +11,10 @@ from services.watcher import variables
 from services.watcher.decision import (
     Act,
     Admit,
-    Check,
     Drain,
     Evict,
     Forget,
+    Inspect,
     Seen,
     Suspect,
     agreeing,
@@ -40,7 +40,7 @@ _SOURCES = ("prometheus", "api-server")
 log = logging.getLogger(__name__)
 
 
-class Watcher:
+class NodeWatch:
     """What it remembers is in the API server, but since when both sources agree: after a restart they do so again."""
 
     def __init__(self, settings: WatcherSettings, prometheus: PrometheusSource, cluster: ApiServerSource) -> None:
@@ -120,7 +120,7 @@ class Watcher:
                     self._tell(node, "GpuSuspect", text, now)
             case Forget(node=node):
                 self._cluster.annotate(node, {variables.FAULT: None, variables.FAULT_SINCE: None})
-            case Check(node=node):
+            case Inspect(node=node):
                 self._cluster.taint(node, variables.CHECK, variables.CHECK_VALUE, {})
             case Admit(node=node):
                 self._cluster.untaint(node, variables.CHECK, {variables.CHECKED: stamp})

@@ -34,7 +34,7 @@ from services.watcher import variables
 from services.watcher.settings import NodeOffer, settings_of
 from services.watcher.sources import ApiServerSource, PrometheusSource
 from services.watcher.variables import AGREE_S, APART_S, CHECK, FAULT, SUSPECT
-from services.watcher.watch import Watcher
+from services.watcher.watch import NodeWatch
 from tests.lab.plugin_kubernetes.conftest import Plane, plane
 from tests.lab.waiting import eventually
 
@@ -101,15 +101,15 @@ class Rig:
     client: httpx2.Client
     now: float
 
-    def watcher(self) -> Watcher:
+    def watcher(self) -> NodeWatch:
         """One that has just started."""
         given = settings_of(settings(ARGS))
         asked = httpx2.Client(base_url=f"http://127.0.0.1:{self.prometheus.server_port}", trust_env=False)
-        return Watcher(
+        return NodeWatch(
             given, PrometheusSource(asked, given), ApiServerSource(self.client, given, namespaces.MONITORING)
         )
 
-    def look(self, watcher: Watcher, *, later_s: float = 15) -> list[str]:
+    def look(self, watcher: NodeWatch, *, later_s: float = 15) -> list[str]:
         """The kinds of what it does, so much later."""
         self.now += later_s
         return [type(act).__name__ for act in watcher.look(self.now)]
@@ -191,7 +191,7 @@ def rig(plane: Plane) -> Iterator[Rig]:
     objects = [*permissions(ARGS), *labelled, *map(_validator, NODES)]
     plane.kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": objects})
     plane.kubectl("apply", "-f", "-", given=budget("chat", namespaces.MODELS, LABELS))
-    plane.kubectl("delete", "node", "node-1", "--ignore-not-found")
+    plane.kubectl("delete", "node", "node-1", "--ignore-not-faulty")
     user = plane.kubectl("create", "token", variables.SERVICE, "-n", namespaces.MONITORING, "--duration=1h").strip()
     cluster = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
     # Its certificate is checked nowhere here; who may do what is.
@@ -212,7 +212,7 @@ def test_new_nodes_take_replicas_once_their_gpus_are_checked(rig: Rig) -> None:
     watcher = rig.watcher()
     rig.prometheus.measured["hgx-3"] = 7
     eventually(lambda: all(_ready(rig.plane, f"validator-{node}") for node in NODES))
-    assert rig.look(watcher).count("Check") == len(NODES)
+    assert rig.look(watcher).count("Inspect") == len(NODES)
     assert rig.node("hgx-1")[0][CHECK] == "pending"
     rig.look(watcher)
     assert [CHECK in rig.node(name)[0] for name in NODES] == [False, False, True]
@@ -313,10 +313,10 @@ def test_the_query_finds_each_fault_and_no_xid_of_yesterday(tmp_path: Path) -> N
         series("FABRIC_MANAGER_STATUS", "fabric", "4x30"),
         series("FABRIC_MANAGER_STATUS", "well", "3x30"),
     ]
-    found = {"new": XID, "changed": XID, "rows": "row-remap-failed", "fabric": "fabric-failed"}
+    faulty = {"new": XID, "changed": XID, "rows": "row-remap-failed", "fabric": "fabric-failed"}
     expected = [
         {"labels": f'{{node="{node}", gpu="0", modelName="H200", fault="{fault}"}}', "value": _VALUES[fault]}
-        for node, fault in found.items()
+        for node, fault in faulty.items()
     ]
     check = {"expr": gpu_faults.FAULTS, "eval_time": "30h", "exp_samples": expected}
     cases = {"tests": [{"interval": "1h", "input_series": given, "promql_expr_test": [check]}]}

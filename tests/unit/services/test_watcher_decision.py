@@ -13,10 +13,10 @@ import pytest
 from services.watcher.decision import (
     Act,
     Admit,
-    Check,
     Drain,
     Evict,
     Forget,
+    Inspect,
     LastDrain,
     NodeSeen,
     ReplicaSeen,
@@ -161,7 +161,7 @@ def test_replicas_leave_a_node_that_is_out_and_a_restart_goes_on_where_it_was() 
 
 
 def test_an_acknowledged_fault_counts_again_once_it_was_gone() -> None:
-    """Whoever removes the taint acknowledges: DCGM's exporter shows the last Xid until it restarts."""
+    """An operator who removes the taint acknowledges: DCGM's exporter shows the last Xid until it restarts."""
     back = replace(SHORT, marked=XID)
     assert drained(seen({"hgx-1": back})) == []
     assert drained(seen({"hgx-1": back}, faults={"hgx-1": ["xid-48", XID]})) == ["hgx-1"]
@@ -183,9 +183,9 @@ def test_a_new_node_takes_replicas_once_its_gpus_are_well() -> None:
 
     def of(node: NodeSeen, **more: Any) -> list[Act]:
         marks = acts(seen({**others, "hgx-1": node}, **{"faults": {}, **more}), settings)
-        return [act for act in marks if isinstance(act, Check | Admit)]
+        return [act for act in marks if isinstance(act, Inspect | Admit)]
 
-    assert of(new) == [Check(node="hgx-1")]
+    assert of(new) == [Inspect(node="hgx-1")]
     assert of(checking) == [Admit(node="hgx-1")]
     assert of(replace(WELL, checked=True)) == []
     for unfit in (
@@ -235,5 +235,5 @@ def test_a_hundred_days_of_faults_never_take_two_nodes_or_two_within_an_hour() -
                     nodes[node] = replace(nodes[node], marked="")
                 case Suspect(node=node, text=text):
                     nodes[node] = replace(nodes[node], suspect=text)
-    assert all(later - earlier >= APART_S for (earlier, one), (later, other) in pairwise(drains) if one != other)
+    assert all(later - earlier >= APART_S for (earlier, first), (later, second) in pairwise(drains) if first != second)
     assert len({node for _, node in drains}) == 2
