@@ -21,11 +21,13 @@ ADDRESSES = "metallb-system"
 # Passwords of BGP sessions; Cilium's agents read no other Secrets for them.
 BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
+# What reads nodes from within.
+HOSTS = "inference-hosts"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
 AUTOSCALING = "keda"
 # The one whose pods Talos lets take snapshots.
 ETCD_BACKUP = "etcd-backup"
 
-PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES)
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES, HOSTS)
 """Those whose pods need what pod security otherwise refuses."""

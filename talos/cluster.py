@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from floor import node_ports
 from floor.taints import read_taint
 from talos.cni import CNI, KUBE_PRISM_PORT, Cilium, Flannel
 from talos.documents import v1alpha1 as parts
@@ -32,6 +33,7 @@ _POD_SECURITY = {
         "exemptions": {"usernames": [], "runtimeClasses": [], "namespaces": ["kube-system"]},
     },
 }
+_ETCD_METRICS = {"listen-metrics-urls": f"http://0.0.0.0:{node_ports.ETCD}"}
 _AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 
 
@@ -92,6 +94,8 @@ class TalosCluster:
     allow_scheduling_on_control_planes: bool = False
     backup_namespace: str | None = None
     """Namespace whose pods may take snapshots of etcd by the Talos API."""
+    etcd_metrics: bool = False
+    """Whether etcd serves its metrics on a port of their own, by plain HTTP on every address of a control plane."""
     kubelet_version: str = ""
     """Where kubelets are of another version than the control plane, as between the two halves of an upgrade."""
 
@@ -121,7 +125,11 @@ class TalosCluster:
                     disabled=True if self._cilium else None,
                 ),
                 scheduler=parts.ControlPlaneProgram(image=self._image("kube-scheduler")),
-                etcd=parts.Etcd(ca=_pair(bundle.etcd), advertised_subnets=self.etcd_subnets),
+                etcd=parts.Etcd(
+                    ca=_pair(bundle.etcd),
+                    extra_args=_ETCD_METRICS if self.etcd_metrics else {},
+                    advertised_subnets=self.etcd_subnets,
+                ),
                 inline_manifests=self._manifests(),
                 allow_scheduling_on_control_planes=self.allow_scheduling_on_control_planes or None,
             ),

@@ -2,7 +2,8 @@
 
 Read from siderolabs/talos@v1.13.9: internal/app/machined/pkg/runtime/v1alpha1/v1alpha1_runtime.go:130-208 lists what of
 the v1alpha1 document a running machine takes; documents of their own are never compared there. Volumes: below
-internal/app/machined/pkg/controllers/block/internal/volumes/, locate.go:24-52 and encrypt.go:71-85.
+internal/app/machined/pkg/controllers/block/internal/volumes/, locate.go:24-52 and encrypt.go:71-85. etcd's arguments:
+docs.siderolabs.com/kubernetes-guides/monitoring-and-observability/etcd-metrics.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ _LIVE_FEATURES = frozenset(
     {"kubernetesTalosAPIAccess", "kubePrism", "hostDNS", "imageCache", "nodeAddressSortAlgorithm"}
 )
 _OF_CLUSTER: dict[Path, Effect] = {
+    ("etcd", "extraArgs"): Effect(
+        "live", "the machine takes it without a reboot; etcd itself starts with it when the machine boots next"
+    ),
     ("network", "podSubnets"): _POD_NETWORK,
     ("network", "serviceSubnets"): _POD_NETWORK,
     ("network", "dnsDomain"): _POD_NETWORK,

@@ -39,6 +39,7 @@ class Firewall:
     clients: tuple[str, ...] = ()
     load_balancer_ports: tuple[int | str, ...] = ()
     talos_api_pods: tuple[str, ...] = ()
+    metrics_pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,7 @@ def _firewall(node: NodeDescription, description: ClusterDescription) -> tuple[D
         clients=plan.clients,
         takes_pods=node.takes_pods,
         talos_api_pods=plan.talos_api_pods,
+        metrics_pods=plan.metrics_pods,
     )
 
 

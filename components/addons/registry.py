@@ -14,6 +14,7 @@ from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
 from components.addons.keda import KEDA
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
+from components.addons.node_exporter import NODE_EXPORTER
 from components.addons.prometheus_operator import PROMETHEUS_OPERATOR
 from components.addons.rdma_devices import NETWORK_OPERATOR
 
@@ -35,6 +36,7 @@ ADDONS: tuple[Addon, ...] = (
     LONGHORN,
     METALLB,
     PROMETHEUS_OPERATOR,
+    NODE_EXPORTER,
     KEDA,
 )
 

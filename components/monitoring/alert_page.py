@@ -34,6 +34,9 @@ _TITLES = {
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
     "overflows": "Overflow to other models",
+    "hosts": "Nodes from within",
+    "control-plane": "API servers and cluster DNS",
+    "etcd-members": "Members of etcd",
     "etcd": "etcd",
     "measuring": "What measures",
 }
@@ -54,6 +57,9 @@ installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertma
 cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger,
 prices, canaries and overflow where the site has them.
 prices, canaries and the watcher where the site has them.
+cluster's credentials where it made the cluster and installs Prometheus; nodes from within, API servers, cluster DNS
+and members of etcd with `monitoring.hosts: measured`; gatekeepers, the directory, the ledger, prices and canaries where
+the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -14,9 +14,14 @@ from manifests import grafana
 LABEL = {"grafana_dashboard": "1"}
 
 
-def dashboard_config_maps(namespace: str) -> dict[str, dict[str, Any]]:
-    """Those of all dashboards, by the dashboard's name."""
-    return {name: dashboard_config_map(name, text, namespace) for name, text in grafana.dashboards().items()}
+OF_HOSTS = "hosts"
+"""The dashboard that shows nothing where nodes are not measured."""
+
+
+def dashboard_config_maps(namespace: str, *, hosts: bool) -> dict[str, dict[str, Any]]:
+    """Those of all dashboards, by the dashboard's name. hosts: whether nodes are measured."""
+    shown = {name: text for name, text in grafana.dashboards().items() if hosts or name != OF_HOSTS}
+    return {name: dashboard_config_map(name, text, namespace) for name, text in shown.items()}
 
 
 def dashboard_config_map(name: str, text: str, namespace: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus, recording
+from components.monitoring import alertmanager, host_scrapes, kube_state_metrics, operator, prometheus, recording
 from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.pods import NAME_LABEL
 from components.monitoring.rules import CREDENTIALS_NAME, SCALING, Measured, prometheus_rule, rule_object
@@ -84,6 +84,8 @@ class MonitoringArgs:
     """What fills Secrets of the namespace out of the site's store."""
     askers: Sequence[Peer] = ()
     """Pods that may ask Prometheus: what scales models by its answers."""
+    host_jobs: Sequence[str] = ()
+    """Jobs by which the program's Prometheus reads nodes and the control plane; none where it does not."""
     credential_ends: Mapping[str, Mapping[str, pulumi.Output[int]]] = field(default_factory=dict)
     """When the cluster's credentials end, in seconds since 1970, by what each is and its name."""
 
@@ -117,7 +119,7 @@ class Monitoring(Component, token="monitoring:Monitoring"):
         monitors.append(self.child("rules", rule, depends_on=needs))
         if args.credential_ends:
             monitors.append(self.child("credential-ends", _ends_rule(args.credential_ends, labels), depends_on=needs))
-        for dashboard, body in dashboard_config_maps(NAMESPACE).items():
+        for dashboard, body in dashboard_config_maps(NAMESPACE, hosts=bool(args.host_jobs)).items():
             self.child(f"dashboard-{dashboard}", body, depends_on=[space.ready])
         self.handle = MonitoringHandle(
             ready=[*monitors, *(self._servers(args, targets, needs, monitors) if own else [])]
@@ -169,17 +171,26 @@ class Monitoring(Component, token="monitoring:Monitoring"):
             image=images["prometheus"],
             storage_class=args.storage_class,
             placing=args.placing,
+            scrapes={"name": host_scrapes.NAME, "key": host_scrapes.KEY} if args.host_jobs else None,
         )
         configured = [
             self.child(f"filled-{body['metadata']['name']}", body, depends_on=needs, patience_s=_PATIENCE_S)
             for body in args.filled
         ]
-        after = [operated, *self._granted("prometheus", may_scrape, needs), *read]
+        after = [operated, *self._granted("prometheus", may_scrape, needs), *self._hosts(args, needs), *read]
         return [
             self.child("state", seen, depends_on=state),
             self.child("alertmanager", receiver, depends_on=[operated, *configured], patience_s=_PATIENCE_S),
             self.child("prometheus", scraper, depends_on=after, patience_s=_PATIENCE_S),
         ]
+
+    def _hosts(self, args: MonitoringArgs, needs: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+        """What Prometheus needs to read nodes and the control plane, where it does."""
+        if not args.host_jobs:
+            return []
+        scrapes = host_scrapes.host_scrapes(NAMESPACE, etcd=host_scrapes.ETCD in args.host_jobs)
+        granted = self._granted("hosts", host_scrapes.host_permissions(NAMESPACE), needs)
+        return [*granted, self.child("host-scrapes", scrapes, depends_on=needs)]
 
     def _granted(
         self, suffix: str, bodies: Sequence[Mapping[str, Any]], needs: Sequence[pulumi.Resource]

@@ -24,6 +24,8 @@ PORT = 9090
 ADDRESS = f"http://prometheus-operated.{namespaces.MONITORING}:{PORT}"
 """The operator makes this Service."""
 INTERVAL_S = 15
+MOST_SAMPLES, MOST_BODY = 200_000, "128MB"
+"""Of one target at once."""
 SELECTED = {"inference-platform/monitoring": "selected"}
 """Label of the monitors and rules that belong to it."""
 # No limit of memory: it would end the one that watches when there is most to see. What targets can send is limited.
@@ -49,12 +51,20 @@ def prometheus_permissions(namespace: str, scraped: Sequence[str], *, everywhere
 
 
 def prometheus(
-    namespace: str, spec: MonitoringSpec, *, site: str, image: str, storage_class: str, placing: Placing
+    namespace: str,
+    spec: MonitoringSpec,
+    *,
+    site: str,
+    image: str,
+    storage_class: str,
+    placing: Placing,
+    scrapes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One Prometheus, in as many pods as the site asks for. `up` waits until it has its configuration and answers.
 
-    site: its name, which every alert carries. Each pod has the label prometheus_replica, which the operator drops from
-    alerts (release 0.85, pkg/prometheus/promcfg.go), so that those of all are the same to Alertmanager.
+    site: its name, which every alert carries. scrapes: Secret and key of scrapes beside the monitors. Each pod has the
+    label prometheus_replica, which the operator drops from alerts (release 0.85, pkg/prometheus/promcfg.go), so that
+    those of all are the same to Alertmanager.
     """
     return {
         "apiVersion": API,
@@ -75,6 +85,7 @@ def prometheus(
             "evaluationInterval": f"{INTERVAL_S}s",
             "podMonitorSelector": {"matchLabels": SELECTED},
             "ruleSelector": {"matchLabels": SELECTED},
+            **({"additionalScrapeConfigs": dict(scrapes)} if scrapes else {}),
             **_limits(),
             "retention": f"{spec.retention_days}d",
             "retentionSize": f"{int(spec.volume_gib * 1024 * _KEPT_SHARE)}MiB",
@@ -96,8 +107,8 @@ def _limits() -> Mapping[str, Any]:
     pair of client and model, of which 67 are kept. With some 335 bytes each, estimated, these limits hold 2,800 pairs.
     """
     return {
-        "enforcedSampleLimit": 200_000,
-        "enforcedBodySizeLimit": "128MB",
+        "enforcedSampleLimit": MOST_SAMPLES,
+        "enforcedBodySizeLimit": MOST_BODY,
         "enforcedLabelLimit": 64,
         "enforcedLabelValueLengthLimit": 1024,
         "arbitraryFSAccessThroughSMs": {"deny": True},

@@ -16,6 +16,7 @@ from components.monitoring.alerts import (
     etcd,
     gateway,
     hardware,
+    hosts,
     measuring,
     models,
     overflows,
@@ -38,7 +39,8 @@ class Measured:
 
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
-    `budgets`, of tenants; `canaries` and `overflows`, of models; `scaling`, of models that follow the load."""
+    `budgets`, of tenants; `canaries` and `overflows`, of models; `scaling`, of models that follow the load; `hosts`,
+    `control-plane` and `etcd-members`, of the cluster itself."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -63,6 +65,9 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "canaries": canaries.canaries,
     "overflows": overflows.overflows,
     "watcher": watcher.watched,
+    "hosts": hosts.hosts,
+    "control-plane": hosts.control_plane,
+    "etcd-members": etcd.members,
 }
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from floor.spec import Spec
 
 MonitoringSystem = Literal["none", "external", "prometheus_operator"]
+Hosts = Literal["none", "measured"]
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "none": (),
@@ -23,6 +24,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
         "alerts_secret",
         "copies",
         "gpu_faults",
+        "hosts",
     ),
 }
 """Which of the keys each system reads."""
@@ -78,6 +80,11 @@ class MonitoringSpec(Spec):
     """Pods of Prometheus, and of Alertmanager, on nodes of their own where there are as many, each with a volume. All
     measure and compute the same; Alertmanager sends an alert once. With 1, a lost node may take alerts along until its
     pod starts elsewhere."""
+    hosts: Hosts = "none"
+    """`measured`: also nodes and what Kubernetes itself is: this program installs node-exporter on every node, and
+    Prometheus reads it, kubelets, API servers and cluster DNS, and etcd on machines of this program; with alerts and a
+    dashboard. A change of it is a change of the machines: etcd takes its part of it at each control plane's next boot.
+    `none`: what your own tools measure."""
     storage_class: str | None = None
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
     volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without

@@ -72,6 +72,8 @@ class ClusterPlan:
     nodes: tuple[PlannedNode, ...]
     whole: frozenset[str] = frozenset()
     """Nodes that one replica takes as a whole, by name."""
+    measured: bool = False
+    """Whether pods of the site read metrics of machines and of etcd."""
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -131,6 +133,7 @@ class ClusterPlan:
             discovery=machines.discovery,
             api_server_sans=machines.api_server_sans,
             etcd_subnets=networks.nodes,
+            etcd_metrics=self.measured,
             backup_namespace=namespaces.ETCD_BACKUP if machines.etcd_backup else None,
             allow_scheduling_on_control_planes=any(node.schedulable for node in machines.nodes.values()),
         )
@@ -142,7 +145,7 @@ class ClusterPlan:
             documents=tuple(_site_documents(machines, secret_texts)),
             settings=_site_settings(machines),
             patches=_patches(machines.patches, "cluster"),
-            firewall=_firewall(machines),
+            firewall=_firewall(machines, measured=self.measured),
         )
 
     def _node(self, planned: PlannedNode, secret_texts: SecretTexts) -> NodeDescription:
@@ -179,9 +182,17 @@ class ClusterPlan:
 
 
 def plan_cluster(
-    name: str, machines: MachinesSpec, versions: Versions, whole: frozenset[str] = frozenset()
+    name: str,
+    machines: MachinesSpec,
+    versions: Versions,
+    whole: frozenset[str] = frozenset(),
+    *,
+    measured: bool = False,
 ) -> ClusterPlan:
-    """The plan of a cluster. ConfigError or FactoryError for a factory or HGX profile that cannot be."""
+    """The plan of a cluster. ConfigError or FactoryError for a factory or HGX profile that cannot be.
+
+    measured: whether pods read metrics of its machines.
+    """
     factory = FactorySite(machines.image_factory)
     nodes = []
     for node_name, spec in machines.nodes.items():
@@ -193,7 +204,7 @@ def plan_cluster(
         image = factory.assets(schematic.id, versions.talos, secure_boot=machines.secure_boot).installer
         nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
     ordered = sorted(nodes, key=lambda node: (not node.is_control_plane, node.name))
-    return ClusterPlan(name, machines, versions, tuple(ordered), whole)
+    return ClusterPlan(name, machines, versions, tuple(ordered), whole, measured)
 
 
 @lru_cache(maxsize=256)
@@ -203,7 +214,12 @@ def _schematic(extensions: tuple[str, ...], kernel_args: tuple[str, ...]) -> Sch
 
 
 def plan_machines(
-    name: str, machines: MachinesSpec, versions: Versions, whole: frozenset[str] = frozenset()
+    name: str,
+    machines: MachinesSpec,
+    versions: Versions,
+    whole: frozenset[str] = frozenset(),
+    *,
+    measured: bool = False,
 ) -> tuple[ClusterPlan | None, list[ConfigProblem]]:
     """The plan of a cluster with every problem of its machines' configs. whole: nodes that one replica fills, by name.
 
@@ -221,7 +237,7 @@ def plan_machines(
         problems += [replace(problem, path=("hgx",)) for problem in error.problems]
         machines = machines.model_copy(update={"hgx": HgxSpec()})
     try:
-        plan = plan_cluster(name, machines, versions, whole)
+        plan = plan_cluster(name, machines, versions, whole, measured=measured)
     except ConfigError as error:
         return None, [*problems, *error.problems]
     try:
@@ -285,7 +301,7 @@ def _site_settings(machines: MachinesSpec) -> MachineSettings:
     return MachineSettings(logging=logging)
 
 
-def _firewall(machines: MachinesSpec) -> Firewall | None:
+def _firewall(machines: MachinesSpec, *, measured: bool) -> Firewall | None:
     spec = machines.firewall
     if spec is None:
         return None
@@ -297,6 +313,7 @@ def _firewall(machines: MachinesSpec) -> Firewall | None:
         clients=spec.clients,
         load_balancer_ports=spec.load_balancer_ports,
         talos_api_pods=(machines.networks.pods,) if machines.etcd_backup else (),
+        metrics_pods=(machines.networks.pods,) if measured else (),
     )
 
 

@@ -315,7 +315,9 @@ def _plan(
         if site.storage.weights.place == "nodes":
             problems += lacking_on_nodes(site, plan.stores)
     if site.cluster.machines is not None:
-        machines, in_configs = plan_machines(site.name, site.cluster.machines, pins, whole)
+        machines, in_configs = plan_machines(
+            site.name, site.cluster.machines, pins, whole, measured=site.measures_hosts
+        )
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)
     if images is not None:

@@ -10,7 +10,7 @@ import pulumi
 from components.addons import registry
 from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
-from components.monitoring import kube_state_metrics, prometheus
+from components.monitoring import host_scrapes, kube_state_metrics, prometheus
 from components.monitoring.monitoring import Monitoring, MonitoringArgs
 from components.monitoring.rules import SCALING, Measured
 from components.monitoring import kube_state_metrics, prometheus, watcher
@@ -45,7 +45,7 @@ def declare_monitoring(
     site = plan.site
     if site.monitoring.system == "none":
         return
-    targets = targets_of(site, models_namespace, gateway_namespace)
+    targets, hosts = targets_of(site, models_namespace, gateway_namespace), host_jobs(site)
     own = site.monitoring.system == "prometheus_operator"
     backup = site.cluster.machines.etcd_backup if site.cluster.machines else None
     args = MonitoringArgs(
@@ -63,6 +63,8 @@ def declare_monitoring(
                 *([SCALING] if site.scales else []),
                 *(["overflows"] if plan.tenants.overflows else []),
                 *(["budgets"] if plan.tenants.budgets else []),
+                *(["hosts", "control-plane"] if hosts else []),
+                *(["etcd-members"] if host_scrapes.ETCD in hosts else []),
             },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,
@@ -70,6 +72,7 @@ def declare_monitoring(
         storage_class=volume_class(site) or "",
         placing=storing_nodes(site, volume_class(site) or ""),
         filled=filled,
+        host_jobs=hosts,
         credential_ends=(ends or {}) if own else {},
         askers=[
             *([peer(OPERATOR_PODS, keda_namespace(site))] if own and site.scales else []),
@@ -115,6 +118,13 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     proxies = ENVOY_NAMESPACE if by_chart else None
     targets = serving_targets(models_namespace, gateway_namespace, proxies, shipped=site.has_ledger)
     return [*targets, *(target for addon in registry.installed(site) for target in addon.targets)]
+
+
+def host_jobs(site: SiteConfig) -> list[str]:
+    """Jobs of nodes and the control plane. etcd's members show theirs where the program configures the machines."""
+    if not site.measures_hosts:
+        return []
+    return [*host_scrapes.JOBS, *([host_scrapes.ETCD] if site.cluster.machines else [])]
 
 
 def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:

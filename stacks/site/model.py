@@ -294,6 +294,11 @@ class SiteConfig(Spec):
         return self.scales and self.autoscaling.system == "keda"
 
     @property
+    def measures_hosts(self) -> bool:
+        """Whether the program's Prometheus reads nodes and the control plane."""
+        return self.monitoring.system == "prometheus_operator" and self.monitoring.hosts == "measured"
+
+    @property
     def has_gatekeeper(self) -> bool:
         """Whether the gatekeeper runs."""
         return self.callers.decided_by == "gatekeeper" or self.callers.keep_both

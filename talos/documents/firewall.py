@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from floor import node_ports
 from talos.documents import checks
 from talos.documents.document import Document, Part, Wire, checked, wired
 from talos.documents.problems import ConfigProblem
@@ -78,28 +79,32 @@ def cluster_rules(
     clients: tuple[str, ...] = (),
     takes_pods: bool = False,
     talos_api_pods: tuple[str, ...] = (),
+    metrics_pods: tuple[str, ...] = (),
 ) -> tuple[Document, ...]:
     """Block by default, and the rules without which a node of `role` does not work.
 
     `admins` may reach the Talos and Kubernetes APIs; `control_planes` and `nodes` (all nodes) are subnets in CIDR
     form; `clients` may reach `load_balancer_ports` where gateways answer: on workers, and on control planes that take
     pods. An external pod network needs its own rules in addition. `talos_api_pods` are subnets of pods that may reach
-    the Talos API of control planes: a pod on the machine itself comes by its own address.
+    the Talos API of control planes: a pod on the machine itself comes by its own address. `metrics_pods` are those of
+    pods that read metrics of machines: without one nothing listens there for etcd.
     """
     every = (*nodes, *control_planes)
+    readers = (*every, *metrics_pods)
     rules = [
         _rule("talos-api", (50000,), (*admins, *every, *(talos_api_pods if role == "controlplane" else ()))),
-        _rule("kubelet", (10250,), every),
+        _rule("kubelet", (node_ports.KUBELET,), readers),
         *([_rule("pod-network", (OVERLAY_PORTS[cni],), every, protocol="udp")] if cni in OVERLAY_PORTS else []),
-        _rule("node-metrics", (9100,), every),
+        _rule("node-metrics", (node_ports.NODE_EXPORTER,), readers),
     ]
     if cni == "cilium":
         rules.append(_rule("cilium-health", (4240,), every))
     if role == "controlplane":
         rules += [
             _rule("trustd", (50001,), every),
-            _rule("kubernetes-api", (6443,), (*admins, *every)),
+            _rule("kubernetes-api", (6443,), (*admins, *readers)),
             _rule("etcd", ("2379-2380",), control_planes),
+            *([_rule("etcd-metrics", (node_ports.ETCD,), readers)] if metrics_pods else []),
         ]
     if load_balancer_ports and (takes_pods or role == "worker"):
         rules.append(_rule("load-balancers", load_balancer_ports, (*clients, *every)))

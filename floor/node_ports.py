@@ -1,0 +1,8 @@
+"""Ports of nodes at which Prometheus reads metrics: the firewall opens them, and the scrapes name them."""
+
+from __future__ import annotations
+
+NODE_EXPORTER = 9100
+KUBELET = 10250
+ETCD = 2381
+"""By itself etcd has metrics only where it serves clients, who need a certificate of its authority."""
