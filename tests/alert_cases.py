@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests import alert_callers, alert_gpu_faults
+from tests import alert_callers, alert_gpu_faults, alert_hosts
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
@@ -413,5 +413,5 @@ CASES = (
         labels={"node": "hgx-1", "gpu": "2", "modelName": "NVIDIA H200"},
         shown="50%",
     ),
-    *(*alert_callers.CASES, *alert_gpu_faults.CASES),
+    *(*alert_callers.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.alert_site import (
     HEALTHY,
     ITL,
+    OBJECT,
     POD,
     PROXY,
     VOLUME,
@@ -16,6 +17,7 @@ from tests.alert_site import (
     cluster,
     constant,
     deployment,
+    disk,
     ends,
     engine,
     gpu,
@@ -23,6 +25,7 @@ from tests.alert_site import (
     histogram,
     itl,
     listener,
+    node,
     of_deployment,
     target,
     ttft,
@@ -284,5 +287,19 @@ SILENCES = (
         why="an error that a program caused",
         alerts=("GpuXidError",),
         change={gpu("DCGM_FI_DEV_XID_ERRORS"): constant(31)},
+    ),
+    Silence(
+        why="weights that were downloaded to a node",
+        alerts=("NodeDiskFills",),
+        change={disk("node_filesystem_avail_bytes"): Course(((30, 0), (12, -60e9), (118, 0)), first=950e9)},
+        minutes=100,
+    ),
+    Silence(
+        why="a node that is not ready, which has an alert of its own",
+        alerts=("HostNotMeasured",),
+        change={
+            node("up", job="kubelet"): constant(0),
+            f'kube_node_status_condition{{{OBJECT}, node="cp-1", condition="Ready", status="true"}}': constant(0),
+        },
     ),
 )

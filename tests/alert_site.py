@@ -69,7 +69,7 @@ class Values:
 
     def over(self, minutes: int) -> str:
         """In promtool's notation."""
-        return f"{self.first:g}+{self.each_minute:g}x{minutes}"
+        return f"{self.first:g}{self.each_minute:+g}x{minutes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +191,30 @@ def etcd_backup(metric: str) -> str:
     return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
 
 
+def node(metric: str, more: str = "", job: str = "node-exporter") -> str:
+    return f'{metric}{{job="{job}", node="cp-1", instance="10.5.0.11:9100"{more}}}'
+
+
+def disk(metric: str) -> str:
+    return node(metric, ', device="/dev/nvme0n1p6", fstype="xfs", mountpoint="/var"')
+
+
+def link(metric: str) -> str:
+    return node(f"node_network_{metric}_total", ', device="enp1s0"')
+
+
+def etcd(metric: str, more: str = "") -> str:
+    return node(metric, more, job="etcd")
+
+
+def api(metric: str, more: str) -> str:
+    return f'apiserver_request_{metric}{{job="apiserver", instance="10.5.0.11:6443", verb="GET"{more}}}'
+
+
+def dns(code: str) -> str:
+    return f'coredns_dns_responses_total{{job="coredns", pod="coredns-a", node="cp-1", rcode="{code}"}}'
+
+
 def histogram(metric: str, shares: Mapping[str, float], per_minute: float, pod: str = "chat-a") -> dict[str, Values]:
     """Buckets by their upper bound, with the share of values up to it."""
     buckets = {bound: engine(f"{metric}_bucket", f', le="{bound}"', pod) for bound in shares}
@@ -239,6 +263,15 @@ def weights_volume(model: str) -> dict[str, Values]:
     return {
         f'longhorn_volume_actual_size_bytes{{{where}, node="hgx-1"}}': constant(_WEIGHT_BYTES),
         f'longhorn_volume_capacity_bytes{{{where}, node="hgx-1"}}': constant(volume_gib(_WEIGHT_BYTES) * 2**30),
+    }
+
+
+def etcd_writes(kind: str, bound: str, share: float) -> dict[str, Values]:
+    """Writes to disk, 600 per minute, and the share up to a bound."""
+    bucket = f"etcd_disk_{kind}_duration_seconds_bucket"
+    return {
+        etcd(bucket, f', le="{bound}"'): grows(600 * share),
+        etcd(bucket, ', le="+Inf"'): grows(600),
     }
 
 
@@ -329,6 +362,31 @@ HEALTHY: Mapping[str, Values] = {
     of_watcher("reported", ', node="hgx-1", source="dcgm"'): constant(0),
     of_watcher("reported", ', node="hgx-1", source="cluster"'): constant(0),
     of_shipper("unreadable_lines_total"): grows(0),
+    **{node("up", job=job): constant(1) for job in ("node-exporter", "kubelet", "cadvisor", "etcd", "apiserver")},
+    node("up", job="coredns"): constant(1),
+    disk("node_filesystem_size_bytes"): constant(1e12),
+    # A steady write, as of logs, and images that are deleted now and then.
+    disk("node_filesystem_avail_bytes"): Values(700e9, -0.1e9),
+    disk("node_filesystem_readonly"): constant(0),
+    node("node_memory_MemTotal_bytes"): constant(64e9),
+    node("node_memory_MemAvailable_bytes"): constant(40e9),
+    **{link(f"{way}_packets"): grows(1e6) for way in ("receive", "transmit")},
+    **{link(f"{way}_{fault}"): grows(10) for way in ("receive", "transmit") for fault in ("errs", "drop")},
+    **{node(f"node_bonding_{links}", ', master="bond0"'): constant(2) for links in ("slaves", "active")},
+    # promtool's time begins at 0.
+    node("node_time_seconds"): grows(60),
+    node("kubelet_certificate_manager_client_ttl_seconds", job="kubelet"): constant(200 * 86400),
+    etcd("etcd_server_has_leader"): constant(1),
+    etcd("etcd_mvcc_db_total_size_in_bytes"): constant(0.3e9),
+    etcd("etcd_server_quota_backend_bytes"): constant(2e9),
+    **etcd_writes("wal_fsync", "0.128", 1),
+    **etcd_writes("backend_commit", "0.256", 1),
+    api("total", ', code="200"'): grows(600),
+    api("total", ', code="503"'): grows(1),
+    api("sli_duration_seconds_bucket", ', le="1.0"'): grows(599),
+    api("sli_duration_seconds_bucket", ', le="+Inf"'): grows(600),
+    dns("NOERROR"): grows(600),
+    dns("NXDOMAIN"): grows(600),
     'prometheus_rule_evaluation_failures_total{job="prometheus", rule_group="load"}': grows(0),
     'prometheus_config_last_reload_successful{job="prometheus"}': constant(1),
     'alertmanager_notifications_failed_total{job="alertmanager", integration="webhook", reason="other"}': grows(0),

@@ -34,8 +34,8 @@ def disk_left() -> str:
 
 
 def disk_left_in(hours: int, *, window: str) -> str:
-    """The same in so many hours, if it goes on as in `window`."""
-    free = f"clamp_min(predict_linear(node_filesystem_avail_bytes{{{DISKS}}}[{window}], {hours * 3600}), 0)"
+    """The same in so many hours, if it goes on as in `window`; below 0 where the disk is full before."""
+    free = f"predict_linear(node_filesystem_avail_bytes{{{DISKS}}}[{window}], {hours * 3600})"
     return f"min by (node, mountpoint) ({free}) / {queries.highest('node_filesystem_size_bytes', DISKS, by=_DISK)}"
 
 

@@ -7,9 +7,9 @@ from components.monitoring.alerts.alert import Alert
 
 # A kubelet evicts pods of a node whose disk has less free (nodefs.available, its default of 10 %).
 _EVICTED_SHARE = 0.1
-# So long before that someone must know, by what was written in the last hours, and still in the last one: weights that
-# are downloaded fill a disk fast, and then no more.
-_HOURS = 6
+# So long before that someone must know, by what was written in as many hours, and still in the last half: weights that
+# are downloaded fill a disk fast, and then no more. A disk with more room than this has time. Estimates.
+_HOURS, _ROOM_SHARE = 6, 0.4
 # Estimates. A node without free memory stops programs; a good link loses next to nothing; certificates and tokens of
 # a cluster bear seconds, and logs of nodes are compared by them.
 _MEMORY_SHARE, _PACKET_SHARE, _CLOCK_S = 0.05, 0.005, 2
@@ -24,8 +24,9 @@ _API_ERROR_SHARE, _DNS_ERROR_SHARE = 0.03, 0.05
 def hosts() -> list[Alert]:
     """Disks, memory, links and clocks of nodes, and whether they are measured."""
     disk = "The disk at {{ $labels.mountpoint }} of {{ $labels.node }}"
+    left = host_queries.disk_left()
     growing = " and ".join(
-        f"{host_queries.disk_left_in(_HOURS, window=window)} < {_EVICTED_SHARE}" for window in ("6h", "1h")
+        f"{host_queries.disk_left_in(_HOURS, window=window)} < {_EVICTED_SHARE}" for window in ("6h", "30m")
     )
     ttl = queries.lowest("kubelet_certificate_manager_client_ttl_seconds", host_queries.KUBELETS, by=("node",))
     where, jobs = f'job=~"{"|".join(host_scrapes.JOBS)}"', ("job", "node", "instance")
@@ -35,11 +36,11 @@ def hosts() -> list[Alert]:
         Alert(
             name="NodeDiskFills",
             severity="page",
-            expression=f"{host_queries.disk_left()} < {_EVICTED_SHARE} or ({growing})",
-            minutes=15,
+            expression=f"{left} < {_EVICTED_SHARE} or ({left} < {_ROOM_SHARE} and {growing})",
+            minutes=30,
             summary=f"{disk} fills up",
-            description=f"It has {{{{ $value | humanizePercentage }}}} free, or will have within {_HOURS} hours. Below "
-            f"{_EVICTED_SHARE * 100:.0f} % Kubernetes stops pods of the node, engines among them.",
+            description=f"It has {{{{ $value | humanizePercentage }}}} free. Below {_EVICTED_SHARE * 100:.0f} %, where it "
+            f"is or will be within {_HOURS} hours, Kubernetes stops pods of the node, engines among them.",
             runbook="node-unwell",
         ),
         Alert(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.monitoring.dashboards import cost, failures, gateway, hardware, slo, storage, where_time_goes
+from components.monitoring.dashboards import cost, failures, gateway, hardware, hosts, slo, storage, where_time_goes
 
 BOARDS = (
     slo.BOARD,
@@ -10,6 +10,7 @@ BOARDS = (
     failures.BOARD,
     gateway.BOARD,
     hardware.BOARD,
+    hosts.BOARD,
     storage.BOARD,
     cost.BOARD,
 )

@@ -24,6 +24,8 @@ from components.monitoring.dashboards.vocabulary import (
 NOT_SHOWN = {
     "autoscaling-blind": "few sites have a range of replicas; no request fails, and the alert names the model",
     "canary-worse": "few sites have a canary; panels by model show it as one, and `sitectl canary` both revisions",
+    "node-unwell": "the dashboard of hosts has it, where a site measures them",
+    "control-plane-unwell": "the same",
     "credential-ends": "no figure moves before its end; the alert names it and its days",
     "bring-up": "planned work, before there is a cluster",
     "secure-boot": "planned work on machines",

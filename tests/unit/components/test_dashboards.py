@@ -60,7 +60,8 @@ def test_the_same_board_makes_the_same_text(board: Board) -> None:
 def test_dashboards_are_found_by_addresses_that_stay() -> None:
     named = {name: json.loads(text)["uid"] for name, text in grafana.dashboards().items()}
     assert named == {
-        name: f"inference-{name}" for name in ("cost", "failures", "gateway", "hardware", "slo", "storage", "time")
+        name: f"inference-{name}"
+        for name in ("cost", "failures", "gateway", "hardware", "hosts", "slo", "storage", "time")
     }
 
 
