@@ -25,7 +25,6 @@ from tests.alert_site import (
     deployment,
     ends,
     engine,
-    etcd_backup,
     filled,
     gpu,
     grows,
@@ -45,7 +44,6 @@ def _failing(share: float) -> dict[str, Values]:
 _MODEL = {"model": "chat"}
 _GPU = {"node": "hgx-1", "gpu": "0", "modelName": "NVIDIA H200"}
 _CERTIFICATE = {"namespace": "inference-gateway", "name": "inference"}
-_ETCD_BACKUP = {"namespace": "etcd-backup", "cronjob": "etcd-backup"}
 _OF_VOLUME = {"volume": "pvc-2", "pvc": "registry"}
 _ENGINE_UP = target("inference-engines", "chat-a", ', model="chat"')
 _PROXY_UP = target("inference-proxies", "envoy-a")
@@ -152,23 +150,6 @@ CASES = (
             minutes=90,
         )
         for kind, name, days in (("credential", "kubeconfig", 30), ("authority", "os", 180), ("authority", "os", 0))
-    ),
-    # Two of a backup every six hours are missing, and an hour.
-    Case(
-        alert="EtcdBackupOld",
-        change={etcd_backup("kube_cronjob_status_last_successful_time"): constant(-13 * 3600)},
-        labels=_ETCD_BACKUP,
-        shown="14",
-    ),
-    # None has ever arrived.
-    Case(
-        alert="EtcdBackupOld",
-        change={
-            etcd_backup("kube_cronjob_status_last_successful_time"): None,
-            etcd_backup("kube_cronjob_created"): constant(-13 * 3600),
-        },
-        labels=_ETCD_BACKUP,
-        shown="14",
     ),
     Case(
         alert="CertificateNotRenewed",

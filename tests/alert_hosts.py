@@ -10,6 +10,7 @@ from tests.alert_site import (
     disk,
     dns,
     etcd,
+    etcd_backup,
     etcd_writes,
     grows,
     link,
@@ -78,6 +79,23 @@ CASES = (
         shown="0",
     ),
     Case(alert="HostNotMeasured", change={node("up", job="coredns"): None}, labels={"job": "coredns"}, shown="1"),
+    # Two of a backup every six hours are missing, and an hour.
+    Case(
+        alert="EtcdBackupOld",
+        change={etcd_backup("kube_cronjob_status_last_successful_time"): constant(-13 * 3600)},
+        labels={"namespace": "etcd-backup", "cronjob": "etcd-backup"},
+        shown="14",
+    ),
+    # None has ever arrived.
+    Case(
+        alert="EtcdBackupOld",
+        change={
+            etcd_backup("kube_cronjob_status_last_successful_time"): None,
+            etcd_backup("kube_cronjob_created"): constant(-13 * 3600),
+        },
+        labels={"namespace": "etcd-backup", "cronjob": "etcd-backup"},
+        shown="14",
+    ),
     Case(alert="EtcdNoLeader", change={etcd("etcd_server_has_leader"): constant(0)}, labels=_NODE, shown="0"),
     Case(alert="EtcdMemberDown", change={etcd("up"): constant(0)}, labels=_NODE, shown="0"),
     Case(alert="EtcdMemberDown", change={etcd("up"): None}, labels={"job": "etcd"}, shown="1"),

@@ -52,7 +52,7 @@ def members() -> list[Alert]:
             severity="page",
             expression=f"{leader} == 0",
             minutes=1,
-            summary="etcd on {{ $labels.node }} has no leader",
+            summary="The etcd of {{ $labels.node }} has no leader",
             description="It sees no majority of members ({{ $value }} is no). Where all say so, Kubernetes takes no "
             "change; models answer on.",
             runbook="control-plane-unwell",
@@ -62,7 +62,7 @@ def members() -> list[Alert]:
             severity="ticket",
             expression=f"{answers} == 0 or absent(up{{{host_queries.ETCD}}})",
             minutes=10,
-            summary="etcd on {{ $labels.node }} does not answer when it is measured",
+            summary="The etcd of {{ $labels.node }} does not answer when it is measured",
             description="Prometheus cannot read its metrics ({{ $value }}). With one of three members gone, the loss "
             "of another one stops Kubernetes.",
             runbook="control-plane-unwell",
@@ -72,7 +72,7 @@ def members() -> list[Alert]:
             severity="ticket",
             expression=slow,
             minutes=15,
-            summary="etcd on {{ $labels.node }} waits for its disk",
+            summary="The etcd of {{ $labels.node }} waits for its disk",
             description="{{ $value | humanizePercentage }} of its writes took longer than "
             f"{_LOG_S * 1000:.0f} ms (log) or {_DATABASE_S * 1000:.0f} ms (database). It may lose its leader.",
             runbook="control-plane-unwell",
@@ -82,7 +82,7 @@ def members() -> list[Alert]:
             severity="ticket",
             expression=f"{host_queries.etcd_full()} > {_FULL_SHARE}",
             minutes=15,
-            summary="etcd's database on {{ $labels.node }} is nearly full",
+            summary="The database of etcd on {{ $labels.node }} is nearly full",
             description="It takes {{ $value | humanizePercentage }} of its quota. Once it is full, Kubernetes takes no "
             "change.",
             runbook="control-plane-unwell",

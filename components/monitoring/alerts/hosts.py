@@ -39,8 +39,8 @@ def hosts() -> list[Alert]:
             expression=f"{left} < {_EVICTED_SHARE} or ({left} < {_ROOM_SHARE} and {growing})",
             minutes=30,
             summary=f"{disk} fills up",
-            description=f"It has {{{{ $value | humanizePercentage }}}} free. Below {_EVICTED_SHARE * 100:.0f} %, where it "
-            f"is or will be within {_HOURS} hours, Kubernetes stops pods of the node, engines among them.",
+            description=f"It has {{{{ $value | humanizePercentage }}}} free. Below {_EVICTED_SHARE * 100:.0f} %, where "
+            f"it is or will be within {_HOURS} hours, Kubernetes stops pods of the node, engines among them.",
             runbook="node-unwell",
         ),
         Alert(

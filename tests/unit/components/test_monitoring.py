@@ -214,9 +214,10 @@ def test_an_operator_of_the_cluster_gets_monitors_with_its_labels_and_dashboards
 def test_a_measured_site_has_every_dashboard(spec: MonitoringSpec) -> None:
     declared = {name: body for name, body in requests(spec).items() if body["kind"] == "ConfigMap"}
     assert {name: body["data"] for name, body in declared.items()} == {
-        f"monitoring-dashboard-{name}": body["data"] for name, body in dashboard_config_maps(NAMESPACE).items()
+        f"monitoring-dashboard-{name}": body["data"]
+        for name, body in dashboard_config_maps(NAMESPACE, hosts=False).items()
     }
-    assert set(dashboard_config_maps(NAMESPACE)) == set(grafana.dashboards()) > {"slo"}
+    assert set(dashboard_config_maps(NAMESPACE, hosts=True)) == set(grafana.dashboards()) > {"slo"}
 
 
 def test_prometheus_selects_every_monitor_of_its_own() -> None:

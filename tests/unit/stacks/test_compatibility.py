@@ -52,6 +52,7 @@ GOOD: dict[str, Fact] = {
     "external_secrets": "2.9.0",
     "keda": "2.21.0",
     "metallb": "0.16.1",
+    "node_exporter": "4.56.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",

@@ -75,6 +75,7 @@ RULES: dict[str, Rule] = {
     "watcher": Rule("services/watcher", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
     "counters of limits": Rule("00-RELEASENOTES", ("8.1.7", "8.1.8"), ("7.2.0", "8.1.8"), "", "any"),
+    "node-exporter": Rule("CHANGELOG", ("1.0.0", "4.56.1"), ("1.0.0", "4.56.1"), "", "any"),
     "kube-state-metrics": Rule("README", ("2.17.0", "2.18.0"), ("2.13.0", "2.18.0"), "", "any"),
     "inference extension's CRDs": Rule("config/crd", ("1.4.0", "1.5.0"), ("1.1.0", "1.5.0"), "", "any"),
     # "Upgrading from the previous version" is the only path that install-yaml.md has.
