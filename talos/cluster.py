@@ -33,7 +33,7 @@ _POD_SECURITY = {
         "exemptions": {"usernames": [], "runtimeClasses": [], "namespaces": ["kube-system"]},
     },
 }
-_ETCD_METRICS = {"listen-metrics-urls": f"http://0.0.0.0:{node_ports.ETCD}"}
+ETCD_METRICS = {"listen-metrics-urls": f"http://0.0.0.0:{node_ports.ETCD}"}
 _AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 
 
@@ -127,7 +127,7 @@ class TalosCluster:
                 scheduler=parts.ControlPlaneProgram(image=self._image("kube-scheduler")),
                 etcd=parts.Etcd(
                     ca=_pair(bundle.etcd),
-                    extra_args=_ETCD_METRICS if self.etcd_metrics else {},
+                    extra_args=ETCD_METRICS if self.etcd_metrics else {},
                     advertised_subnets=self.etcd_subnets,
                 ),
                 inline_manifests=self._manifests(),
