@@ -58,8 +58,8 @@ cluster's credentials where it made the cluster and installs Prometheus; gatekee
 prices, canaries and overflow where the site has them.
 prices, canaries and the watcher where the site has them.
 cluster's credentials where it made the cluster and installs Prometheus; nodes from within, API servers, cluster DNS
-and members of etcd with `monitoring.hosts: measured`; gatekeepers, the directory, the ledger, prices and canaries where
-the site has them.
+and members of etcd with `monitoring.hosts: measured`; gatekeepers, the directory, the ledger, prices and canaries
+where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

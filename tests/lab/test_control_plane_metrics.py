@@ -64,8 +64,8 @@ class ControlPlane:
 def query(expression: str) -> list[dict[str, Any]]:
     answer = httpx.get(f"{PROMETHEUS}/api/v1/query", params={"query": expression}, trust_env=False, timeout=30).json()
     assert answer["status"] == "success", answer
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
+    samples: list[dict[str, Any]] = answer["data"]["result"]
+    return samples
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +176,8 @@ def configuration(folder: Path) -> dict[str, Any]:
     assert IN_POD in text
     scrapes = yaml.safe_load(text.replace(IN_POD, str(folder)))
     for scrape in scrapes:
-        for found_by in scrape["kubernetes_sd_configs"]:
-            found_by |= {
+        for discovery in scrape["kubernetes_sd_configs"]:
+            discovery |= {
                 "api_server": API,
                 "authorization": {"credentials_file": str(folder / "token")},
                 "tls_config": {"ca_file": str(folder / "ca.crt"), "server_name": "kubernetes.default.svc"},

@@ -146,6 +146,8 @@ PARTS = {
     "external_secrets": {"webhooks"},
     "gpu_stack": {"gpu_counters"},
     "load_balancer_addresses": {"bgp"},
+    "host_queries": {"host_scrapes"},
+    "host_scrapes": {"permissions", "prometheus"},
     "door_scripts": {"gateway_errors", "request_log"},
     "front_door": {"connections", "door_scripts", "pickers", "request_log"},
     "pickers": {"connections"},

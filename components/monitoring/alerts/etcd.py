@@ -36,7 +36,7 @@ def etcd(every_h: int) -> list[Alert]:
 
 
 def members() -> list[Alert]:
-    """What etcd's members say of themselves."""
+    """What etcd's members measure of themselves."""
     slow = " or ".join(
         f"{host_queries.slow_writes(histogram, bound_s)} > {_SLOW_SHARE}"
         for histogram, bound_s in (
@@ -53,7 +53,7 @@ def members() -> list[Alert]:
             expression=f"{leader} == 0",
             minutes=1,
             summary="The etcd of {{ $labels.node }} has no leader",
-            description="It sees no majority of members ({{ $value }} is no). Where all say so, Kubernetes takes no "
+            description="It sees no majority of members ({{ $value }} is no). Where none sees one, Kubernetes takes no "
             "change; models answer on.",
             runbook="control-plane-unwell",
         ),

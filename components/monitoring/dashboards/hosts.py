@@ -1,4 +1,4 @@
-"""Are the machines well: what node-exporter, kubelets, etcd, API servers and cluster DNS say of themselves."""
+"""Are the machines well: what node-exporter, kubelets, etcd, API servers and cluster DNS measure of themselves."""
 
 from __future__ import annotations
 

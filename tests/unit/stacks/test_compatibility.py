@@ -245,6 +245,7 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     facts = conflicts.facts(versions.load(), lab)
     elsewhere = {"device_plugin", "dcgm_exporter", "metallb", "external_secrets", "keda", "simulator"}
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
+        "node_exporter",
         "vllm",
         "vllm_flags",
         "cilium",
