@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class ControlPlane:
     trusted: ssl.SSLContext
     token: str
 
-    def exposed(self, address: str) -> exposition.Mapping[str, exposition.Exposed]:
+    def exposed(self, address: str) -> Mapping[str, exposition.Exposed]:
         """What a part answers to Prometheus's account."""
         with httpx.Client(verify=self.trusted, trust_env=False, timeout=30) as http:
             answer = http.get(address, headers={"Authorization": f"Bearer {self.token}"}).raise_for_status()
@@ -75,7 +75,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
         def run(name: str, *arguments: str) -> None:
             process = subprocess.Popen(
-                [programs / name, *arguments], cwd=folder, stderr=(folder / f"{name}.log").open("wb"), stdout=-3
+                [str(programs / name), *arguments],
+                cwd=folder,
+                stdout=subprocess.DEVNULL,
+                stderr=(folder / f"{name}.log").open("wb"),
             )
             undone.callback(process.wait)
             undone.callback(process.kill)
@@ -92,8 +95,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         admin = [f"--server={API}", f"--token={ADMIN}", f"--certificate-authority={authority}"]
 
         def kubectl(*arguments: str, given: str = "") -> str:
-            command = [programs / "kubectl", *admin, *arguments]
-            return subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
+            command = [str(programs / "kubectl"), *admin, *arguments]
+            answer = subprocess.run(command, input=given, check=True, capture_output=True, text=True)
+            return answer.stdout
 
         eventually(authority.is_file)
         trusted = ssl.create_default_context(cafile=authority)
@@ -234,8 +238,7 @@ def test_a_healthy_control_plane_has_its_figures_and_no_alert(plane: ControlPlan
         host_queries.slow_writes("etcd_disk_wal_fsync_duration_seconds", 0.128),
         host_queries.slow_writes("etcd_disk_backend_commit_duration_seconds", 0.256),
     ]
-    for figure in figures:
-        eventually(lambda figure=figure: query(figure))
+    eventually(lambda: all(query(figure) for figure in figures))
     about = {"EtcdNoLeader", "EtcdMemberDown", "EtcdNearlyFull", "ApiServerErrors", "DnsFails"}
     alerts = [alert for alert in (*hosts.control_plane(), *etcd.members()) if alert.name in about]
     assert len(alerts) == len(about)

@@ -21,6 +21,7 @@ from lab.install.installer import Installation
 from lab.install.parts import ModuleFolder
 from lab.paths import Lab
 from stacks.facts import versions
+from tests import stub_charts
 
 _CHARTS = Path(__file__).parent / "charts"
 _SCRIPT = Path(__file__).with_name("simulated_operator.py")
@@ -70,7 +71,8 @@ _IN_TEMPLATES = {
 
 
 def write_stub_charts(folder: Path, tools: Lab) -> None:
-    """The stubs, beside charts that the folder has."""
+    """The stubs, beside charts that the folder has. That of node-exporter has nothing in it: no node is a machine."""
+    stub_charts.write_stub_charts(folder, ["node_exporter"])
     for name in ("gpu_operator", "longhorn", "network_operator", "external_secrets"):
         pin = versions.load().charts[name]
         chart = pin.chart.rpartition("/")[2]
