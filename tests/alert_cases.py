@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests import alert_callers, alert_gpu_faults, alert_hosts
+from tests import alert_callers, alert_gpu_faults, alert_hosts, alert_scaling
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
@@ -18,7 +18,6 @@ from tests.alert_site import (
     VOLUME,
     Case,
     Values,
-    autoscaler,
     certificate,
     cluster,
     constant,
@@ -31,7 +30,6 @@ from tests.alert_site import (
     itl,
     listener,
     robustness,
-    scaler_errors,
     target,
     ttft,
 )
@@ -117,28 +115,6 @@ CASES = (
         change={filled("True"): constant(0), filled("False"): constant(1)},
         labels={"namespace": "inference-models", "name": "hub-token"},
         shown="0",
-    ),
-    Case(
-        alert="AutoscalingBlind",
-        change={scaler_errors("requests"): grows(4), scaler_errors("cache"): grows(4)},
-        labels={"namespace": "inference-models", "scaledObject": "chat"},
-        shown="40",
-    ),
-    Case(
-        alert="AutoscalerIdle",
-        change={autoscaler("status_condition", ', condition="ScalingActive", status="true"'): constant(0)},
-        labels={"horizontalpodautoscaler": "keda-hpa-chat"},
-        shown="0",
-    ),
-    Case(
-        alert="ScaledToTheMost",
-        change={
-            autoscaler("status_desired_replicas"): constant(4),
-            autoscaler("spec_max_replicas"): constant(4),
-        },
-        labels={"horizontalpodautoscaler": "keda-hpa-chat"},
-        shown="4",
-        minutes=300,
     ),
     # promtool's time begins at 0. The last one has ended.
     *(
@@ -394,5 +370,5 @@ CASES = (
         labels={"node": "hgx-1", "gpu": "2", "modelName": "NVIDIA H200"},
         shown="50%",
     ),
-    *(*alert_callers.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES),
+    *(*alert_callers.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_scaling.CASES),
 )

@@ -135,18 +135,6 @@ def filled(status: str) -> str:
     )
 
 
-def scaler_errors(trigger: str) -> str:
-    return (
-        'keda_scaler_detail_errors_total{job="autoscaling", namespace="inference-models", scaledObject="chat", '
-        f'scaler="{trigger}"}}'
-    )
-
-
-def autoscaler(figure: str, more: str = "") -> str:
-    name = 'namespace="inference-models", horizontalpodautoscaler="keda-hpa-chat"'
-    return f"kube_horizontalpodautoscaler_{figure}{{{OBJECT}, {name}{more}}}"
-
-
 def answered(answer: str) -> str:
     return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
 

@@ -10,12 +10,9 @@ import pulumi
 from components.addons import registry
 from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
-from components.monitoring import host_scrapes, kube_state_metrics, prometheus
-from components.monitoring.monitoring import Monitoring, MonitoringArgs
-from components.monitoring.rules import SCALING, Measured
-from components.monitoring import kube_state_metrics, prometheus, watcher
+from components.monitoring import host_scrapes, kube_state_metrics, prometheus, watcher
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, scrapers
-from components.monitoring.rules import Measured
+from components.monitoring.rules import SCALING, Measured
 from components.monitoring.scraping import own_targets, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget

@@ -216,7 +216,8 @@ def test_another_model_answers_while_one_is_full(decided: Site, cluster: Cluster
             assert (await asyncio.to_thread(ask, decided, decided.front.client, CLOSED)).status_code == 503
 
     def served(key: str) -> str | None:
-        return ask(decided, key, CLOSED).headers.get(SERVED_HEADER)
+        answered: str | None = ask(decided, key, CLOSED).headers.get(SERVED_HEADER)
+        return answered
 
     assert served("takes.one") is None
     with cluster.pace(CLOSED, prefill_overhead="280s", time_factor_under_load=1.0):
