@@ -70,6 +70,17 @@ class MachineSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class APIServerSettings:
+    """What a site adds to the API servers of its control planes. `files` are the machines', for `mounts`."""
+
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[parts.HostMount, ...] = ()
+    files: tuple[parts.MachineFile, ...] = ()
+    audit_policy: Mapping[str, Any] = field(default_factory=lambda: _AUDIT_POLICY)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TalosCluster:
     """One cluster. `endpoint` is the Kubernetes API's URL; versions are texts such as `v1.36.3`.
 
@@ -88,6 +99,7 @@ class TalosCluster:
     dns_domain: str = "cluster.local"
     discovery: Literal["off", "public"] | str = "off"
     api_server_sans: tuple[str, ...] = ()
+    api_server: APIServerSettings = field(default_factory=APIServerSettings)
     etcd_subnets: tuple[str, ...] = ()
     accepted_talos_cas: tuple[str, ...] = ()
     accepted_kubernetes_cas: tuple[str, ...] = ()
@@ -116,8 +128,11 @@ class TalosCluster:
                 api_server=parts.APIServer(
                     image=self._image("kube-apiserver"),
                     cert_sans=self.api_server_sans,
+                    extra_args=self.api_server.arguments,
+                    extra_volumes=self.api_server.mounts,
+                    environment=self.api_server.environment,
                     admission_control=(_POD_SECURITY,),
-                    audit_policy=_AUDIT_POLICY,
+                    audit_policy=self.api_server.audit_policy,
                 ),
                 controller_manager=parts.ControlPlaneProgram(image=self._image("kube-controller-manager")),
                 proxy=parts.ControlPlaneProgram(
@@ -176,6 +191,7 @@ class TalosCluster:
             udev_rules=settings.udev_rules,
             logging=settings.logging,
             kernel_modules=settings.kernel_modules,
+            files=self.api_server.files if role == "controlplane" else (),
             features={
                 "diskQuotaSupport": True,
                 "kubePrism": {"enabled": True, "port": KUBE_PRISM_PORT},

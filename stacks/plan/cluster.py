@@ -13,6 +13,7 @@ import yaml
 
 from floor import gpu_nodes, namespaces
 from stacks.facts.versions import Versions
+from stacks.plan.administrators import api_server_settings
 from stacks.plan.machine_documents import (
     SecretTexts,
     encryption,
@@ -132,6 +133,7 @@ class ClusterPlan:
             dns_domain=networks.dns_domain,
             discovery=machines.discovery,
             api_server_sans=machines.api_server_sans,
+            api_server=api_server_settings(machines),
             etcd_subnets=networks.nodes,
             etcd_metrics=self.measured,
             backup_namespace=namespaces.ETCD_BACKUP if machines.etcd_backup else None,

@@ -18,6 +18,7 @@ from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
+from stacks.plan.administrators import describe_administrators
 from stacks.plan.canaries import describe_canaries
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.disks import describe_storage, lacking
@@ -135,8 +136,14 @@ class SitePlan:
     @property
     def texts(self) -> list[str]:
         """Blocks of text: each revision, their room on nodes and disks, and what the site's choices lead to."""
-        overflows = describe_overflows(self.site, self.models)
-        ends = [self.scaling_text, describe_canaries(self.models), overflows, self.limits_text, self.gpu_faults_text]
+        ends = [
+            self.scaling_text,
+            describe_canaries(self.models),
+            describe_overflows(self.site, self.models),
+            self.limits_text,
+            self.gpu_faults_text,
+            describe_administrators(self.site.cluster.machines),
+        ]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]
 
     @cached_property

@@ -14,6 +14,7 @@ from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
+from components.machines.administrators import Administrators
 from components.monitoring.monitoring import scrapers
 from floor import namespaces
 from floor.address_ranges import read_ranges
@@ -116,6 +117,7 @@ def addon_parts(plan: SitePlan) -> list[SitePart]:
         *(group(kind, keys) for kind, keys in given.items()),
         SitePart("secret-store", _secret_store, ("secrets",)),
         SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
+        SitePart("administrators", _administrators),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
         filled("storage-secrets", namespaces.STORAGE, "hardware"),
         filled("bgp-passwords", namespaces.BGP_SECRETS),
@@ -160,6 +162,13 @@ def _etcd_backup(step: PartStep) -> PartDone:
         needs=step.ready(),
     )
     return PartDone(ready=EtcdBackup("etcd-backup", args, step.on.opts).handle.ready)
+
+
+def _administrators(step: PartStep) -> PartDone:
+    machines = step.on.plan.site.cluster.machines
+    if machines is not None and machines.administrators:
+        Administrators("administrators", machines.administrators.groups, step.on.opts)
+    return PartDone()
 
 
 def _cilium_addresses(step: PartStep) -> PartDone:

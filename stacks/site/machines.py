@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from components.specs.administrators import AdministratorsSpec, AuditSpec
 from components.specs.etcd_backup import EtcdBackupSpec
 from floor.problems import WrongValueError
 from floor.spec import MOST_SECONDS, Spec
@@ -193,6 +194,11 @@ class MachinesSpec(MachineKeys):
     """File with the secrets bundle of a cluster that exists already, read once when the stack has none."""
     etcd_backup: EtcdBackupSpec | None = None
     """Snapshots of etcd by schedule, into a bucket; without it you take them yourself."""
+    administrators: AdministratorsSpec | None = None
+    """People who use the Kubernetes API by their own login; without it, whoever may read the stack's state alone."""
+    audit: AuditSpec | None = None
+    """What API servers record of who changed what; without it, Talos's own: each request without its body, 30 days or
+    1.1 GB on each control plane."""
     credentials_rotation: int = Field(default=1, ge=1)
     """Increase it to issue kubeconfig and talosconfig again; each is valid for a year."""
     parallel: int = Field(default=8, ge=1)

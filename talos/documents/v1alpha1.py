@@ -108,6 +108,16 @@ class LoggingDestination(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineFile(Part):
+    """A file below /var, written at each boot; `permissions` as in Unix."""
+
+    content: str = field(repr=False)
+    permissions: int
+    path: str = field(metadata=checked(checks.absolute_path))
+    op: Literal["create"] = "create"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine(Part):
     """The half about this machine. Taints are `key: value:Effect`."""
 
@@ -132,6 +142,7 @@ class Machine(Part):
     kernel_modules: tuple[KernelModule, ...] = field(
         default=(), metadata=wired("kernel", lambda modules: {"modules": [module.wire() for module in modules]})
     )
+    files: tuple[MachineFile, ...] = ()
     node_labels: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.labels))
     node_annotations: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.node_annotations))
     node_taints: Mapping[str, str] = field(default_factory=dict, metadata=checked(checks.taints))
@@ -171,7 +182,18 @@ class ControlPlaneProgram(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostMount(Part):
+    """A folder of the host in one of these pods."""
+
+    host_path: str = field(metadata=checked(checks.absolute_path))
+    mount_path: str = field(metadata=checked(checks.absolute_path))
+    read_only: bool = field(default=True, metadata=wired("readonly"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class APIServer(ControlPlaneProgram):
+    extra_volumes: tuple[HostMount, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, metadata=wired("env"))
     cert_sans: tuple[str, ...] = field(default=(), metadata=wired("certSANs"))
     admission_control: tuple[Mapping[str, Any], ...] = ()
     audit_policy: Mapping[str, Any] = field(default_factory=dict)

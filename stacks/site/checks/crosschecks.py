@@ -13,6 +13,7 @@ from floor.revision_ids import RevisionId
 from floor.spec import MOST_SECONDS, fitting_name, is_plain_name
 from stacks.site.checks import (
     adapters,
+    administrators,
     autoscaling,
     bgp,
     callers,
@@ -77,6 +78,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         _aliases(values, where),
         _drains_and_streams(values, where),
         adapters.problems(values),
+        administrators.problems(values),
         autoscaling.problems(values),
         callers.problems(values),
         canaries.problems(values),
@@ -135,6 +137,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
     """What works between the keys of a valid site, and is not wise."""
     return [
         *machines.warnings(values),
+        *administrators.warnings(values),
         *encryption.warnings(values),
         *firewall.warnings(values),
         *pools.warnings(values),

@@ -219,6 +219,14 @@ _FORMS: Mapping[str, _Form] = {
         lambda text: is_host(text) or re.fullmatch(r"/dev/ptp[0-9]+", text), "a host name or an address", "10.5.0.4"
     ),
     "cluster.machines.api_server_sans.<name>": _HOST._replace(example="k8s.site.example"),
+    "cluster.machines.administrators.issuer": _Form(
+        _is_https,
+        "the https address of an issuer: an API server with another one does not start",
+        "https://login.site.example/realms/platform",
+    ),
+    "cluster.machines.audit.webhook": _Form(
+        _is_https, "the https address of a collector", "https://logs.site.example/audit"
+    ),
     "cluster.machines.discovery": _Form(
         lambda text: text in ("off", "public") or re.fullmatch(r"https?://[^/\s]+/?", text),
         "off, public or the address of a service",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import yaml
@@ -79,6 +79,30 @@ _SET_BY: Mapping[tuple[str, ...], str] = {
     ("cluster", "allowSchedulingOnControlPlanes"): "nodes.<name>.schedulable",
     ("cluster", "discovery"): "discovery",
 }
+# The same where the site has the section.
+_SET_BY_SECTIONS: Mapping[str, Mapping[tuple[str, ...], str]] = {
+    "administrators": {
+        **{
+            ("cluster", "apiServer", "extraArgs", flag): "administrators"
+            for flag in (
+                *("oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-signing-algs"),
+                *("oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix"),
+                # Beside those flags the API server does not start with it.
+                "authentication-config",
+            )
+        },
+    },
+    "audit": {
+        ("cluster", "apiServer", "auditPolicy"): "audit",
+        **{
+            ("cluster", "apiServer", "extraArgs", flag): "audit"
+            for flag in (
+                *("audit-log-path", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize"),
+                *("audit-policy-file", "audit-webhook-config-file"),
+            )
+        },
+    },
+}
 # Flags of the kubelet that switch its authentication off, whose fields Talos protects.
 _KUBELET_GUARDS = frozenset({"anonymous-auth", "authorization-mode", "authentication-token-webhook", "client-ca-file"})
 # Field of a machine config -> a value that takes away what the platform needs, and the reason.
@@ -132,15 +156,19 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         needed |= _NEEDED_WITH_CILIUM
     if mapping(machines).get("etcd_backup"):
         needed |= _NEEDED_FOR_BACKUPS
+    set_by = dict(_SET_BY)
+    for section, fields in _SET_BY_SECTIONS.items():
+        set_by |= fields if mapping(machines).get(section) else {}
     for level in LEVELS:
         for path, patch in matching(machines, f"{level}patches.<name>"):
             where, patch = (*MACHINES, *path), mapping(patch)
             if patch.get("kind") is not None:
                 yield from _of_document(where, patch)
                 continue
-            reported = [*_of_fields(where, patch), *_of_kubelet(where, patch)]
+            reported = [*_of_fields(where, patch, set_by), *_of_kubelet(where, patch)]
             yield from reported
-            yield from program_flags.problems(where, patch, [problem.path for problem in reported], _has_key)
+            paths = [problem.path for problem in reported]
+            yield from program_flags.problems(where, patch, paths, partial(_has_key, set_by))
             yield from _of_needed(where, patch, needed)
             yield from _of_manifests(where, patch)
 
@@ -193,20 +221,20 @@ def _own_rules() -> frozenset[str]:
     return frozenset(rule.name for made in rules for rule in made if isinstance(rule, NetworkRuleConfig))
 
 
-def _of_fields(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_fields(path: Path, patch: Mapping[str, Any], set_by: Mapping[tuple[str, ...], str]) -> Iterator[Problem]:
     reported: set[tuple[str, ...]] = set()
-    for field, key in _SET_BY.items():
+    for field, key in set_by.items():
         place = _place(patch, field)
         if place and place not in reported:
             reported.add(place)
             yield _set_elsewhere((*path, *place), ".".join(place), key)
 
 
-def _has_key(field: tuple[str, ...]) -> bool:
+def _has_key(set_by: Mapping[tuple[str, ...], str], field: tuple[str, ...]) -> bool:
     """Whether a key sets the field, so a patch may not."""
     if field[:2] != ("machine", "kubelet"):
-        return field in _SET_BY
-    return field in _SET_BY or any(_of_kubelet((), {"machine": {"kubelet": {"extraArgs": {field[-1]: ""}}}}))
+        return field in set_by
+    return field in set_by or any(_of_kubelet((), {"machine": {"kubelet": {"extraArgs": {field[-1]: ""}}}}))
 
 
 def _of_kubelet(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
