@@ -80,6 +80,13 @@ def every_key() -> dict[str, Any]:
             "auth": {"mirror.site.example": {"identity_token_secret": "token"}},
             "tls": {"mirror.site.example": {"ca": pem}},
         },
+        "administrators": {
+            "issuer": "https://login.site.example",
+            "viewers": ["a"],
+            "operators": ["b"],
+            "admins": ["c"],
+        },
+        "audit": {"webhook": "https://logs.site.example/audit"},
         "patches": {"tuning": {"machine": {"features": {"diskQuotaSupport": False}}}},
         "roles": {"controlplane": {"patches": {"etcd": {"cluster": {"etcd": {"extraArgs": {"metrics": "basic"}}}}}}},
         "hgx": {

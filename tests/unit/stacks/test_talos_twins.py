@@ -9,6 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from components.specs.administrators import AdministratorsSpec, AuditSpec
 from components.specs.etcd_backup import EtcdBackupSpec
 from floor.spec import Spec
 from stacks.site import machine, machines
@@ -169,5 +170,6 @@ def test_each_section_of_a_machine_is_compared() -> None:
     }
     # Talos has one type for each kind of encryption key; the others are spread over several documents.
     spread = {machine.MachineKeys, machine.NodeSpec, machines.MachinesSpec, machines.NetworksSpec}
-    # A part of the platform, of which Talos knows a switch alone.
-    assert sections - compared == {machine.EncryptionKeySpec, machines.RegistriesSpec, EtcdBackupSpec} | spread
+    # Parts of the platform, of which Talos knows a switch, or flags of the API server.
+    parts = {EtcdBackupSpec, AdministratorsSpec, AuditSpec}
+    assert sections - compared == {machine.EncryptionKeySpec, machines.RegistriesSpec} | parts | spread
