@@ -79,7 +79,7 @@ def test_a_person_gets_a_short_certificate_of_the_role_and_a_kubeconfig_without_
         "kubeconfig": 0o600,
     }
     talos = yaml.safe_load(files["talosconfig"].read_text())
-    assert talos["contexts"][talos["context"]]["endpoints"] == ["10.1.0.11", "10.1.0.12", "10.1.0.13"]
+    assert talos["contexts"][talos["context"]]["endpoints"] == ["10.5.0.11", "10.5.0.12", "10.5.0.13"]
     assert KEY not in done.out + done.err
     kube = json.loads(files["kubeconfig"].read_text())
     assert kube["clusters"][0]["cluster"]["server"] == str(prod()["cluster"]["machines"]["endpoint"])
