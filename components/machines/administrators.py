@@ -1,6 +1,6 @@
 """What people of each role may do with a cluster's objects, by groups that the API server reads out of their tokens.
 
-Whoever may change a pod's template, or make a pod, can mount any Secret beside it: an operator restarts pods by
+Anyone who may change a pod's template, or make a pod, can mount any Secret beside it: an operator restarts pods by
 deleting them, and changes no Deployment.
 """
 
@@ -68,7 +68,7 @@ _CLUSTER_ADMIN = "cluster-admin"
 
 def role_objects(groups: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
     """The objects by suffix. groups: of each role, as the API server names them; a role without any has no binding."""
-    objects = {
+    objects: dict[str, dict[str, Any]] = {
         role: {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "ClusterRole",

@@ -30,7 +30,7 @@ os:reader, os:operator or os:admin, signed by a control plane, with mode 0600. I
 decide about the role there. Without `cluster.machines.administrators` it is not written.
 
 \b
-  python -m sitectl access prod operator ana --output ana
+  python -m sitectl access prod operator ana --output access-ana
 
 It needs the stack's outputs, and control planes in reach. {PAGE} has what each role may do.
 """
@@ -58,7 +58,7 @@ def command(context: CommandContext, *, site: str, role: str, person: str, hours
     if plan is None:
         raise SitectlError(
             f"{site} is on a cluster that exists already",
-            fix="ask whoever runs that cluster for access",
+            fix="ask those who run that cluster for access",
             status=Exit.USAGE,
         )
     if output.exists():

@@ -1,4 +1,4 @@
-"""From `administrators` and `audit` of a site's machines to settings of API servers, and what a preview says of them.
+"""From `administrators` and `audit` of a site's machines to settings of API servers, and what a preview shows of them.
 
 Talos v1.13.9 has no document for the API server's authentication (its contract of 1.14 has), so people's logins are
 flags: machines take these while they run, and a file would take a reboot of each control plane.
@@ -143,7 +143,7 @@ def describe_administrators(machines: MachinesSpec | None) -> str:
 def _lines(machines: MachinesSpec) -> Iterator[str]:
     people, audit = machines.administrators, machines.audit
     if people:
-        yield f"administrators: by a login at {people.issuer}, by groups; whoever has the stack's state as before"
+        yield f"administrators: by a login at {people.issuer}, by groups; with the stack's state as before"
         for role, groups in people.groups.items():
             if groups:
                 yield f"   {role}s may {_MAY[role]}: {', '.join(group.removeprefix(PREFIX) for group in groups)}"

@@ -195,7 +195,7 @@ class MachinesSpec(MachineKeys):
     etcd_backup: EtcdBackupSpec | None = None
     """Snapshots of etcd by schedule, into a bucket; without it you take them yourself."""
     administrators: AdministratorsSpec | None = None
-    """People who use the Kubernetes API by their own login; without it, whoever may read the stack's state alone."""
+    """People who use the Kubernetes API by their own login; without it, only those who can read the stack's state."""
     audit: AuditSpec | None = None
     """What API servers record of who changed what; without it, Talos's own: each request without its body, 30 days or
     1.1 GB on each control plane."""

@@ -50,6 +50,6 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     if section and not items(section.get("admins")):
         yield Problem(
             path=(*_SECTION, "admins"),
-            what="names no group, so whoever has the stack's state stays the only administrator",
+            what="names no group, so the only administrators are those with the stack's state",
             fix="name the group of those who stand in for that person",
         )

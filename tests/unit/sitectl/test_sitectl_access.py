@@ -70,10 +70,12 @@ def test_a_person_gets_a_short_certificate_of_the_role_and_a_kubeconfig_without_
     tmp_path: Path, asked: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run(tmp_path / "project", *documented.argv("python -m sitectl access prod operator ana --output ana")[3:])
+    done = run(
+        tmp_path / "project", *documented.argv("python -m sitectl access prod operator ana --output access-ana")[3:]
+    )
     assert done.status == Exit.OK, done.err
     assert asked == [("signed", {"roles": ("os:operator",), "lifetime_s": 8 * 3600})]
-    files = {path.name: path for path in (tmp_path / "ana").iterdir()}
+    files = {path.name: path for path in (tmp_path / "access-ana").iterdir()}
     assert {name: path.stat().st_mode & 0o777 for name, path in files.items()} == {
         "talosconfig": 0o600,
         "kubeconfig": 0o600,

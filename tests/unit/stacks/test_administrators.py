@@ -85,13 +85,13 @@ def test_a_site_without_an_admin_group_is_warned() -> None:
 
 def test_the_preview_says_who_may_do_what_and_what_a_change_does() -> None:
     shown = planned({SECTION: PEOPLE, f"{M}.audit": {"days": 90, "webhook": COLLECTOR}}).texts[-1]
-    for said in ("admins may do everything: heads", "restarts API servers", "90 days or 1 GiB", COLLECTOR):
-        assert said in shown
+    for words in ("admins may do everything: heads", "restarts API servers", "90 days or 1 GiB", COLLECTOR):
+        assert words in shown
     assert "administrators" not in planned({}).texts[-1]
 
 
 def test_a_login_is_taken_while_a_machine_runs_and_a_collector_by_a_reboot() -> None:
-    """What a change of the section does is what `sitectl plan` says of the fields that it becomes."""
+    """What a change of the section does is what `sitectl plan` shows of the fields that it becomes."""
     login = config({SECTION: PEOPLE})
     assert login["cluster"]["apiServer"]["extraArgs"]["oidc-issuer-url"] == ISSUER
     assert effect_of(MAIN, ("cluster", "apiServer", "extraArgs")).word == "live"
