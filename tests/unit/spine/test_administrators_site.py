@@ -33,7 +33,7 @@ def test_viewers_read_every_kind_that_the_site_declares_but_secrets_and_roles(tm
     rules = resources["administrators-viewer"].inputs["rules"]
     readable = {(group, kind) for rule in rules for group in rule["apiGroups"] for kind in rule["resources"]}
     declared = {
-        (match["group"].replace("core", ""), match["kind"].lower().removesuffix("patch") + "s")
+        ("" if match["group"] == "core" else match["group"], match["kind"].lower().removesuffix("patch") + "s")
         for resource in resources.values()
         if (match := re.fullmatch(r"kubernetes:(?P<group>[^/:]+)/\w+:(?P<kind>\w+)", resource.typ))
     }
