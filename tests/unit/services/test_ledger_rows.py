@@ -63,7 +63,8 @@ def rows_equal_their_sums(server: Server) -> None:
 
 def test_a_row_has_all_of_its_line(both: tuple[Server, Ledger]) -> None:
     server, ledger = both
-    own = line(started="1795000000.123456", status=499, flags="DC", prompt_id="p-1", trace_id="abc", reasoning_tokens=9)
+    more = {"prompt_id": "p-1", "trace_id": "abc", "asked_model": "glm-5-1", "reasoning_tokens": 9}
+    own = line(started="1795000000.123456", status=499, flags="DC", **more)
     assert ledger.send(own) == {"added": 1, "known": 0, "unreadable": 0}
     (row,) = server.rows(f"SELECT * FROM requests WHERE id = '{own['id']}'")
     version = row.pop("price_version")
