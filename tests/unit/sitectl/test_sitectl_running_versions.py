@@ -363,6 +363,10 @@ def test_the_containers_are_those_that_the_program_declares(tmp_path: Path) -> N
     callers += "    usage: {database_secret: usage-database}\n"
     callers += "    portal: {hostname: p.example, port: 80, issuer: 'https://login.example', client_secret: login}\n"
     text = text.replace("      acme:\n", "      acme:\n        limits: {tokens_per_day: 9}\n")
+    drained = "    monitoring:\n      gpu_faults: {on_fault: drain}\n"
+    text = text.replace("    monitoring:\n", drained).replace(
+        "    cluster:\n", "    cluster:\n      gpu_stack: operator\n"
+    )
     limited.write_text(text.replace("    tenants:\n", f"{callers}    tenants:\n"))
     declared = checkout.declare(ROOT, {"lab": limited})["lab"]
     assert not declared.error
