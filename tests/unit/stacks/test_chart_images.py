@@ -50,9 +50,10 @@ def test_an_entry_says_where_it_was_read_and_what_each_image_is_for(name: str) -
     assert list(entry.all_images()) or entry.unknown_tags
 
 
-@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("name", [name for name in CHARTS if name != "node_exporter"])
 def test_an_own_tag_follows_the_pin(name: str) -> None:
-    # A controller's image has the version of its chart; what has one of its own is of another project.
+    # A controller's image has the version of its chart; what has one of its own is of another project. The
+    # chart of node-exporter counts its own versions.
     entry, release = chart_images.load()[name], version_of(name).removeprefix("v")
     tags = {versions.parts(image)[1].removeprefix("v") for image in entry.images.get("chart", ())}
     assert release in tags or not tags

@@ -262,6 +262,7 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     assert not [name for name in conflicts.facts(versions.load(), shared) if name.endswith("_crds")]
     watched = prod.model_copy(update={"monitoring": prod.monitoring.model_copy(update={"system": "external"})})
     assert set(GOOD) - set(conflicts.facts(versions.load(), watched)) == elsewhere | {
+        "node_exporter",
         "prometheus_operator",
         "prometheus_operator_crds",
         "config_reloader",
