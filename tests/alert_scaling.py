@@ -38,6 +38,6 @@ CASES = (
         },
         labels={"horizontalpodautoscaler": "keda-hpa-chat"},
         shown="4",
-        minutes=300,
+        minutes=1500,
     ),
 )

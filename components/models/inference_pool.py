@@ -13,13 +13,12 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, read_by
 from components.placing import budget, spread
-from components.specs.inference_pool import PICKER, InferencePoolSpec, PickerPlan, picker_name
+from components.specs.inference_pool import METRICS_PORT, PICKER, InferencePoolSpec, PickerPlan, picker_name
 from manifests.render import render_yaml
 from talos.draining import SUCCESSOR_FIRST
 
 _GRPC_PORT = 9002
 _HEALTH_PORT = 9003
-METRICS_PORT = 9090
 # Until the gateway asks a picker that is ending nothing more: a DNS answer's life and Envoy's look-ups, 5 s each.
 _NOTICE_S = 15
 # The picker breaks off what it still sees so long after SIGTERM (controller-runtime's graceful shutdown).
@@ -34,11 +33,6 @@ POOL_API = "inference.networking.k8s.io"
 def picker_authority(model: str, namespace: str) -> str:
     """Host and port at which the gateway asks the picker."""
     return f"{picker_name(model)}.{namespace}.svc:{_GRPC_PORT}"
-
-
-def picker_metrics(model: str, namespace: str) -> str:
-    """Host and port of the pickers' metrics; the name has the address of each that is ready."""
-    return f"{picker_name(model)}.{namespace}.svc:{METRICS_PORT}"
 
 
 def inference_pool(model: str, namespace: str, *, selector: Mapping[str, str], port: int) -> dict[str, Any]:

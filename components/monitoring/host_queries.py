@@ -12,6 +12,10 @@ ETCD = f'job="{host_scrapes.ETCD}"'
 DNS = f'job="{host_scrapes.DNS}"'
 # Of Talos and of volumes that a site gives its machines; `/` on other clusters, as Talos's own is a read-only image.
 DISKS = f'{NODES}, mountpoint=~"/|/var|/var/mnt/.+"'
+# Of these, what images, containers and logs are on. Weights and Longhorn fill the others on purpose.
+_OF_PODS = f'{NODES}, mountpoint=~"/|/var"'
+# Below so many packets a second, a share of them says nothing: an idle port hears little but its switch's own.
+_BUSY = 100
 _API_TIMES = "apiserver_request_sli_duration_seconds"
 _DISK = ("node", "mountpoint")
 # What a person or a controller asks for and waits. A list of everything, and what goes on for long, has other times.
@@ -29,23 +33,29 @@ def memory_left() -> str:
 
 
 def disk_left() -> str:
-    """Share of a disk that is free, 0 to 1."""
+    """Share of each disk that is free, 0 to 1."""
     return _share("node_filesystem_avail_bytes", "node_filesystem_size_bytes", DISKS, _DISK)
 
 
-def disk_left_in(hours: int, *, window: str) -> str:
+def room_of_pods() -> str:
+    """The same of the disks alone for which kubelets stop pods."""
+    return _share("node_filesystem_avail_bytes", "node_filesystem_size_bytes", _OF_PODS, _DISK)
+
+
+def room_of_pods_in(hours: int, *, window: str) -> str:
     """The same in so many hours, if it goes on as in `window`; below 0 where the disk is full before."""
-    free = f"predict_linear(node_filesystem_avail_bytes{{{DISKS}}}[{window}], {hours * 3600})"
-    return f"min by (node, mountpoint) ({free}) / {queries.highest('node_filesystem_size_bytes', DISKS, by=_DISK)}"
+    free = f"predict_linear(node_filesystem_avail_bytes{{{_OF_PODS}}}[{window}], {hours * 3600})"
+    return f"min by (node, mountpoint) ({free}) / {queries.highest('node_filesystem_size_bytes', _OF_PODS, by=_DISK)}"
 
 
 def damaged_packets() -> str:
-    """Share of a link's packets that were damaged or dropped, 0 to 1."""
-    lost = " + ".join(
-        _of_links(f"node_network_{way}_{fault}_total") for way in ("receive", "transmit") for fault in ("errs", "drop")
-    )
+    """Share of a busy link's packets that were damaged, 0 to 1.
+
+    Not of those that were dropped: the kernel counts there what no protocol of the node asked for, too.
+    """
+    lost = " + ".join(_of_links(f"node_network_{way}_errs_total") for way in ("receive", "transmit"))
     every = " + ".join(_of_links(f"node_network_{way}_packets_total") for way in ("receive", "transmit"))
-    return f"({lost}) / ({every} > 0)"
+    return f"({lost}) / ({every} > {_BUSY})"
 
 
 def lost_links() -> str:

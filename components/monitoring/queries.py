@@ -238,20 +238,6 @@ def missing_replicas() -> str:
     return f"{wanted} - {total('kube_deployment_status_replicas_available', IN_MODELS, by=('deployment',))}"
 
 
-def wanted_replicas() -> str:
-    """Replicas that the cluster's autoscaler wants of each model that scales, by autoscaler."""
-    return _of_autoscalers("status_desired")
-
-
-def most_replicas() -> str:
-    """The most that it may want."""
-    return _of_autoscalers("spec_max")
-
-
-def _of_autoscalers(figure: str) -> str:
-    return total(f"kube_horizontalpodautoscaler_{figure}_replicas", IN_MODELS, by=("horizontalpodautoscaler",))
-
-
 def changed_deployments(minutes: int) -> str:
     """Deployments of models and pickers that were made or changed within so many minutes."""
     changed = f"changes(kube_deployment_metadata_generation{_where(IN_MODELS)}[{minutes}m]) > 0"

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from components.gateway import gateway, gateway_controllers
-from components.models import engines, inference_pool, model_server
+from components.models import engines, model_server
 from components.monitoring import alertmanager, kube_state_metrics, operator, prometheus
 from components.monitoring.pods import NAME_LABEL
 from components.scrape_target import POD_META, Relabeling, ScrapeTarget, label_from
-from components.specs.inference_pool import PICKER
+from components.specs.inference_pool import METRICS_PORT, PICKER
 from floor import namespaces
 from services.ledger import variables as ledger
 
@@ -58,7 +58,7 @@ def serving_targets(
             job="inference-pickers",
             namespace=models_namespace,
             pods={NAME_LABEL: PICKER},
-            port=inference_pool.METRICS_PORT,
+            port=METRICS_PORT,
             labels=[label_from(_MODEL, "model")],
         ),
         ScrapeTarget(

@@ -63,6 +63,7 @@ class PickerPlan:
     """Bodies of all requests that wait in one picker."""
 
 
+METRICS_PORT = 9090
 PICKER = "endpoint-picker"
 """Value of the label app.kubernetes.io/name of every model's pickers."""
 _PICKER_END = "-epp"
@@ -71,6 +72,11 @@ _PICKER_END = "-epp"
 def picker_name(model: str) -> str:
     """Name of the picker's objects."""
     return f"{model}{_PICKER_END}"
+
+
+def picker_metrics(model: str, namespace: str) -> str:
+    """Host and port of the pickers' metrics; the name has the address of each that is ready."""
+    return f"{picker_name(model)}.{namespace}.svc:{METRICS_PORT}"
 
 
 def picked_model(name: str) -> str:

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal
 
+from components.specs.model_server import SCALED
 from policy.model import Resource
 from sitectl.change.saved_previews import SAVE_ONE
 from sitectl.shell.errors import SitectlError
@@ -145,7 +146,7 @@ def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Chang
             type=resource.type,
             name=resource.name,
             before=was.body if was else {},
-            after=now.body if now else {},
+            after=_as_left(was.body, now.body) if was and now else now.body if now else {},
             retained=bool(was and was.retained),
         )
         if change.op != "update":
@@ -170,6 +171,13 @@ def between(before: Sequence[Resource], after: Sequence[Resource]) -> list[Chang
                 )
             )
     return changes
+
+
+def _as_left(was: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the number of replicas that it had, where the cluster sets it from now on: as the engine has it."""
+    if SCALED not in ((now.get("metadata") or {}).get("annotations") or {}) or "replicas" not in was.get("spec", {}):
+        return now
+    return {**now, "spec": {**now["spec"], "replicas": was["spec"]["replicas"]}}
 
 
 def _fixed_elsewhere(type_: str) -> tuple[str, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from floor.counts import listed
+from floor.counts import counted, listed
+from floor.problems import Problem
 from stacks.plan.models import ModelPlan
 from stacks.plan.scaling import at_least
 from stacks.proof.case import Case
 from stacks.proof.figures import shown
 from stacks.proof.proof import Proof
+from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
 
@@ -24,8 +26,27 @@ def describe_overflows(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str
             f"  {name}: while it is full or away, requests of {listed(accepting) or 'no tenant'} go to {to}, of up to "
             f"{target.server.max_model_len:,} tokens with their answers"
         )
-        lines.append(f"    {_carried(to, models[name].stable.proof, at_least(target.proof, target.spec))}")
+        least = at_least(target.proof, target.spec)
+        lines.append(f"    {_carried(to + _with_least(target.spec, least), models[name].stable.proof, least)}")
     return "\n".join(["overflow:", *lines]) if lines else ""
+
+
+def carrying_nothing(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
+    """Models whose overflow meets another one that its own load fills, at the slow end of the proof."""
+    for name, to in site.overflows.items():
+        target = models[to].stable
+        least = at_least(target.proof, target.spec)
+        if spare_requests_per_s(models[name].stable.proof, least) == 0:
+            yield Problem(
+                path=("models", name, "overflow", "to"),
+                what=f"has no room beside its own load{_with_least(target.spec, least)}, so little overflows at peak",
+                got=to,
+                fix=f"add replicas to {to}, or name a model with room",
+            )
+
+
+def _with_least(spec: OrderedModelSpec, proof: Proof) -> str:
+    return f" with its least {counted(proof.case.replicas, 'replica')}" if spec.server.scaling else ""
 
 
 def _accepts(site: SiteConfig, tenant: str, name: str, to: str) -> bool:

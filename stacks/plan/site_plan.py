@@ -30,7 +30,7 @@ from stacks.plan.limits import describe_limits, exceedings, past_context
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
-from stacks.plan.overflows import describe_overflows
+from stacks.plan.overflows import carrying_nothing, describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
@@ -357,6 +357,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     if whole:
         yield from unplaced(plan.site, plan.proofs, plan.specs, dead=False)
         yield from short(plan.site, plan.proofs, plan.specs)
+        yield from carrying_nothing(plan.site, plan.models)
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores, plan.site.name)

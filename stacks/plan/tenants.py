@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from components.models.inference_pool import picker_metrics
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
 from components.specs.callers import CallersSpec, Canary, FillingPool, Overflow
+from components.specs.inference_pool import picker_metrics
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import queries, scaling_queries
 from components.monitoring.alerts.alert import Alert
 
 # A restart of Prometheus is no alert.
 _MINUTES = 10
-# A peak of the day is no lack of replicas.
-_LONG_MINUTES = 240
+# A working day's peak, declared or not, is no lack of replicas.
+_LONG_MINUTES = 24 * 60
 
 
 def autoscaling() -> list[Alert]:
@@ -32,17 +32,11 @@ def autoscaling() -> list[Alert]:
 
 def scaled_models() -> list[Alert]:
     """What the cluster's own autoscaler says of models, whoever installed what it asks."""
-    idle = queries.total(
-        "kube_horizontalpodautoscaler_status_condition",
-        f'{queries.IN_MODELS}, condition="ScalingActive", status="true"',
-        by=("horizontalpodautoscaler",),
-    )
-    wanted, most = queries.wanted_replicas(), queries.most_replicas()
     return [
         Alert(
             name="AutoscalerIdle",
             severity="ticket",
-            expression=f"{idle} == 0",
+            expression=f"{scaling_queries.active()} == 0",
             minutes=_MINUTES,
             summary="{{ $labels.horizontalpodautoscaler }} sets no number of replicas",
             description="Kubernetes' autoscaler gets no metric of the model: KEDA's adapter is away, or its queries "
@@ -52,11 +46,11 @@ def scaled_models() -> list[Alert]:
         Alert(
             name="ScaledToTheMost",
             severity="ticket",
-            expression=f"{wanted} >= {most}",
+            expression=f"{scaling_queries.wanted_replicas()} >= {scaling_queries.most_replicas()}",
             minutes=_LONG_MINUTES,
-            summary="{{ $labels.horizontalpodautoscaler }} has been at its most replicas for long",
-            description="{{ $value | humanize }} replicas, and more may be needed: the load is no longer a peak. "
-            "Raise server.replicas, add nodes, or refuse some of it by tiers and limits.",
+            summary="{{ $labels.horizontalpodautoscaler }} has wanted its maximum of replicas for a day",
+            description="{{ $value | humanize }} replicas, and the load may need more. Raise server.replicas, add "
+            "nodes, or refuse some of it by tiers and limits. If a declared peak lasts that long, so much is normal.",
             runbook="model-overloaded",
         ),
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from components.monitoring import host_queries, host_scrapes, queries
 from components.monitoring.alerts.alert import Alert
 
-# A kubelet evicts pods of a node whose disk has less free (nodefs.available, its default of 10 %).
-_EVICTED_SHARE = 0.1
+# A kubelet evicts pods of a node where less is free: its defaults are 10 % of the node's disk, and 15 % of that of
+# images (imagefs.available), which is the same one here.
+_EVICTED_SHARE = 0.15
 # So long before that someone must know, by what was written in as many hours, and still in the last half: weights that
 # are downloaded fill a disk fast, and then no more. A disk with more room than this has time. Estimates.
 _HOURS, _ROOM_SHARE = 6, 0.4
@@ -24,9 +25,9 @@ _API_ERROR_SHARE, _DNS_ERROR_SHARE = 0.03, 0.05
 def hosts() -> list[Alert]:
     """Disks, memory, links and clocks of nodes, and whether they are measured."""
     disk = "The disk at {{ $labels.mountpoint }} of {{ $labels.node }}"
-    left = host_queries.disk_left()
+    left = host_queries.room_of_pods()
     growing = " and ".join(
-        f"{host_queries.disk_left_in(_HOURS, window=window)} < {_EVICTED_SHARE}" for window in ("6h", "30m")
+        f"{host_queries.room_of_pods_in(_HOURS, window=window)} < {_EVICTED_SHARE}" for window in ("6h", "30m")
     )
     ttl = queries.lowest("kubelet_certificate_manager_client_ttl_seconds", host_queries.KUBELETS, by=("node",))
     where, jobs = f'job=~"{"|".join(host_scrapes.JOBS)}"', ("job", "node", "instance")
@@ -69,9 +70,9 @@ def hosts() -> list[Alert]:
             severity="ticket",
             expression=f"{host_queries.damaged_packets()} > {_PACKET_SHARE}",
             minutes=30,
-            summary="The link {{ $labels.device }} of {{ $labels.node }} loses packets",
-            description="{{ $value | humanizePercentage }} were damaged or dropped within 15 minutes: a cable, its "
-            "port, or a queue that is too short.",
+            summary="The link {{ $labels.device }} of {{ $labels.node }} damages packets",
+            description="{{ $value | humanizePercentage }} were damaged within 15 minutes: a cable, its optics, or the "
+            "port at either end.",
             runbook="node-unwell",
         ),
         Alert(
@@ -80,7 +81,8 @@ def hosts() -> list[Alert]:
             expression=f"{host_queries.lost_links()} > 0",
             minutes=10,
             summary="The bond {{ $labels.master }} of {{ $labels.node }} has lost a link",
-            description="{{ $value }} of its links do not work. The node goes on with the others, and has less room.",
+            description="{{ $value }} of its links do not work. The node goes on with the others and has less "
+            "bandwidth.",
             runbook="node-unwell",
         ),
         Alert(
@@ -111,8 +113,8 @@ def hosts() -> list[Alert]:
             f"({queries.total('kube_node_status_condition', gone, by=('node',))} == 0) or {absent}",
             minutes=15,
             summary="{{ $labels.job }} is not measured everywhere",
-            description="Nothing is read at {{ $labels.instance }}, the node {{ $labels.node }} ({{ $value }}); "
-            "without an address there is none to read. Alerts about it cannot fire.",
+            description="Prometheus reads nothing of it ({{ $value }}). Address: {{ $labels.instance }}; without one, "
+            "Prometheus has no target of this job at all. Alerts about it cannot fire.",
             runbook="monitoring-down",
         ),
     ]
@@ -128,7 +130,7 @@ def control_plane() -> list[Alert]:
             minutes=10,
             summary="The API servers answer with errors",
             description="{{ $value | humanizePercentage }} of their answers within ten minutes were 5xx: etcd behind "
-            "them, a webhook, or too many requests. Models answer on; nothing is started or replaced.",
+            "them, a webhook, or requests that time out under load. Models answer on; nothing is started or replaced.",
             runbook="control-plane-unwell",
         ),
         Alert(
@@ -143,12 +145,13 @@ def control_plane() -> list[Alert]:
         ),
         Alert(
             name="DnsFails",
-            severity="page",
+            # A question for a name of outside fails as well where a rack has no way out.
+            severity="ticket",
             expression=f"{host_queries.dns_failed()} > {_DNS_ERROR_SHARE}",
             minutes=10,
             summary="Cluster DNS does not answer all questions",
             description="{{ $value | humanizePercentage }} of its answers within ten minutes were failures (SERVFAIL). "
-            "Parts of the platform do not find each other, or nothing outside.",
+            "Pods cannot resolve names of the cluster, or names of outside.",
             runbook="control-plane-unwell",
         ),
     ]

@@ -5,7 +5,7 @@ Here those of runbooks about requests.
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import queries, scaling_queries
 from components.monitoring.dashboards import failure_modes, failures_below
 from components.monitoring.dashboards.board import Board, Panel, PanelGroup, Query
 from components.monitoring.dashboards.vocabulary import (
@@ -223,9 +223,9 @@ BOARD = Board(
                     do="At the line for long: the load is no peak any more. Raise `server.replicas`, or add nodes.",
                     unit=COUNT,
                     queries=(
-                        *lines(queries.wanted_replicas(), "{{horizontalpodautoscaler}}"),
+                        *lines(scaling_queries.wanted_replicas(), "{{horizontalpodautoscaler}}"),
                         Query(
-                            expression=queries.most_replicas(),
+                            expression=scaling_queries.most_replicas(),
                             legend="{{horizontalpodautoscaler}} most",
                             is_target=True,
                         ),

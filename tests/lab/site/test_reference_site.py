@@ -120,6 +120,7 @@ def test_controllers_and_addons_come_by_chart(preview: dict[str, Any]) -> None:
         "gpu-operator": "v26.7.1",
         "longhorn": "1.12.1",
         "cert-manager": "v1.21.2",
+        "node-exporter": "4.56.1",
     }
 
 

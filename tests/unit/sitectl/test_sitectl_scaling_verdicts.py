@@ -8,7 +8,8 @@ import pytest
 
 from components.models.scaling import scaled_object
 from components.specs.model_server import SCALED, ScalingPlan
-from sitectl.change.changes import Change
+from policy.model import Resource
+from sitectl.change.changes import Change, between
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.model import Severity, Verdict
 
@@ -45,6 +46,13 @@ def test_a_number_that_becomes_a_range_stops_no_replica() -> None:
         (only,) = verdicts(deployment(4), after)
         assert (only.severity, only.restarts, only.gpus) == (Severity.LIVE, 0, 0)
         assert only.what == "4 replicas -> 2 to 4 replicas by the load"
+
+
+def test_a_comparison_of_two_renders_shows_no_number_that_nothing_sets() -> None:
+    type_ = "kubernetes:apps/v1:Deployment"
+    before, after = (Resource(type=type_, name=NAME, body=body) for body in (deployment(4), deployment(2, 4)))
+    (change,) = between([before], [after])
+    assert change.touched == ("metadata.annotations",)
 
 
 def test_a_range_that_becomes_a_number_stops_what_may_be_above_it() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from components.gateway.request_log import ASKED_MODEL, marked
-from components.models.inference_pool import METRICS_PORT
 from components.network_policies import peer
+from components.specs.inference_pool import METRICS_PORT
 from components.tenants.gatekeeper import GATEKEEPER_PODS
 from floor.headers import SERVED_HEADER
 from floor.namespaces import GATEWAY
@@ -51,6 +51,14 @@ def test_the_preview_states_what_the_other_model_has_beside_its_own_load() -> No
     busy = planned({**OVERFLOWS, f"models.{TO}.load.requests_per_s": own.requests_per_s * 0.8})
     less = spare_requests_per_s(busy.proofs[NAME], busy.proofs[TO])
     assert less is not None and less > spare
+
+
+def test_an_overflow_to_a_model_that_its_own_load_fills_is_a_warning() -> None:
+    """By the replicas that there always are."""
+    full = planned({**OVERFLOWS, f"models.{TO}.server.scaling": {"least": 2}})
+    (warning,) = (problem for problem in full.warnings if problem.path == ("models", NAME, "overflow", "to"))
+    assert "with its least 2 replicas" in warning.what
+    assert not [problem for problem in planned(OVERFLOWS).warnings if problem.path == warning.path]
 
 
 def declared(plan: SitePlan, folder: Path) -> dict[str, Any]:
