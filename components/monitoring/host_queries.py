@@ -14,7 +14,7 @@ DNS = f'job="{host_scrapes.DNS}"'
 DISKS = f'{NODES}, mountpoint=~"/|/var|/var/mnt/.+"'
 # Of these, what images, containers and logs are on. Weights and Longhorn fill the others on purpose.
 _OF_PODS = f'{NODES}, mountpoint=~"/|/var"'
-# Below so many packets a second, a share of them says nothing: an idle port hears little but its switch's own.
+# An idle port hears little but its switch: below so many packets a second, a share of them has no meaning.
 _BUSY = 100
 _API_TIMES = "apiserver_request_sli_duration_seconds"
 _DISK = ("node", "mountpoint")

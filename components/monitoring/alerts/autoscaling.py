@@ -31,7 +31,7 @@ def autoscaling() -> list[Alert]:
 
 
 def scaled_models() -> list[Alert]:
-    """What the cluster's own autoscaler says of models, whoever installed what it asks."""
+    """What the cluster's own autoscaler reports of models, with a KEDA of the site's own too."""
     return [
         Alert(
             name="AutoscalerIdle",
