@@ -10,6 +10,9 @@ from floor.spec import MOST_VALUES, Spec
 
 # Before each name and group of the issuer: none of them can be one of Kubernetes' own, such as system:masters.
 PREFIX = "oidc:"
+# Where API servers find, in their pods, the roots that they trust and what the program gives them.
+ROOTS_FOLDER = "/etc/ssl/certs"
+SETTINGS_FOLDER = "/etc/kubernetes/inference-platform"
 
 
 class AdministratorsSpec(Spec):

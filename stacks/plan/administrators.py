@@ -11,18 +11,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.administrators import PREFIX, AdministratorsSpec, AuditSpec
+from components.specs.administrators import PREFIX, ROOTS_FOLDER, SETTINGS_FOLDER, AdministratorsSpec, AuditSpec
 from stacks.site.machines import MachinesSpec
 from talos.cluster import APIServerSettings
 from talos.documents.v1alpha1 import HostMount, MachineFile
 
 # Talos's own certificates and those of `trusted_roots` in one file; its kube-proxy mounts the folder too
 # (v1.13.9 k8stemplates/kube-proxy.go:130).
-_ROOTS = HostMount(host_path="/etc/ssl/certs", mount_path="/etc/ssl/certs")
+_ROOTS = HostMount(host_path="/etc/ssl/certs", mount_path=ROOTS_FOLDER)
 # Of what an issuer may sign with, all that Go's verifier knows at the usual strength.
 _ALGORITHMS = "RS256,ES256,PS256"
 _FILES = "/var/lib/inference-platform/api-server"
-_MOUNTED = "/etc/kubernetes/inference-platform"
 _WEBHOOK = "audit-webhook.json"
 # Talos's own size of one file of the record (control_plane_static_pod.go:371).
 _FILE_MIB = 100
@@ -44,7 +43,7 @@ def api_server_settings(machines: MachinesSpec) -> APIServerSettings:
     sends = audit is not None and audit.webhook is not None
     mounts: tuple[HostMount, ...] = (_ROOTS,) if people or sends else ()
     if sends:
-        mounts += (HostMount(host_path=_FILES, mount_path=_MOUNTED),)
+        mounts += (HostMount(host_path=_FILES, mount_path=SETTINGS_FOLDER),)
     roots = json.dumps(machines.trusted_roots, sort_keys=True).encode()
     settings = APIServerSettings(
         arguments=arguments,
@@ -77,7 +76,7 @@ def _record(audit: AuditSpec) -> dict[str, str]:
         "audit-log-maxbackup": str(audit.most_gib * 1024 // _FILE_MIB - 1),
         "audit-log-maxsize": str(_FILE_MIB),
     }
-    return {**kept, "audit-webhook-config-file": f"{_MOUNTED}/{_WEBHOOK}"} if audit.webhook else kept
+    return {**kept, "audit-webhook-config-file": f"{SETTINGS_FOLDER}/{_WEBHOOK}"} if audit.webhook else kept
 
 
 def _webhook(address: str) -> MachineFile:

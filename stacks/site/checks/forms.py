@@ -112,7 +112,7 @@ def _is_port(text: str) -> bool:
 
 def _is_web(text: str, *, scheme: str = "https?") -> bool:
     """Whether the text is the address of something at a host."""
-    if not re.fullmatch(rf"{scheme}://[^/\s@?#]+(/[^\s@?#]*)?", text):
+    if not text.isprintable() or not re.fullmatch(rf"{scheme}://[^/\s@?#]+(/[^\s@?#]*)?", text):
         return False
     try:
         parts = urlsplit(text)

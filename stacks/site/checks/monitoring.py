@@ -9,8 +9,10 @@ from typing import Any
 
 from components.specs.longhorn import database_class, scratch_class
 from components.specs.monitoring import READ_BY, MonitoringSpec
+from floor import node_ports
 from floor.problems import Problem, shown
 from stacks.site.model import StorageSpec
+from stacks.site.reading.levels import MACHINES
 from stacks.site.reading.raw import at, mapping
 
 _SECTION = "monitoring"
@@ -44,7 +46,29 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
+def measures_hosts(values: Mapping[str, Any]) -> bool:
+    """Whether the program's Prometheus reads nodes and the control plane."""
+    section = mapping(values.get(_SECTION))
+    system = section.get("system", MonitoringSpec.model_fields["system"].default)
+    return system == "prometheus_operator" and section.get("hosts") == "measured"
+
+
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What works, and is not wise."""
+    machines = mapping(at(values, *MACHINES))
+    if machines and measures_hosts(values) and machines.get("firewall") is None:
+        yield Problem(
+            path=(_SECTION, "hosts"),
+            what="without cluster.machines.firewall opens metrics to all that reach the machines, by plain HTTP: "
+            f"etcd's at port {node_ports.ETCD} of control planes, on all their addresses, and node-exporter's at port "
+            f"{node_ports.NODE_EXPORTER}",
+            got="measured",
+            fix="set cluster.machines.firewall, which lets nodes and pods alone in",
+        )
+    yield from _renamed_classes(values)
+
+
+def _renamed_classes(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Classes of the program's Longhorn are called after `storage.storage_class`: a copied name outlives its change."""
     storage, named = at(values, "storage", "storage_class") or _STORAGE_CLASS, at(values, _SECTION, "storage_class")
     before = [made(_STORAGE_CLASS) for made in (scratch_class, database_class)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
 import yaml
 
+from components.specs.administrators import ROOTS_FOLDER, SETTINGS_FOLDER
 from floor.problems import Path, Problem, shown
 from stacks.facts import kubelet_fields
-from stacks.site.checks import program_flags
+from stacks.site.checks import monitoring, program_flags
 from stacks.site.reading.levels import LEVELS, MACHINES
 from stacks.site.reading.raw import at, items, mapping, matching
 from talos.documents.document import wire_names
@@ -103,6 +106,8 @@ _SET_BY_SECTIONS: Mapping[str, Mapping[tuple[str, ...], str]] = {
         },
     },
 }
+# The same where the site measures its hosts.
+_SET_BY_MEASURED = {("cluster", "etcd", "extraArgs", "listen-metrics-urls"): "monitoring.hosts"}
 # Flags of the kubelet that switch its authentication off, whose fields Talos protects.
 _KUBELET_GUARDS = frozenset({"anonymous-auth", "authorization-mode", "authentication-token-webhook", "client-ca-file"})
 # Field of a machine config -> a value that takes away what the platform needs, and the reason.
@@ -119,6 +124,7 @@ _NEEDED_WITH_CILIUM: Mapping[tuple[str, ...], tuple[bool, str]] = {
 _NEEDED_FOR_BACKUPS: Mapping[tuple[str, ...], tuple[bool, str]] = {
     ("machine", "features", "kubernetesTalosAPIAccess", "enabled"): (False, "etcd_backup takes snapshots through it"),
 }
+_VOLUMES = ("cluster", "apiServer", "extraVolumes")
 _CLOUD_PROVIDER = ("cluster", "externalCloudProvider")
 _IN_ANY_CASE = frozenset({"apiVersion", "kind", "name"})
 # Document kinds that `up` makes from a key: the key, and the fields that it decides; all of them where none is named.
@@ -158,7 +164,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         needed |= _NEEDED_FOR_BACKUPS
     set_by = dict(_SET_BY)
     for section, fields in _SET_BY_SECTIONS.items():
-        set_by |= fields if mapping(machines).get(section) else {}
+        # A section without a key of its own is one, with what it has by default.
+        set_by |= fields if mapping(machines).get(section) is not None else {}
+    if monitoring.measures_hosts(values):
+        set_by |= _SET_BY_MEASURED
+    mounts = dict(_mounts(mapping(machines)))
     for level in LEVELS:
         for path, patch in matching(machines, f"{level}patches.<name>"):
             where, patch = (*MACHINES, *path), mapping(patch)
@@ -170,6 +180,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             paths = [problem.path for problem in reported]
             yield from program_flags.problems(where, patch, paths, partial(_has_key, set_by))
             yield from _of_needed(where, patch, needed)
+            yield from _of_mounts(where, patch, mounts)
             yield from _of_manifests(where, patch)
 
 
@@ -257,6 +268,37 @@ def _of_kubelet(path: Path, patch: Mapping[str, Any]) -> Iterator[Problem]:
                 yield _set_elsewhere((*path, *where, str(written)), f"the kubelet's {flag}", by)
         elif field := kubelet_fields.load().named_like(flag):
             yield _set_elsewhere((*path, *where, str(written)), f"the kubelet's {flag}", f"kubelet_config.{field}")
+
+
+def _mounts(machines: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Talos's name of each folder that the program mounts into API servers, and the key that has it do so."""
+    sends = mapping(machines.get("audit")).get("webhook") is not None
+    if sends:
+        yield _volume(SETTINGS_FOLDER), "audit.webhook"
+    if sends or machines.get("administrators") is not None:
+        yield _volume(ROOTS_FOLDER), "administrators" if machines.get("administrators") is not None else "audit.webhook"
+
+
+def _volume(folder: str) -> str:
+    """As Talos v1.13.9 names a volume by where it is mounted (v1alpha1_provider.go); a pod has each name once."""
+    return re.sub(r"[/_.]", "-", posixpath.normpath(folder)).strip("-")
+
+
+def _of_mounts(path: Path, patch: Mapping[str, Any], mounts: Mapping[str, str]) -> Iterator[Problem]:
+    """Talos appends a patch's mounts: with the same one twice no API server would start."""
+    volumes = at(patch, *_VOLUMES)
+    for index, volume in enumerate(items(volumes)):
+        folder = mapping(volume).get("mountPath")
+        key = mounts.get(_volume(folder)) if isinstance(folder, str) else None
+        if key:
+            yield Problem(
+                path=(*path, *_VOLUMES, str(index), "mountPath"),
+                what=f"is mounted by {key} already, and no API server starts with a mount twice",
+                got=shown(folder),
+                fix="take it out of the patch",
+            )
+    if mounts and "$patch" in mapping(volumes):
+        yield _set_elsewhere((*path, *_VOLUMES), "mounts of the API server", " and ".join(sorted({*mounts.values()})))
 
 
 def _of_needed(

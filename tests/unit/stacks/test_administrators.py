@@ -21,6 +21,7 @@ SECTION = f"{M}.administrators"
 ISSUER = "https://login.site.example/realms/platform"
 PEOPLE = {"issuer": ISSUER, "viewers": ["seers"], "operators": ["hands"], "admins": ["heads"]}
 COLLECTOR = "https://logs.site.example/audit"
+VOLUMES = f"{M}.patches.own.cluster.apiServer.extraVolumes"
 
 
 def planned(change: dict[str, Any]) -> SitePlan:
@@ -32,6 +33,11 @@ def config(change: dict[str, Any], machine: str = "cp-1") -> dict[str, Any]:
     plan = planned(change).machines
     assert plan
     return plan.documents(talos_examples.bundle(), defaultdict(lambda: "none"), None)[machine][0]
+
+
+def mounted(folder: str) -> dict[str, Any]:
+    """A patch that mounts a folder into API servers."""
+    return {"own": {"cluster": {"apiServer": {"extraVolumes": [{"hostPath": "/var/own", "mountPath": folder}]}}}}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +76,44 @@ def config(change: dict[str, Any], machine: str = "cp-1") -> dict[str, Any]:
             f"{M}.patches.login.cluster.apiServer.extraArgs.oidc-client-id",
             "administrators",
             {f"{M}.patches": {}},
+        ),
+        Wrong(
+            {SECTION: PEOPLE, f"{M}.patches": mounted("/etc/ssl/certs/")},
+            f"{VOLUMES}.0.mountPath",
+            "is mounted by administrators already",
+            {f"{M}.patches": {}},
+        ),
+        Wrong(
+            {f"{M}.audit": {"webhook": COLLECTOR}, f"{M}.patches": mounted("/etc/ssl/certs")},
+            f"{VOLUMES}.0.mountPath",
+            "is mounted by audit.webhook already",
+            {f"{M}.audit": {}},
+        ),
+        Wrong(
+            {f"{M}.audit": {"webhook": COLLECTOR}, f"{M}.patches": mounted("/etc/kubernetes/inference_platform")},
+            f"{VOLUMES}.0.mountPath",
+            "no API server starts with a mount twice",
+            {f"{M}.patches": mounted("/etc/kubernetes/own")},
+        ),
+        Wrong(
+            {
+                f"{M}.audit": {},
+                f"{M}.patches": {"own": {"cluster": {"apiServer": {"auditPolicy": {"kind": "Policy"}}}}},
+            },
+            f"{M}.patches.own.cluster.apiServer.auditPolicy",
+            "which audit decides",
+            {f"{M}.patches": {}},
+        ),
+        *(
+            Wrong({SECTION: {**PEOPLE, key: value}}, f"{SECTION}.{place}", what, {f"{SECTION}.{key}": fixed})
+            for key, value, place, what, fixed in (
+                ("issuer", f"{ISSUER}\x07", "issuer", "not the https address of an issuer", ISSUER),
+                ("admins", ["he\x07ads"], "admins.0", "no issuer has a group of this name", ["heads"]),
+                ("admins", ["oidc:heads"], "admins.0", "begins with oidc:, which the program puts", ["heads"]),
+                ("username_claim", "e mail", "username_claim", "no token has a field", "https://site.example/mail"),
+                ("groups_claim", "groups\n", "groups_claim", "no token has a field of this name", "groups"),
+                ("client_id", "my client", "client_id", "no issuer has a client of this name", "my-client"),
+            )
         ),
     ],
     ids=lambda wrong: wrong.what,

@@ -14,11 +14,12 @@ from stacks.plan.charts import optional_parts
 from stacks.plan.monitoring import longhorn_copies, volume_class
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
+from tests.unit.stacks.wrong_sites import M, Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("C.01", "opening 13", "002.09")
 
 SECTION = "monitoring"
+MEASURED = {"monitoring.hosts": "measured"}
 EXTERNAL = {SECTION: {"system": "external", "scraper_namespace": "watch"}}
 
 
@@ -84,6 +85,22 @@ def test_a_volume_needs_a_class_where_the_program_brings_no_storage() -> None:
     others = {"storage.system": "external", "storage.longhorn": None}
     fixed = {SECTION: {"system": "prometheus_operator", "storage_class": "fast"}}
     refused_and_fixed(Wrong(own | others, SECTION, "lacks storage_class", fixed=fixed))
+
+
+def test_a_patch_moves_no_metrics_that_the_program_reads() -> None:
+    patch = {"cluster": {"etcd": {"extraArgs": {"listen-metrics-urls": "http://127.0.0.1:2381"}}}}
+    own = {f"{M}.roles.controlplane.patches": {"own": patch}}
+    key = f"{M}.roles.controlplane.patches.own.cluster.etcd.extraArgs.listen-metrics-urls"
+    refused_and_fixed(Wrong(own | MEASURED, key, "which monitoring.hosts decides", {"monitoring.hosts": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [({f"{M}.firewall": None}, True), ({}, False), ({f"{M}.firewall": None, "monitoring.hosts": "none"}, False)],
+)
+def test_metrics_that_every_network_reaches_are_warned_of(change: dict[str, Any], warned: bool) -> None:
+    fixes = {w.key: w.fix for w in plan_values(changed(prod(), MEASURED | change), "site.yaml").warnings}
+    assert ("set cluster.machines.firewall" in fixes.get("monitoring.hosts", "")) is warned
 
 
 @pytest.mark.parametrize(("own", "warned"), [("longhorn-scratch", True), ("fast-scratch", False), ("nvme", False)])
