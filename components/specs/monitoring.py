@@ -81,7 +81,7 @@ class MonitoringSpec(Spec):
     measure and compute the same; Alertmanager sends an alert once. With 1, a lost node may take alerts along until its
     pod starts elsewhere."""
     hosts: Hosts = "none"
-    """`measured`: also nodes and what Kubernetes itself is: this program installs node-exporter on every node, and
+    """`measured`: also nodes and the Kubernetes control plane: this program installs node-exporter on every node, and
     Prometheus reads it, kubelets, API servers and cluster DNS, and etcd on machines of this program; with alerts and a
     dashboard. A change of it is a change of the machines: etcd takes its part of it at each control plane's next boot.
     `none`: what your own tools measure."""

@@ -16,6 +16,8 @@ from sitectl.change.verdicts.model import Severity
 from sitectl.shell.errors import SitectlError
 from talos.effects import MAIN, Effect, State, effect_of
 
+# Values of a document by the keys that lead to them.
+_Leaves = dict[Path, str | tuple[str, ...]]
 # What of one site `checkout` and `render` have: by machine `keys` and `documents`, None where no one knows.
 Shown = Mapping[str, Mapping[str, Any]] | None
 NOT_COMPARED = (
@@ -27,6 +29,8 @@ _LONGEST = 160
 _SEVERITIES = {"": Severity.LIVE, "live": Severity.LIVE, "reinstall": Severity.LIVE, "wipe": Severity.REPLACED}
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+_AUDIT_POLICY = ("cluster", "apiServer", "auditPolicy")
+_POLICY = "a policy"
 _TELLING = 7
 _CONTEXT = 20
 
@@ -171,11 +175,26 @@ def _identity(document: Mapping[str, Any]) -> tuple[str, str]:
 
 def _differences(before: Any, after: Any) -> Iterator[tuple[Path, str | None, str | None]]:
     old, new = dict(_leaves(before, ())), dict(_leaves(after, ()))
+    old, new = _policy_at_once(old, new)
     for path in dict.fromkeys([*old, *new]):
         was, now = old.get(path), new.get(path)
         # A switch of a new section that is off is not worth a line.
         if was != now and (was, now) not in ((None, "false"), ("false", None)):
             yield path, *_shown(was, now)
+
+
+def _policy_at_once(*sides: _Leaves) -> tuple[_Leaves, ...]:
+    """The API servers' audit policy as one field where a side has none: its rules say nothing one by one."""
+    size = len(_AUDIT_POLICY)
+    if len({any(path[:size] == _AUDIT_POLICY for path in side) for side in sides}) == 1:
+        return sides
+    return tuple(
+        {
+            path[:size] if path[:size] == _AUDIT_POLICY else path: _POLICY if path[:size] == _AUDIT_POLICY else value
+            for path, value in side.items()
+        }
+        for side in sides
+    )
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str | tuple[str, ...]]]:

@@ -31,7 +31,7 @@ _PROGRAMS = ("system:nodes", "system:serviceaccounts")
 _CONTROL_PLANE = ("system:apiserver", "system:kube-controller-manager", "system:kube-scheduler")
 _MAY = {
     "viewer": "read all but Secrets, roles and logs",
-    "operator": "that, read logs, cordon and drain nodes, restart pods",
+    "operator": "do what viewers may, and read logs, cordon and drain nodes, restart pods",
     "admin": "do everything",
 }
 
@@ -142,7 +142,7 @@ def describe_administrators(machines: MachinesSpec | None) -> str:
 def _lines(machines: MachinesSpec) -> Iterator[str]:
     people, audit = machines.administrators, machines.audit
     if people:
-        yield f"administrators: by a login at {people.issuer}, by groups; with the stack's state as before"
+        yield f"administrators: by a login at {people.issuer}, by groups; the stack's own kubeconfig still works"
         for role, groups in people.groups.items():
             if groups:
                 yield f"   {role}s may {_MAY[role]}: {', '.join(group.removeprefix(PREFIX) for group in groups)}"
@@ -153,3 +153,5 @@ def _lines(machines: MachinesSpec) -> Iterator[str]:
             f"audit: who changed what, without Secrets; kept on each control plane for {audit.days} days or "
             f"{audit.most_gib} GiB{copy}"
         )
+        yield "   setting `audit` restarts kube-apiserver on one control plane after the other, without a reboot"
+        yield "   setting, changing or removing `webhook` drains and reboots control planes one by one"

@@ -373,3 +373,26 @@ def test_a_plan_shows_machines_since_the_last_commit(
     assert CANARY not in asked.out + preview.read_text()
     preview.write_text(json.dumps({"steps": [], "machines": [{"key": 1}]}))
     assert "machines in this preview have not the form" in run(rack, "plan", "prod", "--from", str(preview)).err
+
+
+def test_an_audit_policy_that_is_new_is_one_row_and_a_changed_rule_its_own() -> None:
+    def machine(*levels: str) -> Machines:
+        policy = {"kind": "Policy", "rules": [{"level": level, "verbs": ["get"]} for level in levels]}
+        server = {"auditPolicy": policy} if levels else {}
+        return {"cp-1": {"keys": {}, "documents": [{"cluster": {"apiServer": {**server, "image": "x"}}}]}}
+
+    none, one, other = machine(), machine("None", "Request"), machine("None", "Metadata")
+    [row] = between(none, one)
+    assert (row.key, between_words(row), row.effect) == (
+        "config cluster.apiServer.auditPolicy",
+        "set to a policy",
+        "live",
+    )
+    [row] = between(one, none)
+    assert between_words(row) == "no longer set (was a policy)"
+    [row] = between(one, other)
+    assert (row.key, row.before, row.after) == (
+        "config cluster.apiServer.auditPolicy.rules[1].level",
+        "Request",
+        "Metadata",
+    )

@@ -129,7 +129,16 @@ def test_a_site_without_an_admin_group_is_warned() -> None:
 
 def test_the_preview_says_who_may_do_what_and_what_a_change_does() -> None:
     shown = planned({SECTION: PEOPLE, f"{M}.audit": {"days": 90, "webhook": COLLECTOR}}).texts[-1]
-    for words in ("admins may do everything: heads", "restarts API servers", "90 days or 1 GiB", COLLECTOR):
+    for words in (
+        "the stack's own kubeconfig still works",
+        "operators may do what viewers may, and read logs",
+        "admins may do everything: heads",
+        "restarts API servers",
+        "90 days or 1 GiB",
+        COLLECTOR,
+        "setting `audit` restarts kube-apiserver on one control plane after the other, without a reboot",
+        "setting, changing or removing `webhook` drains and reboots control planes one by one",
+    ):
         assert words in shown
     assert "administrators" not in planned({}).texts[-1]
 
