@@ -30,7 +30,6 @@ _SEVERITIES = {"": Severity.LIVE, "live": Severity.LIVE, "reinstall": Severity.L
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _AUDIT_POLICY = ("cluster", "apiServer", "auditPolicy")
-_POLICY = "a policy"
 _TELLING = 7
 _CONTEXT = 20
 
@@ -183,18 +182,18 @@ def _differences(before: Any, after: Any) -> Iterator[tuple[Path, str | None, st
             yield path, *_shown(was, now)
 
 
-def _policy_at_once(*sides: _Leaves) -> tuple[_Leaves, ...]:
-    """The API servers' audit policy as one field where a side has none: its rules say nothing one by one."""
+def _policy_at_once(old: _Leaves, new: _Leaves) -> tuple[_Leaves, _Leaves]:
+    """The API servers' audit policy as one field where several parts differ: rules count together."""
     size = len(_AUDIT_POLICY)
-    if len({any(path[:size] == _AUDIT_POLICY for path in side) for side in sides}) == 1:
-        return sides
-    return tuple(
-        {
-            path[:size] if path[:size] == _AUDIT_POLICY else path: _POLICY if path[:size] == _AUDIT_POLICY else value
-            for path, value in side.items()
-        }
-        for side in sides
-    )
+    inside = {path for path in (*old, *new) if path[:size] == _AUDIT_POLICY}
+    if sum(old.get(path) != new.get(path) for path in inside) <= 1:
+        return old, new
+    before, after = ({path: value for path, value in side.items() if path not in inside} for side in (old, new))
+    if inside & set(old):
+        before[_AUDIT_POLICY] = "a policy"
+    if inside & set(new):
+        after[_AUDIT_POLICY] = "another policy" if _AUDIT_POLICY in before else "a policy"
+    return before, after
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str | tuple[str, ...]]]:

@@ -107,7 +107,9 @@ _SET_BY_SECTIONS: Mapping[str, Mapping[tuple[str, ...], str]] = {
     },
 }
 # The same where the site measures its hosts.
-_SET_BY_MEASURED = {("cluster", "etcd", "extraArgs", "listen-metrics-urls"): "monitoring.hosts"}
+_SET_BY_MEASURED: Mapping[tuple[str, ...], str] = {
+    ("cluster", "etcd", "extraArgs", "listen-metrics-urls"): "monitoring.hosts"
+}
 # Flags of the kubelet that switch its authentication off, whose fields Talos protects.
 _KUBELET_GUARDS = frozenset({"anonymous-auth", "authorization-mode", "authentication-token-webhook", "client-ca-file"})
 # Field of a machine config -> a value that takes away what the platform needs, and the reason.

@@ -375,22 +375,24 @@ def test_a_plan_shows_machines_since_the_last_commit(
     assert "machines in this preview have not the form" in run(rack, "plan", "prod", "--from", str(preview)).err
 
 
-def test_an_audit_policy_that_is_new_is_one_row_and_a_changed_rule_its_own() -> None:
+def test_another_audit_policy_is_one_row_and_a_changed_rule_its_own() -> None:
     def machine(*levels: str) -> Machines:
         policy = {"kind": "Policy", "rules": [{"level": level, "verbs": ["get"]} for level in levels]}
         server = {"auditPolicy": policy} if levels else {}
         return {"cp-1": {"keys": {}, "documents": [{"cluster": {"apiServer": {**server, "image": "x"}}}]}}
 
-    none, one, other = machine(), machine("None", "Request"), machine("None", "Metadata")
-    [row] = between(none, one)
+    none, first, second = machine(), machine("None", "Request"), machine("None", "Metadata")
+    [row] = between(none, first)
     assert (row.key, between_words(row), row.effect) == (
         "config cluster.apiServer.auditPolicy",
         "set to a policy",
         "live",
     )
-    [row] = between(one, none)
+    [row] = between(first, none)
     assert between_words(row) == "no longer set (was a policy)"
-    [row] = between(one, other)
+    [row] = between(first, machine("Metadata", "Metadata", "None"))
+    assert between_words(row) == "a policy -> another policy"
+    [row] = between(first, second)
     assert (row.key, row.before, row.after) == (
         "config cluster.apiServer.auditPolicy.rules[1].level",
         "Request",
