@@ -23,7 +23,7 @@ def _of_link(counter: str) -> str:
 BOARD = Board(
     name=OF_HOSTS,
     title="Inference: are the machines well?",
-    question="Processors, memory, disks and links of each node, and what Kubernetes itself is made of. It is empty "
+    question="Processors, memory, disks and links of each node, and the Kubernetes control plane. It is empty "
     "without `monitoring.hosts: measured`.",
     groups=(
         PanelGroup(

@@ -16,6 +16,7 @@ import pytest
 
 from components.specs.certificates import CertificatesSpec
 from components.specs.limits import LimitsSpec
+from floor.namespaces import HOSTS
 from sitectl.live.helm_releases import UnreadableReleaseError, releases
 from sitectl.live.running_versions import PICKER, ClusterObjects, RunningVersions, images, running
 from sitectl.offline import checkout
@@ -118,6 +119,9 @@ def test_parts_that_the_lab_does_not_run_are_known_by_their_releases_and_contain
         helm_secret("longhorn", "longhorn-system", "longhorn", charts["longhorn"].version, 1, "deployed"),
         helm_secret("gpu-operator", "gpu-operator", "gpu-operator", charts["gpu_operator"].version, 1, "deployed"),
         helm_secret("cert-manager", "cert-manager", "cert-manager", charts["cert_manager"].version, 1, "deployed"),
+        helm_secret(
+            "node-exporter", HOSTS, charts["node_exporter"].chart, charts["node_exporter"].version, 1, "deployed"
+        ),
     ]
     seen = read(objects, PROD)
     assert set(pinned(wanted)) - seen.places.keys() == NOT_STATED

@@ -192,6 +192,7 @@ def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
         ("cert-manager", f"{mirror}/cert-manager", "v1.21.2"),
         ("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1"),
         ("longhorn", f"{mirror}/longhorn", "1.12.1"),
+        ("node-exporter", f"{mirror}/prometheus-node-exporter", "4.56.1"),
     }
     assert {(release["name"], release["chart"], release["version"]) for release in releases} == controllers | addons
     own = [release for release in releases if release["name"] in ("eg", "aieg")]

@@ -115,6 +115,7 @@ TWINS = (
         talos_alone={
             "nodes": "networks.nodes, which is for more than the firewall",
             "talos_api_pods": "follows from etcd_backup",
+            "metrics_pods": "follows from monitoring.hosts",
         },
     ),
     Twins(
