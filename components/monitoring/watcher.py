@@ -81,9 +81,14 @@ def permissions(args: WatcherArgs) -> list[dict[str, Any]]:
     }
     return [
         account,
-        *in_cluster(f"{_SPACE}-{NAME}", account, [rule("", ["nodes"], ("list", "patch"))]),
+        *in_cluster(f"{_SPACE}-{NAME}", account, _of_nodes(args)),
         *(body for space, rules in granted.items() for body in in_namespace(NAME, space, account, rules)),
     ]
+
+
+def _of_nodes(args: WatcherArgs) -> list[Mapping[str, Any]]:
+    """A listing cannot be restricted to names; a taint on a control plane is no matter of the watcher."""
+    return [rule("", ["nodes"], ("list",)), {**rule("", ["nodes"], ("patch",)), "resourceNames": sorted(args.nodes)}]
 
 
 def pod(args: WatcherArgs) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     prometheus = PrometheusSource(httpx2.Client(base_url=settings.prometheus, trust_env=False), settings)
     watcher = NodeWatch(settings, prometheus, ApiServerSource(in_pod(), settings, given.namespace))
     while True:
-        watcher.look(time.time())
+        watcher.look(time.time(), time.monotonic())
         time.sleep(variables.EVERY_S)
 
 

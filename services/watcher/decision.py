@@ -34,8 +34,10 @@ class NodeSeen:
     """By resource."""
     taint: str = ""
     """Value of the watcher's taint: the code of the fault for which it is out."""
-    marked: str = ""
-    """The same out of the annotation, which stays where an operator removes the taint."""
+    marked: Sequence[str] = ()
+    """Codes of all faults that were reported while it was out; they stay where an operator removes the taint."""
+    since: float = 0.0
+    """When it was last taken out, in whole seconds since 1970; 0 for never."""
     suspect: str = ""
     checking: bool = False
     """Whether it has the taint of a new node."""
@@ -76,7 +78,8 @@ class Drain:
     """Taint a node and mark it, once the Lease has it as the last one."""
 
     node: str
-    code: str
+    codes: Sequence[str]
+    """The worst first."""
     why: str
     """What the cluster shows of it."""
 
@@ -98,10 +101,12 @@ class Suspect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forget:
-    """Forget a fault that an operator has acknowledged, as it is gone: it counts again when it comes back."""
+class Mark:
+    """Codes that an operator acknowledges with the taint: those of a node that is out; afterwards, of these the ones
+    that are still there. One that was gone counts again."""
 
     node: str
+    codes: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,7 @@ class Admit:
     node: str
 
 
-Act = Drain | Evict | Suspect | Forget | Inspect | Admit
+Act = Drain | Evict | Suspect | Mark | Inspect | Admit
 
 
 def _reported(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
@@ -128,9 +133,9 @@ def _reported(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
 
 
 def faults_of(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
-    """The same without the one that an operator has acknowledged."""
+    """The same without those that an operator has acknowledged."""
     node = seen.nodes.get(name)
-    return [code for code in _reported(name, seen, settings) if node is None or code != node.marked]
+    return [code for code in _reported(name, seen, settings) if node is None or code not in node.marked]
 
 
 def in_cluster(node: NodeSeen, offer: NodeOffer) -> str:
@@ -162,17 +167,18 @@ def agreeing(seen: Seen, settings: WatcherSettings) -> dict[str, str]:
 
 
 def decide(seen: Seen, settings: WatcherSettings, agreed: Mapping[str, float], now: float) -> list[Act]:
-    """What to do. agreed: since when both sources have reported each node, in seconds since 1970 as `now`."""
+    """What to do. agreed: for how many seconds both sources have reported each node; now: seconds since 1970."""
     against = agreeing(seen, settings)
-    ripe = sorted(name for name in against if now - agreed.get(name, now) >= AGREE_S)
+    ripe = sorted(name for name in against if agreed.get(name, 0.0) >= AGREE_S)
     chosen = next((name for name in ripe if settings.drains and not held(name, seen, settings, now)), "")
     acts: list[Act] = []
     for name, node in sorted(seen.nodes.items()):
         if name not in settings.nodes:
             continue
         if name == chosen:
-            acts.append(Drain(node=name, code=faults_of(name, seen, settings)[0], why=against[name]))
+            acts.append(Drain(node=name, codes=faults_of(name, seen, settings), why=against[name]))
         elif node.taint:
+            acts += _marked(name, seen, settings)
             staying = [replica for replica in node.replicas if not replica.ending]
             # Those that serve nothing first: a budget counts the ready ones.
             staying.sort(key=lambda replica: (replica.ready, replica.name))
@@ -187,28 +193,29 @@ def decide(seen: Seen, settings: WatcherSettings, agreed: Mapping[str, float], n
 
 def held(name: str, seen: Seen, settings: WatcherSettings, now: float) -> Held | None:
     """Why this node stays in service although both sources report it; None where nothing keeps it."""
-    if any(name != other and _is_out(seen.nodes.get(other)) for other in settings.nodes):
+    if any(name != other and _is_out(seen.nodes.get(other), offer) for other, offer in settings.nodes.items()):
         return "another node is out"
     if name not in settings.may_lose:
         return "the rest cannot carry it"
-    # A drain that ended between the Lease and the taint goes on.
-    if seen.last and seen.last.node != name and now - seen.last.at < APART_S:
-        return "one node an hour"
+    if (last := seen.last) and now - last.at < APART_S:
+        # A drain that ended between the Lease and the taint goes on.
+        has_ended = last.node == name and seen.nodes[name].since < int(last.at)
+        return None if has_ended else "one node an hour"
     return None
 
 
-def _is_out(node: NodeSeen | None) -> bool:
-    """Whether it takes no replica, for whatever reason."""
-    return node is None or not node.ready or node.cordoned or bool(node.taint) or node.checking
+def _is_out(node: NodeSeen | None, offer: NodeOffer) -> bool:
+    """Whether it takes no replica, or not all that the proof counts on, for whatever reason."""
+    if node is None or not node.ready or node.cordoned or node.taint or node.checking:
+        return True
+    return bool(in_cluster(node, offer))
 
 
 def _marks(
     name: str, seen: Seen, settings: WatcherSettings, against: Mapping[str, str], now: float
-) -> Iterator[Suspect | Forget]:
+) -> Iterator[Suspect | Mark]:
     node, codes = seen.nodes[name], faults_of(name, seen, settings)
-    # Without DCGM's word on the node, its silence is no end of the fault.
-    if node.marked and name in seen.measured and node.marked not in _reported(name, seen, settings):
-        yield Forget(node=name)
+    yield from _marked(name, seen, settings)
     text = ""
     if name in against:
         why = held(name, seen, settings, now) if settings.drains else None
@@ -219,6 +226,17 @@ def _marks(
         text = f"{short}; DCGM reports no fault"
     if text != node.suspect:
         yield Suspect(node=name, text=text)
+
+
+def _marked(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Mark]:
+    node, reported = seen.nodes[name], _reported(name, seen, settings)
+    if node.taint:
+        codes = [*node.marked, *(code for code in reported if code not in node.marked)]
+    else:
+        # Without DCGM's word on the node, its silence is no end of a fault.
+        codes = [code for code in node.marked if code in reported or name not in seen.measured]
+    if codes != [*node.marked]:
+        yield Mark(node=name, codes=codes)
 
 
 def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
@@ -242,4 +260,6 @@ def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Inspect |
     if node.checking and not unfit(name, seen, settings):
         yield Admit(node=name)
     elif not node.checking and not node.checked:
-        yield Inspect(node=name)
+        # One that serves already is not new: to taint all nodes of a running site would leave no room on any.
+        serves = any(replica.ready for replica in node.replicas)
+        yield Admit(node=name) if serves else Inspect(node=name)

@@ -28,6 +28,13 @@ class AwayError(Exception):
         self.source = source
 
 
+class RefusedError(AwayError):
+    """The API server answers, and not with what was asked for: another request may be granted."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("api-server", why)
+
+
 class PrometheusSource:
     """What DCGM reports, by one Prometheus."""
 
@@ -108,9 +115,11 @@ class ApiServerSource:
             self._lease = None
             return None
         self._lease = _content(answer)
-        spec = self._lease["spec"]
-        at = datetime.fromisoformat(spec["renewTime"]).timestamp()
-        return LastDrain(node=spec["holderIdentity"], at=at)
+        try:
+            spec = self._lease["spec"]
+            return LastDrain(node=spec["holderIdentity"], at=datetime.fromisoformat(spec["renewTime"]).timestamp())
+        except (KeyError, TypeError, ValueError) as error:
+            raise AwayError("api-server", f"the Lease {variables.SERVICE} has no drain: {error!r}") from None
 
     def hold(self, node: str, now: float) -> bool:
         """Write the drain of a node into the Lease; False where another one has been written since it was read."""
@@ -206,7 +215,7 @@ def _content(answer: httpx2.Response) -> dict[str, Any]:
         answer.raise_for_status()
         content: dict[str, Any] = answer.json()
     except (httpx2.HTTPError, ValueError) as error:
-        raise AwayError("api-server", f"{error}: {answer.text[:200]}") from None
+        raise RefusedError(f"{error}: {answer.text[:200]}") from None
     return content
 
 
@@ -219,13 +228,22 @@ def _node(node: Mapping[str, Any], replicas: Sequence[ReplicaSeen], *, validated
         cordoned=bool(spec.get("unschedulable")),
         allocatable=offered,
         taint=taints.get(variables.FAULT, ""),
-        marked=annotations.get(variables.FAULT, ""),
+        marked=[code for code in annotations.get(variables.FAULT, "").split(",") if code],
+        since=_seconds(annotations.get(variables.FAULT_SINCE, "")),
         suspect=annotations.get(variables.SUSPECT, ""),
         checking=variables.CHECK in taints,
         checked=variables.CHECKED in annotations,
         replicas=replicas,
         validated=validated,
     )
+
+
+def _seconds(stamp: str) -> float:
+    """Since 1970; 0 for what the watcher has not written."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _replica(pod: Mapping[str, Any]) -> ReplicaSeen:

@@ -8,9 +8,10 @@ PORT = 8080
 """Of its metrics."""
 
 FAULT = "inference-platform/gpu-fault"
-"""Key of the taint on a node that it took out, and of the annotation beside it; the value is the fault's code."""
+"""Key of the taint on a node that it took out, with the worst fault's code, and of the annotation beside it, with the
+codes of all, joined by commas."""
 FAULT_SINCE = "inference-platform/gpu-fault-since"
-"""Annotation: when it was taken out."""
+"""Annotation: when it was last taken out."""
 SUSPECT = "inference-platform/gpu-suspect"
 """Annotation of a node about which one source alone reports something, or that it may not take out: why."""
 MISSING = "gpu-missing"

@@ -13,8 +13,8 @@ from services.watcher.decision import (
     Admit,
     Drain,
     Evict,
-    Forget,
     Inspect,
+    Mark,
     Seen,
     Suspect,
     agreeing,
@@ -25,7 +25,7 @@ from services.watcher.decision import (
     unfit,
 )
 from services.watcher.settings import WatcherSettings
-from services.watcher.sources import ApiServerSource, AwayError, PrometheusSource
+from services.watcher.sources import ApiServerSource, AwayError, PrometheusSource, RefusedError
 
 _LOOKED = Gauge("watcher_looked_timestamp_seconds", "When both sources were last seen whole.")
 _BLIND = Gauge("watcher_blind", "1 while a source does not answer, and nothing is done.", ["source"])
@@ -45,32 +45,34 @@ class NodeWatch:
 
     def __init__(self, settings: WatcherSettings, prometheus: PrometheusSource, cluster: ApiServerSource) -> None:
         self._settings, self._prometheus, self._cluster = settings, prometheus, cluster
-        self._agreed: dict[str, float] = {}
-        # Until the first look ends, its age is that of the start.
-        _LOOKED.set_to_current_time()
+        self._since: dict[str, float] = {}
         for source in _SOURCES:
             _BLIND.labels(source).set(0)
 
-    def look(self, now: float) -> list[Act]:
-        """What it did; nothing while a source is away. now: seconds since 1970."""
+    def look(self, now: float, clock: float) -> list[Act]:
+        """What it did, or was refused; nothing while a source is away.
+
+        now: seconds since 1970; clock: seconds of a clock that is never set, by which agreement is measured.
+        """
         try:
             seen = self._see()
             against = agreeing(seen, self._settings)
-            self._agreed = {node: self._agreed.get(node, now) for node in against}
+            self._since = {node: self._since.get(node, clock) for node in against}
             self._show(seen, against, now)
-            acts = decide(seen, self._settings, self._agreed, now)
-            for act in acts:
-                self._do(act, now)
+            agreed = {node: clock - since for node, since in self._since.items()}
+            acts = decide(seen, self._settings, agreed, now)
+            refused = [act for act in acts if not self._try(act, now)]
         except AwayError as away:
             # What was agreed before may have ended meanwhile.
-            self._agreed = {}
+            self._since = {}
             log.warning("nothing is done: %s", away)
             for source in _SOURCES:
                 _BLIND.labels(source).set(source == away.source)
             return []
-        for source in _SOURCES:
-            _BLIND.labels(source).set(0)
-        _LOOKED.set(now)
+        _BLIND.labels("prometheus").set(0)
+        _BLIND.labels("api-server").set(bool(refused))
+        if not refused:
+            _LOOKED.set(now)
         return acts
 
     def _see(self) -> Seen:
@@ -99,31 +101,50 @@ class NodeWatch:
             if node.checking:
                 _UNCHECKED.labels(name, unfit(name, seen, self._settings)).set(1)
 
-    def _do(self, act: Act, now: float) -> None:
+    def _try(self, act: Act, now: float) -> bool:
+        """Whether it was done: one that is refused keeps no other one from being done."""
+        try:
+            return self._do(act, now)
+        except RefusedError as refused:
+            log.warning("%s: %s", act, refused)
+            return False
+
+    def _do(self, act: Act, now: float) -> bool:
+        """Whether no eviction of the act failed. Raises AwayError."""
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         match act:
-            case Drain(node=node, code=code, why=why):
+            case Drain(node=node, codes=codes, why=why):
                 # First the Lease: of two watchers, as a rollout has them for a moment, one writes it.
                 if self._cluster.hold(node, now):
-                    marks = {variables.FAULT: code, variables.FAULT_SINCE: stamp, variables.SUSPECT: None}
-                    self._cluster.taint(node, variables.FAULT, code, marks)
+                    marks = {variables.FAULT: ",".join(codes), variables.FAULT_SINCE: stamp, variables.SUSPECT: None}
+                    self._cluster.taint(node, variables.FAULT, codes[0], marks)
                     _DRAINS.inc()
-                    meaning = self._settings.meanings.get(code, "")
-                    self._tell(node, "GpuFault", f"{code}, and {why}: no replica starts here any more. {meaning}", now)
+                    meaning = self._settings.meanings.get(codes[0], "")
+                    text = f"{', '.join(codes)}, and {why}: no replica starts here any more. {meaning}"
+                    self._tell(node, "GpuFault", text, now)
             case Evict(replicas=replicas):
-                for replica in replicas:
-                    granted = self._cluster.evict(replica)
-                    _EVICTIONS.labels("granted" if granted else "refused").inc()
+                return "failed" not in [self._evict(replica) for replica in replicas]
             case Suspect(node=node, text=text):
                 self._cluster.annotate(node, {variables.SUSPECT: text or None})
                 if text:
                     self._tell(node, "GpuSuspect", text, now)
-            case Forget(node=node):
-                self._cluster.annotate(node, {variables.FAULT: None, variables.FAULT_SINCE: None})
+            case Mark(node=node, codes=codes):
+                self._cluster.annotate(node, {variables.FAULT: ",".join(codes) or None})
             case Inspect(node=node):
                 self._cluster.taint(node, variables.CHECK, variables.CHECK_VALUE, {})
             case Admit(node=node):
                 self._cluster.untaint(node, variables.CHECK, {variables.CHECKED: stamp})
+        return True
+
+    def _evict(self, replica: str) -> str:
+        """granted, refused by a budget, or failed. Raises AwayError."""
+        try:
+            result = "granted" if self._cluster.evict(replica) else "refused"
+        except RefusedError as refused:
+            log.warning("eviction of %s: %s", replica, refused)
+            result = "failed"
+        _EVICTIONS.labels(result).inc()
+        return result
 
     def _tell(self, node: str, reason: str, text: str, now: float) -> None:
         log.warning("%s: %s", node, text)

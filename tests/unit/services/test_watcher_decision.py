@@ -15,9 +15,9 @@ from services.watcher.decision import (
     Admit,
     Drain,
     Evict,
-    Forget,
     Inspect,
     LastDrain,
+    Mark,
     NodeSeen,
     ReplicaSeen,
     Seen,
@@ -63,7 +63,7 @@ def seen(nodes: Mapping[str, NodeSeen | None] | None = None, **more: Any) -> See
 
 def acts(world: Seen, settings: WatcherSettings = SETTINGS, *, for_s: float = AGREE_S) -> list[Act]:
     """What is done about sources that have agreed for so long."""
-    return decide(world, settings, dict.fromkeys(agreeing(world, settings), NOW - for_s), NOW)
+    return decide(world, settings, dict.fromkeys(agreeing(world, settings), for_s), NOW)
 
 
 def drained(world: Seen, settings: WatcherSettings = SETTINGS, *, for_s: float = AGREE_S) -> list[str]:
@@ -71,13 +71,13 @@ def drained(world: Seen, settings: WatcherSettings = SETTINGS, *, for_s: float =
 
 
 def test_a_node_is_drained_that_both_sources_report_for_a_while() -> None:
-    drain = Drain(node="hgx-1", code=XID, why=f"it offers 7 of 8 {GPU}")
+    drain = Drain(node="hgx-1", codes=[XID], why=f"it offers 7 of 8 {GPU}")
     assert acts(seen()) == [drain]
     assert drained(seen({"hgx-1": CRASHED})) == ["hgx-1"]
     assert drained(seen(), for_s=AGREE_S - 1) == []
     # A GPU that is gone from the bus is gone from DCGM too, and its Xid with it.
     gone = seen(faults={}, measured={**ALL_MEASURED, "hgx-1": 7})
-    assert [(act.code, act.node) for act in acts(gone) if isinstance(act, Drain)] == [(MISSING, "hgx-1")]
+    assert [(act.codes, act.node) for act in acts(gone) if isinstance(act, Drain)] == [([MISSING], "hgx-1")]
 
 
 @pytest.mark.parametrize(
@@ -115,30 +115,37 @@ def test_one_source_alone_is_marked_once_and_the_mark_goes_with_it() -> None:
 @pytest.mark.parametrize(
     ("world", "reason"),
     [
-        (seen({"hgx-3": replace(WELL, taint="xid-48", marked="xid-48")}), "another node is out"),
+        (seen({"hgx-3": replace(WELL, taint="xid-48", marked=["xid-48"])}), "another node is out"),
         (seen({"hgx-3": replace(WELL, ready=False)}), "another node is out"),
         (seen({"hgx-3": replace(WELL, cordoned=True)}), "another node is out"),
         (seen({"hgx-3": replace(WELL, checking=True)}), "another node is out"),
         (seen({"hgx-3": None}), "another node is out"),
+        # As where the device plugins of all nodes restart.
+        (seen({"hgx-3": SHORT}), "another node is out"),
+        (seen({"hgx-3": CRASHED}), "another node is out"),
         (seen({"hgx-1": WELL, "hgx-3": SHORT}, faults={"hgx-3": [XID]}), "the rest cannot carry it"),
         (seen(last=LastDrain(node="hgx-2", at=NOW - APART_S + 1)), "one node an hour"),
+        # It was out itself, and came back.
+        (
+            seen({"hgx-1": replace(SHORT, since=NOW - 60)}, last=LastDrain(node="hgx-1", at=NOW - 59.5)),
+            "one node an hour",
+        ),
     ],
 )
 def test_a_node_stays_in_service_and_is_marked_with_the_reason(world: Seen, reason: str) -> None:
     assert drained(world) == []
-    (marked,) = [act for act in acts(world) if isinstance(act, Suspect)]
+    (marked,) = [act for act in acts(world) if isinstance(act, Suspect) and "not drained" in act.text]
     assert marked.text.endswith(reason)
     assert held(marked.node, world, SETTINGS, NOW) == reason
 
 
 def test_of_two_faulty_nodes_one_is_drained_and_the_other_waits() -> None:
-    both = {"hgx-1": SHORT, "hgx-2": SHORT}
     faults = {"hgx-1": [XID], "hgx-2": [XID]}
-    assert drained(seen(both, faults=faults)) == ["hgx-1"]
-    out = replace(SHORT, taint=XID, marked=XID)
-    assert drained(seen({**both, "hgx-1": out}, faults=faults)) == []
+    assert drained(seen(faults=faults)) == ["hgx-1"]
+    out = replace(SHORT, taint=XID, marked=[XID])
+    assert drained(seen({"hgx-1": out, "hgx-2": SHORT}, faults=faults)) == []
     # The first one is back, and was acknowledged.
-    back = {**both, "hgx-1": replace(WELL, marked=XID)}
+    back = {"hgx-1": replace(WELL, marked=[XID]), "hgx-2": SHORT}
     assert drained(seen(back, faults=faults, last=LastDrain(node="hgx-1", at=NOW - APART_S + 1))) == []
     assert drained(seen(back, faults=faults, last=LastDrain(node="hgx-1", at=NOW - APART_S))) == ["hgx-2"]
 
@@ -150,26 +157,40 @@ def test_replicas_leave_a_node_that_is_out_and_a_restart_goes_on_where_it_was() 
         ReplicaSeen(name="c", ready=False),
     ]
     leaving = ReplicaSeen(name="d", ready=True, ending=True)
-    out = replace(SHORT, taint=XID, marked=XID, replicas=(*replicas, leaving))
+    out = replace(SHORT, taint=XID, marked=[XID], replicas=(*replicas, leaving))
     # A watcher that has just started knows of no agreement.
     assert decide(seen({"hgx-1": out}), SETTINGS, {}, NOW) == [Evict(node="hgx-1", replicas=["c", "a", "b"])]
     # It ended between the Lease and the taint.
     assert drained(seen(last=LastDrain(node="hgx-1", at=NOW - 60))) == ["hgx-1"]
+    before = replace(SHORT, since=NOW - 61)
+    assert drained(seen({"hgx-1": before}, last=LastDrain(node="hgx-1", at=NOW - 60))) == ["hgx-1"]
     # A fault that ends lets no node in again: that is the operator's.
-    ended = replace(WELL, taint=XID, marked=XID)
+    ended = replace(WELL, taint=XID, marked=[XID])
     assert acts(seen({"hgx-1": ended}, faults={})) == []
 
 
 def test_an_acknowledged_fault_counts_again_once_it_was_gone() -> None:
     """An operator who removes the taint acknowledges: DCGM's exporter shows the last Xid until it restarts."""
-    back = replace(SHORT, marked=XID)
+    back = replace(SHORT, marked=[XID])
     assert drained(seen({"hgx-1": back})) == []
     assert drained(seen({"hgx-1": back}, faults={"hgx-1": ["xid-48", XID]})) == ["hgx-1"]
-    well = replace(WELL, marked=XID)
+    well = replace(WELL, marked=[XID])
     assert acts(seen({"hgx-1": well})) == []
     # While the exporter is away, nothing is known of the fault.
     assert acts(seen({"hgx-1": well}, faults={}, measured={})) == []
-    assert acts(seen({"hgx-1": well}, faults={})) == [Forget(node="hgx-1")]
+    assert acts(seen({"hgx-1": well}, faults={})) == [Mark(node="hgx-1", codes=[])]
+
+
+def test_all_faults_of_a_node_that_is_out_are_acknowledged_with_its_taint() -> None:
+    both = {"hgx-1": [XID, "xid-48"]}
+    (drain,) = acts(seen(faults=both))
+    assert drain == Drain(node="hgx-1", codes=both["hgx-1"], why=f"it offers 7 of 8 {GPU}")
+    # One that comes while it is out, too.
+    out = replace(SHORT, taint=XID, marked=[XID])
+    assert acts(seen({"hgx-1": out}, faults=both)) == [Mark(node="hgx-1", codes=both["hgx-1"])]
+    back = replace(SHORT, marked=both["hgx-1"])
+    assert drained(seen({"hgx-1": back}, faults=both)) == []
+    assert Mark(node="hgx-1", codes=["xid-48"]) in acts(seen({"hgx-1": back}, faults={"hgx-1": ["xid-48"]}))
 
 
 def test_a_site_that_wants_alerts_alone_gets_marks_alone() -> None:
@@ -186,6 +207,9 @@ def test_a_new_node_takes_replicas_once_its_gpus_are_well() -> None:
         return [act for act in marks if isinstance(act, Inspect | Admit)]
 
     assert of(new) == [Inspect(node="hgx-1")]
+    # A site that serves already keeps its nodes.
+    assert of(replace(WELL, replicas=(ReplicaSeen(name="a", ready=True),))) == [Admit(node="hgx-1")]
+    assert of(CRASHED) == [Inspect(node="hgx-1")]
     assert of(checking) == [Admit(node="hgx-1")]
     assert of(replace(WELL, checked=True)) == []
     for unfit in (
@@ -205,7 +229,7 @@ def test_a_hundred_days_of_faults_never_take_two_nodes_or_two_within_an_hour() -
     chance = random.Random(25)  # noqa: S311 - no secret
     nodes, last, drains = dict.fromkeys(NAMES, WELL), None, list[tuple[float, str]]()
     faults: dict[str, list[str]] = {}
-    agreed: dict[str, float] = {}
+    since: dict[str, float] = {}
     now = NOW
     for _ in range(100_000):
         now += chance.choice((15, 60, 240))
@@ -220,20 +244,21 @@ def test_a_hundred_days_of_faults_never_take_two_nodes_or_two_within_an_hour() -
             case 3:
                 nodes[name] = replace(nodes[name], taint="", cordoned=chance.random() < 0.1)
             case 4:
-                agreed = {}
+                since = {}
         world = Seen(nodes=nodes, faults=faults, measured=ALL_MEASURED, last=last)
-        agreed = {node: agreed.get(node, now) for node in agreeing(world, SETTINGS)}
-        for act in decide(world, SETTINGS, agreed, now):
+        since = {node: since.get(node, now) for node in agreeing(world, SETTINGS)}
+        for act in decide(world, SETTINGS, {node: now - at for node, at in since.items()}, now):
             match act:
-                case Drain(node=node, code=code):
+                case Drain(node=node, codes=codes):
                     assert node in SETTINGS.may_lose
-                    assert not any(nodes[other].taint or nodes[other].cordoned for other in NAMES if other != node)
+                    others = [nodes[other] for other in NAMES if other != node]
+                    assert not any(other.taint or other.cordoned or other.allocatable[GPU] < 8 for other in others)
                     last = LastDrain(node=node, at=now)
                     drains.append((now, node))
-                    nodes[node] = replace(nodes[node], taint=code, marked=code)
-                case Forget(node=node):
-                    nodes[node] = replace(nodes[node], marked="")
+                    nodes[node] = replace(nodes[node], taint=codes[0], marked=codes, since=now)
+                case Mark(node=node, codes=codes):
+                    nodes[node] = replace(nodes[node], marked=codes)
                 case Suspect(node=node, text=text):
                     nodes[node] = replace(nodes[node], suspect=text)
-    assert all(later - earlier >= APART_S for (earlier, first), (later, second) in pairwise(drains) if first != second)
-    assert len({node for _, node in drains}) == 2
+    assert all(later - earlier >= APART_S for (earlier, _), (later, _) in pairwise(drains))
+    assert {node for _, node in drains} == {"hgx-1", "hgx-2"}
