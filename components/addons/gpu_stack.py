@@ -52,7 +52,8 @@ _MIG_MANAGER = {
     "env": [{"name": "WITH_SHUTDOWN_HOST_GPU_CLIENTS", "value": "false"}],
     "resources": _SMALL,
 }
-_OF_WATCHER = tuple(Taint(key=key, value="", effect="NoSchedule") for key in (watcher.CHECK, watcher.FAULT))
+OF_WATCHER = tuple(Taint(key=key, value="", effect="NoSchedule") for key in (watcher.CHECK, watcher.FAULT))
+"""Taints of the watcher of GPU faults, which pods of the stack tolerate where it runs."""
 _EXPORTER = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
@@ -172,7 +173,7 @@ def _content(stack: Stack, site: AddonSite, releases: Sequence[AddonRelease]) ->
 
 def _taints(site: AddonSite) -> list[Taint]:
     """A storage system does without those of the watcher: the pods that it has on a node stay there."""
-    return [*site.gpu_taints, *(_OF_WATCHER if site.watched else ())]
+    return [*site.gpu_taints, *(OF_WATCHER if site.watched else ())]
 
 
 def operator_content(site: AddonSite) -> AddonContent:

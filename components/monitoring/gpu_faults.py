@@ -42,8 +42,10 @@ FABRIC_JOINING = f"{_FABRIC} == {_NOT_STARTED} or {_FABRIC} == {_IN_PROGRESS}"
 MEASURED = f"count by (node) ({queries.highest('DCGM_FI_DEV_GPU_TEMP', queries.GPUS, by=('node', 'gpu'))})"
 """GPUs of each node that DCGM reports."""
 # The exporter shows a GPU's last Xid until it restarts. One that was there a day ago has an owner by now, or none will
-# come: a replica that fails today is no second witness of it.
-_A_DAY_AGO = f"max by (node, gpu, modelName) (last_over_time(DCGM_FI_DEV_XID_ERRORS{{{queries.GPUS}}}[1h] offset 1d))"
+# come: a replica that fails today is no second witness of it. So it counts where it was seen to come: the GPU was
+# measured within a day without it. What a gap of Prometheus hid, or was there before it, does not count.
+_WITHIN_A_DAY = f"({XID} or 0 * {of_gpu('DCGM_FI_DEV_GPU_TEMP')})[1d:5m]"
+_CAME = " or ".join(f"{XID} != {of}_over_time({_WITHIN_A_DAY})" for of in ("min", "max"))
 # The worst first: a node is marked with the first one.
 _FAULTS: Mapping[str, tuple[str, str]] = {
     **{
@@ -55,9 +57,8 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 }
 _CODED = {code: f'label_replace({query}, "fault", "{code}", "", "")' for code, (query, _) in _FAULTS.items()}
 _XIDS = " or ".join(query for code, query in _CODED.items() if code.startswith("xid-"))
-_OLD = f"({XID} == on (node, gpu, modelName) {_A_DAY_AGO})"
 FAULTS = " or ".join(
-    [f"(({_XIDS}) unless on (node, gpu) {_OLD})", *(query for code, query in _CODED.items() if code[:4] != "xid-")]
+    [f"(({_XIDS}) and on (node, gpu) ({_CAME}))", *(query for code, query in _CODED.items() if code[:4] != "xid-")]
 )
 """A series for each GPU with a fault, whose code is the label `fault`."""
 MEANINGS: Mapping[str, str] = {

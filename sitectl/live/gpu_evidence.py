@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from components.addons.gpu_stack import OF_WATCHER
 from floor import gpu_nodes
 from floor.taints import Taint
 from stacks.facts.hardware import slice_name, slices_per_node
@@ -163,7 +164,8 @@ def evidence(plan: SitePlan, cluster: ClusterSeen, machines: MachinesSeen) -> It
 
 
 def _wanted(plan: SitePlan, nodes: Sequence[Object]) -> Iterator[tuple[str, WantedOffer]]:
-    cluster, tolerated = plan.site.cluster, gpu_node_taints(plan.site)
+    cluster = plan.site.cluster
+    tolerated = [*gpu_node_taints(plan.site), *(OF_WATCHER if plan.site.has_watcher else ())]
     if plan.machines is None:
         for node in nodes:
             labels = node["metadata"].get("labels") or {}

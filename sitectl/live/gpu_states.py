@@ -139,7 +139,7 @@ STATES: tuple[State, ...] = (
     ),
     State(
         name="taint-not-tolerated",
-        sign="the node has a taint that the site does not name",
+        sign="the node has a taint that neither the site names nor its watcher sets",
         cause="a taint that someone set by hand keeps the stack's pods away",
         fix="name it in `taints` of the role `hgx` (`cluster.machines.roles`), from which tolerations follow, or take "
         "it off",

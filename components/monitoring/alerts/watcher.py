@@ -27,18 +27,18 @@ def watched() -> list[Alert]:
             expression=f"{queries.highest('watcher_out', gpu_faults.WATCHER, by=('node', 'fault'))} == 1",
             minutes=0,
             summary="{{ $labels.node }} is out of service: {{ $labels.fault }}",
-            description="DCGM and the cluster agreed ({{ $value }} is yes), so no replica starts there any more. It "
+            description="DCGM and the cluster agreed, so no replica starts there any more. It "
             "stays out, and no other node is drained, until you remove the taint.",
             runbook=_RUNBOOK,
         ),
         Alert(
             name="GpuFaultHeld",
             severity="page",
-            expression=f"{queries.highest('watcher_held', gpu_faults.WATCHER, by=('node', 'reason'))} == 1",
+            expression=f"{queries.highest('watcher_held', gpu_faults.WATCHER, by=('node',))} == 1",
             minutes=3,
-            summary="{{ $labels.node }} has a GPU fault and stays in service: {{ $labels.reason }}",
-            description="DCGM and the cluster agree ({{ $value }} is yes), and the watcher may not drain the node. "
-            "Replicas there fail or may fail.",
+            summary="{{ $labels.node }} has a GPU fault and stays in service",
+            description="DCGM and the cluster agree, and the watcher may not drain the node. Its annotation "
+            "inference-platform/gpu-suspect has the reason. Replicas there fail or may fail.",
             runbook=_RUNBOOK,
         ),
         Alert(
@@ -47,27 +47,28 @@ def watched() -> list[Alert]:
             expression=f"{by_dcgm} == 1 unless on (node) {by_cluster} == 1",
             minutes=_DISAGREE_MINUTES,
             summary="DCGM reports a GPU fault on {{ $labels.node }}, and the cluster has nothing against it",
-            description="The node offers all its GPUs and its replicas are ready ({{ $value }} source reports), so it "
-            "is not drained. Its annotation inference-platform/gpu-suspect has the fault.",
+            description="The node offers all its GPUs and its replicas are ready, so it is not drained. Its "
+            "annotation inference-platform/gpu-suspect has the fault.",
             runbook=_RUNBOOK,
         ),
         Alert(
             name="WatcherBlind",
             severity="ticket",
-            expression=f"time() - {looked} > {_BLIND_S}",
+            # A gauge that was never set is 0, so one that falls again and again is blind as well.
+            expression=f"time() - {looked} > {_BLIND_S} or absent({looked})",
             minutes=5,
             summary="The watcher of GPU faults cannot see",
-            description="For {{ $value | humanizeDuration }} Prometheus or the API server did not answer it, or it "
-            "hangs; watcher_blind has the source. No node is drained or admitted meanwhile.",
+            description="For 5 minutes Prometheus or the API server did not answer it or refused what it asked, or it "
+            "does not run; watcher_blind has the source. Nodes may be neither drained nor admitted meanwhile.",
             runbook=_RUNBOOK,
         ),
         Alert(
             name="NodeUnchecked",
             severity="ticket",
-            expression=f"{queries.highest('watcher_unchecked', gpu_faults.WATCHER, by=('node', 'reason'))} == 1",
+            expression=f"{queries.highest('watcher_unchecked', gpu_faults.WATCHER, by=('node',))} == 1",
             minutes=_CHECK_MINUTES,
-            summary="The new node {{ $labels.node }} takes no replica: {{ $labels.reason }}",
-            description="Its GPUs did not pass the check ({{ $value }} is waiting).",
+            summary="The new node {{ $labels.node }} takes no replica",
+            description="Its GPUs do not pass the check; the metric watcher_unchecked has the reason.",
             runbook=_RUNBOOK,
         ),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +120,6 @@ def test_agreement_is_measured_by_a_clock_that_is_never_set() -> None:
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": "hgx-1"}, {"renewTime": "2026-01-01T00:00:00Z"}, None])
 def test_a_lease_that_is_no_drain_of_the_watcher_is_no_answer(spec: Any) -> None:
-    watcher = Simulated(lease=json.loads(json.dumps({"metadata": {}, "spec": spec}))).watcher()
+    watcher = Simulated(lease={"metadata": {}, "spec": spec}).watcher()
     assert watcher.look(NOW, 0) == []
     assert _blind() == 1

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from floor import gpu_nodes
+from services.watcher import variables
 from sitectl.commands import gpu_nodes as command
 from sitectl.live.gpu_evidence import ClusterSeen, MachinesSeen, evidence, look
 from sitectl.live.gpu_states import classify
@@ -227,6 +228,19 @@ def test_the_pinned_driver_is_that_of_the_machines_own_line() -> None:
     pins = plan.versions.nvidia.production
     assert (first.wanted.driver, first.wanted.fabric_manager) == (pins.driver, pins.fabric_manager)
     assert pins.driver != plan.versions.nvidia.lts.driver
+
+
+@pytest.mark.parametrize(("change", "state"), [({"on_fault": "drain"}, "gpus-unhealthy"), ({}, "taint-not-tolerated")])
+def test_a_node_that_the_watcher_took_out_is_in_the_state_of_its_gpus(change: dict[str, str], state: str) -> None:
+    """It was shown as one whose taint is to be taken off. Without a watcher the stack's pods do not tolerate it."""
+    plan = replace(plan_values(changed(prod(), {"monitoring.gpu_faults": change}), "site.yaml"), machines=None)
+    labels = {**seen.LABELS, "nvidia.com/gpu.count": "8"}
+    taint = {"key": variables.FAULT, "value": "xid-79", "effect": "NoSchedule"}
+    out = seen.node("hgx-1", taints=[taint], labels=labels, capacity=8, allocatable=7)
+    pods = [pod | {"spec": {**pod["spec"], "nodeName": "hgx-1"}} for pod in seen.WELL.pods]
+    objects = ClusterSeen(nodes=[out], pods=pods, runtime_classes=[{"metadata": {"name": "nvidia"}}])
+    (entry,) = evidence(plan, objects, MachinesSeen())
+    assert classify(entry).state.name == state
 
 
 def test_nodes_that_no_file_lists_are_those_that_show_gpus() -> None:
