@@ -75,8 +75,11 @@ def describe_gpu_faults(site: SiteConfig, proofs: Proofs, specs: Specs) -> str:
     if spec.on_fault == "drain":
         lost = losses(site, proofs, specs)
         carried = listed([node for node, short in lost.items() if not short])
-        lines.append(f"  drained     {carried}: one at a time, one an hour, where DCGM and the cluster agree")
-        lines += [f"  not drained {node}: {short}; alerts alone" for node, short in lost.items() if short]
+        lines.append(f"  may be drained  {carried}: one at a time, one an hour, where DCGM and the cluster agree")
+        lines += [f"  not drained     {node}: {short}; alerts alone" for node, short in lost.items() if short]
     if spec.new_nodes == "check":
-        lines.append("  new nodes   take replicas once their GPUs are offered, validated, measured and without a fault")
+        lines += [
+            "  new nodes       take replicas once their GPUs are offered, validated, measured and without a fault",
+            "  nodes now       stay in service where a replica is ready; the others are checked as new ones",
+        ]
     return "\n".join(lines)

@@ -58,14 +58,17 @@ def test_the_watcher_knows_the_nodes_and_those_that_the_proof_can_lose(recorder:
 
 def test_it_may_mark_nodes_and_evict_replicas_and_little_else(recorder: Recorder) -> None:
     """What suffices is shown by the lab's test, against an API server; here that it is no more."""
-    rules = {
-        (args.inputs["metadata"].get("namespace", ""), resource, verb)
+    granted = [
+        (args.inputs["metadata"].get("namespace", ""), rule)
         for name, args in recorder.resources.items()
         if name.startswith("watcher-") and "rules" in args.inputs
         for rule in args.inputs["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+    ]
+    rules = {
+        (space, resource, verb) for space, rule in granted for resource in rule["resources"] for verb in rule["verbs"]
     }
+    (marked,) = [rule["resourceNames"] for _, rule in granted if "patch" in rule["verbs"]]
+    assert marked == [f"hgx-{number}" for number in range(1, 5)]
     assert rules == {
         ("", "nodes", "list"),
         ("", "nodes", "patch"),
@@ -109,12 +112,13 @@ def test_what_gpus_are_known_by_runs_on_a_node_that_is_tainted() -> None:
 def test_a_preview_names_the_nodes_that_are_drained_and_those_that_are_not() -> None:
     assert planned({}).gpu_faults_text == ""
     text = planned(BOTH).gpu_faults_text
-    assert "drained     hgx-1, hgx-2, hgx-3, hgx-4" in text
-    assert "new nodes   take replicas once" in text
+    assert "may be drained  hgx-1, hgx-2, hgx-3, hgx-4" in text
+    assert "new nodes       take replicas once" in text
+    assert "nodes now       stay in service where a replica is ready" in text
     # Without its priority, the large model has no room when one of its nodes is out.
     short = planned({**DRAINS, "models.glm-5-1.server.priority": None})
-    assert "drained     hgx-3, hgx-4:" in short.gpu_faults_text
-    assert "not drained hgx-1: glm-5-1 would have 1 of 2 replicas" in short.gpu_faults_text
+    assert "may be drained  hgx-3, hgx-4:" in short.gpu_faults_text
+    assert "not drained     hgx-1: glm-5-1 would have 1 of 2 replicas" in short.gpu_faults_text
     assert set(short.texts) >= {short.gpu_faults_text}
 
 
