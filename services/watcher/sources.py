@@ -28,7 +28,7 @@ class AwayError(Exception):
         self.source = source
 
 
-class RefusedError(AwayError):
+class NotGrantedError(AwayError):
     """The API server answers, and not with what was asked for: another request may be granted."""
 
     def __init__(self, why: str) -> None:
@@ -215,7 +215,7 @@ def _content(answer: httpx2.Response) -> dict[str, Any]:
         answer.raise_for_status()
         content: dict[str, Any] = answer.json()
     except (httpx2.HTTPError, ValueError) as error:
-        raise RefusedError(f"{error}: {answer.text[:200]}") from None
+        raise NotGrantedError(f"{error}: {answer.text[:200]}") from None
     return content
 
 

@@ -25,7 +25,7 @@ from services.watcher.decision import (
     unfit,
 )
 from services.watcher.settings import WatcherSettings
-from services.watcher.sources import ApiServerSource, AwayError, PrometheusSource, RefusedError
+from services.watcher.sources import ApiServerSource, AwayError, NotGrantedError, PrometheusSource
 
 _LOOKED = Gauge("watcher_looked_timestamp_seconds", "When both sources were last seen whole.")
 _BLIND = Gauge("watcher_blind", "1 while a source does not answer, and nothing is done.", ["source"])
@@ -105,7 +105,7 @@ class NodeWatch:
         """Whether it was done: one that is refused keeps no other one from being done."""
         try:
             return self._do(act, now)
-        except RefusedError as refused:
+        except NotGrantedError as refused:
             log.warning("%s: %s", act, refused)
             return False
 
@@ -140,7 +140,7 @@ class NodeWatch:
         """granted, refused by a budget, or failed. Raises AwayError."""
         try:
             result = "granted" if self._cluster.evict(replica) else "refused"
-        except RefusedError as refused:
+        except NotGrantedError as refused:
             log.warning("eviction of %s: %s", replica, refused)
             result = "failed"
         _EVICTIONS.labels(result).inc()

@@ -19,7 +19,7 @@ def watched() -> list[Alert]:
         queries.highest("watcher_reported", f'{gpu_faults.WATCHER}, source="{source}"', by=("node",))
         for source in ("dcgm", "cluster")
     )
-    looked = queries.highest("watcher_looked_timestamp_seconds", gpu_faults.WATCHER)
+    looked = f"watcher_looked_timestamp_seconds{{{gpu_faults.WATCHER}}}"
     return [
         Alert(
             name="GpuNodeDrained",
@@ -55,7 +55,7 @@ def watched() -> list[Alert]:
             name="WatcherBlind",
             severity="ticket",
             # A gauge that was never set is 0, so one that falls again and again is blind as well.
-            expression=f"time() - {looked} > {_BLIND_S} or absent({looked})",
+            expression=f"time() - max({looked}) > {_BLIND_S} or absent({looked})",
             minutes=5,
             summary="The watcher of GPU faults cannot see",
             description="For 5 minutes Prometheus or the API server did not answer it or refused what it asked, or it "
