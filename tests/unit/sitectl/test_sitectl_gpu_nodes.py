@@ -237,7 +237,7 @@ def test_a_node_that_the_watcher_took_out_is_in_the_state_of_its_gpus(change: di
     labels = {**seen.LABELS, "nvidia.com/gpu.count": "8"}
     taint = {"key": variables.FAULT, "value": "xid-79", "effect": "NoSchedule"}
     out = seen.node("hgx-1", taints=[taint], labels=labels, capacity=8, allocatable=7)
-    pods = [pod | {"spec": {**pod["spec"], "nodeName": "hgx-1"}} for pod in seen.WELL.pods]
+    pods = [{**pod, "spec": {**pod["spec"], "nodeName": "hgx-1"}} for pod in seen.WELL.pods]
     objects = ClusterSeen(nodes=[out], pods=pods, runtime_classes=[{"metadata": {"name": "nvidia"}}])
     (entry,) = evidence(plan, objects, MachinesSeen())
     assert classify(entry).state.name == state
