@@ -7,7 +7,7 @@ from collections import Counter
 
 import httpx
 
-from components.models.inference_pool import METRICS_PORT
+from components.specs.inference_pool import METRICS_PORT
 from tests.lab.site.replicas import Cluster
 
 _QUEUED = re.compile(r'^inference_extension_flow_control_queue_size\{fairness_id="([^"]*)".*\} (\S+)$', re.MULTILINE)
