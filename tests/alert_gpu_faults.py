@@ -28,7 +28,12 @@ CASES = (
         minutes=15,
     ),
     # Its pod is gone, and with it what it exposed.
-    Case(alert="WatcherBlind", change={of_watcher("looked_timestamp_seconds", ""): None}, minutes=15),
+    Case(
+        alert="WatcherBlind",
+        change={of_watcher("looked_timestamp_seconds", ""): None},
+        labels={"job": "watcher"},
+        minutes=15,
+    ),
     Case(
         alert="NodeUnchecked",
         change={of_watcher("unchecked", ', node="hgx-1", reason="it is not ready"'): constant(1)},

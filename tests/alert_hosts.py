@@ -51,7 +51,7 @@ CASES = (
         alert="NodeLinkErrors",
         change={link("receive_errs"): grows(20_000)},
         labels={**_NODE, "device": "enp1s0"},
-        shown="1.002%",
+        shown="1.001%",
     ),
     Case(
         alert="NodeBondDegraded",

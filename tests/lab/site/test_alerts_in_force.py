@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from components.monitoring import queries
+from components.monitoring import queries, rules
 from components.monitoring.alerts.alert import Alert
 from components.monitoring.alerts.models import SlowModelTimes, slow_model
 from components.monitoring.prometheus import SELECTED
+from components.monitoring.rules import Measured
 from lab import session
-from tests import promtool
+from tests.alert_site import PROMISE
 from tests.lab.site.measured import MONITORING, Prometheus
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
@@ -26,19 +27,8 @@ MODEL = "qwen3-32b"
 # As the platform's own alert, but over four scrapes instead of a quarter of an hour, and at once.
 SLOW = replace(slow_model(SlowModelTimes(window="1m", minutes=0)), name="SlowInTheLab")
 TOKENS = 30
-# Alerts of parts that this site does not install.
-_OF_OTHER_PARTS = (
-    "Directory",
-    "EtcdBackup",
-    "Gatekeeper",
-    "Gpu",
-    "Ledgers",
-    "Prices",
-    "SecretNot",
-    "Storage",
-    "Usage",
-    "Volume",
-)
+# Of the parts that alerts are about, those that this site has.
+_HERE = Measured(parts=("certificates", "credentials"), servers=True)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +70,8 @@ def ask(site: Site) -> None:
 
 
 def test_every_rule_is_computed(prometheus: Prometheus) -> None:
-    wanted = {name for name in promtool.listed() if not name.startswith(_OF_OTHER_PARTS)}
-    wanted |= {"GpusNotOffered", queries.PROMISED_ITL, queries.gpus_by_model()}
-    wanted -= {"StorageNodeNearlyFull"}
+    wanted = {alert.name for alerts in rules.alerts(PROMISE, _HERE).values() for alert in alerts}
+    wanted |= {queries.PROMISED_ITL, queries.gpus_by_model()}
     until(lambda: wanted <= set(rules_of(prometheus)), what="every rule loaded")
     until(lambda: {rule["health"] for rule in rules_of(prometheus).values()} == {"ok"}, what="every rule computed")
 
