@@ -359,7 +359,7 @@ HEALTHY: Mapping[str, Values] = {
     node("node_memory_MemTotal_bytes"): constant(64e9),
     node("node_memory_MemAvailable_bytes"): constant(40e9),
     **{link(f"{way}_packets"): grows(1e6) for way in ("receive", "transmit")},
-    **{link(f"{way}_{fault}"): grows(10) for way in ("receive", "transmit") for fault in ("errs", "drop")},
+    **{link(f"{way}_errs"): grows(10) for way in ("receive", "transmit")},
     **{node(f"node_bonding_{links}", ', master="bond0"'): constant(2) for links in ("slaves", "active")},
     # promtool's time begins at 0.
     node("node_time_seconds"): grows(60),

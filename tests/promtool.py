@@ -8,8 +8,7 @@ from typing import Any
 
 from components.monitoring import rules
 from components.monitoring.alerts.alert import Alert
-from tests.alert_cases import CASES
-from tests.alert_silences import SILENCES, Silence
+from tests.alert_silences import Silence
 from tests.alert_site import HEALTHY, PROMISE, Case
 
 # Always there.
@@ -26,14 +25,17 @@ def rule_file() -> dict[str, Any]:
     return {"groups": rules.groups(PROMISE)}
 
 
-def cases_file(rule_path: str, cases: Sequence[Case] = CASES) -> dict[str, Any]:
+def cases_file(rule_path: str, cases: Sequence[Case], silences: Sequence[Silence] = ()) -> dict[str, Any]:
     """The healthy site, on which nothing fires; each fault, on which its alert fires and no other; and what is none."""
-    silent = [_of_silence(silence) for silence in SILENCES] if cases is CASES else []
     return {
         "rule_files": [rule_path],
         "evaluation_interval": "1m",
         "group_eval_order": [group["name"] for group in rules.groups(PROMISE)],
-        "tests": [_run("a healthy site", {}, _HEALTHY_MINUTES, [WATCHDOG]), *map(_of_case, cases), *silent],
+        "tests": [
+            _run("a healthy site", {}, _HEALTHY_MINUTES, [WATCHDOG]),
+            *map(_of_case, cases),
+            *map(_of_silence, silences),
+        ],
     }
 
 

@@ -155,8 +155,7 @@ def front_door(
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
     reaches it. shared: whether pickers queue requests, and tenants share their turns. canaries: whether any model has a
-    second revision. adapters: whether any model has one. prompts, overflows: as of
-    `first_filters`.
+    second revision. adapters: whether any model has one. prompts, overflows: as of `first_filters`.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """

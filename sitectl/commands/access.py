@@ -90,7 +90,7 @@ def _talosconfig(context: CommandContext, plan: ClusterPlan, site: str, name: st
     except TalosconfigError as error:
         fix = "run `pulumi up`, which writes it into the stack"
         raise SitectlError(f"the stack of {site}: {error.problem.what}", fix=fix) from None
-    # Imported here, as it brings protobuf, which hardly any other command needs.
+    # Imported here: it needs protobuf, which hardly any other command does.
     api: Any = importlib.import_module("talos.api.client")
     planes, refusals = [node for node in plan.nodes if node.is_control_plane and not node.spec.dead], list[str]()
     for node in planes:

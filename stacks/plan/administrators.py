@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from components.specs.administrators import PREFIX, ROOTS_FOLDER, SETTINGS_FOLDER, AdministratorsSpec, AuditSpec
@@ -54,7 +55,7 @@ def api_server_settings(machines: MachinesSpec) -> APIServerSettings:
         if mounts and machines.trusted_roots
         else {},
     )
-    return APIServerSettings(**{**vars(settings), "audit_policy": audit_policy()}) if audit else settings
+    return replace(settings, audit_policy=audit_policy()) if audit else settings
 
 
 def _login(people: AdministratorsSpec) -> dict[str, str]:

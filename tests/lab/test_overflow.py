@@ -171,6 +171,7 @@ def test_a_share_overflows_and_a_session_stays_where_it_is(door: Rig, pickers: P
     pickers.pools[MODEL] = FULL
     eventually(lambda: share(door) >= 0.5)
     pickers.pools[MODEL] = BUSY
+    # Two readings: that the share holds shows in no other way.
     time.sleep(2.5)
     held = share(door)
     assert 0.5 <= held < 1
@@ -193,6 +194,7 @@ def test_a_target_without_room_takes_none(door: Rig, pickers: Pickers, of: tuple
     filled(door, pickers, AWAY)
     pickers.pools[SMALL] = of
     eventually(lambda: share(door) == 0)
+    # Two more readings: that none comes back shows in no other way.
     time.sleep(2.5)
     assert share(door) == 0
     assert served(door) == MODEL

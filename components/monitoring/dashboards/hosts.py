@@ -64,7 +64,7 @@ BOARD = Board(
                     ),
                     _LINK,
                     SHARE,
-                    "Below 0.8, but while weights are read or brought.",
+                    "Below 0.8, but while weights are read or downloaded.",
                     "On a control plane etcd waits for it: move what else writes there.",
                 ),
                 _panel(
