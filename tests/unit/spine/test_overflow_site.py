@@ -67,6 +67,8 @@ def declared(plan: SitePlan, folder: Path) -> dict[str, Any]:
     recorder = Recorder()
     requested(plan.site, folder, recorder)
     bodies = [args.inputs for args in recorder.resources.values() if "kind" in args.inputs]
+    # Pulumi registers in no fixed order, and one name may be in two namespaces.
+    bodies.sort(key=lambda body: body["metadata"].get("namespace", ""))
     return {f"{body['kind']} {body['metadata']['name']}": body for body in bodies}
 
 
