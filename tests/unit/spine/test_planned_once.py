@@ -42,6 +42,11 @@ def once(plan: SitePlan, *whats: str) -> Counter[tuple[str, str]]:
     return Counter((revision.model, what) for revision in plan.revisions for what in whats)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def each_order_is_proven_once() -> None:
+    """Proofs are counted here, so none is shared."""
+
+
 @pytest.fixture
 def prod() -> SitePlan:
     """The reference site's plan; take it before the counters."""
