@@ -53,14 +53,16 @@ lab-down: venv ## remove the lab; leaves no process, namespace, link or mount
 doctor: venv ## can this machine run the lab; which engine and plugins it uses
 	@$(RUN) -m lab doctor
 
-test: root check test-processes test-lab ## check, test-processes, then the lab tier (as root; starts its own labs)
+test: root ## check with test-processes in one run, then the lab tier (as root; starts its own labs)
+	@$(MAKE) --no-print-directory check TESTS='-m "not exhaustive and not second_source"'
+	@$(MAKE) --no-print-directory test-lab
 
 test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; names the lab tests they concern
 	@[ -n "$(BASE)" ] || { printf 'error: BASE is not set\n  fix: make test-changed BASE=main\n' >&2; exit 1; }
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
 test-fast: venv ## tests that need no lab
-	@$(unit_tests) tests/unit
+	@$(unit_tests) $(TESTS) tests/unit
 
 test-processes: venv ## tests of commands as processes, emulated racks and simulated traffic, left out of the fast tier
 	@$(unit_tests) -m "(processes or simulations) and not exhaustive" tests/unit

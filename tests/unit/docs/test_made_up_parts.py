@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.docs.test_extending import ROOT, file_list
 
-pytestmark = [pytest.mark.processes, pytest.mark.row("C.03")]
+pytestmark = [pytest.mark.processes, pytest.mark.exhaustive, pytest.mark.row("C.03")]
 
 Edits = Mapping[str, Sequence[tuple[str, str]]]
 """File -> (a text of it, what comes in front of it)."""

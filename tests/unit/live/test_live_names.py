@@ -34,6 +34,7 @@ def collected(*words: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith(LIVE)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_each_check_ends_with_its_rows_and_is_selected_by_them() -> None:
     names, rows = collected(LIVE), rows_by_check()

@@ -136,7 +136,9 @@ OF_A_FEW_TOKENS = {
 }
 # Of these, first tokens are held to the bands, and time between tokens to a wider one.
 FEW_GAPS_BAND = 1.5
-WHOLE = tuple(SCENES)
+# `make test` simulates some loads, `make test-all` each.
+USUAL = ("chat", "documents", "chat with drafts")
+WHOLE = tuple(name if name in USUAL else pytest.param(name, marks=pytest.mark.exhaustive) for name in SCENES)
 SCENES |= OF_A_FEW_TOKENS
 
 
@@ -187,6 +189,7 @@ def test_answers_of_a_few_tokens_after_long_prompts(name: str) -> None:
     assert 1 / FEW_GAPS_BAND < between < FEW_GAPS_BAND
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["chat", "busy chat", "writers", "documents", "short prompts", "even chat"])
 def test_a_prompt_waits_for_the_step_that_is_scheduled_before_it_comes(name: str) -> None:
     sample, plain = measured(name, asynchronous=True)["ttft"], SCENES[name].steady()
@@ -210,6 +213,7 @@ def test_percentiles_are_those_of_a_simulated_scheduler(name: str, metric: Metri
     assert 1 / BAND < ratio < BAND or abs(late - (1 - percent / 100)) < SHARE_BAND[percent], (ratio, late)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in SCENES if name != "calm"])
 def test_what_a_simulated_scheduler_carries_is_accepted_and_no_more(name: str) -> None:
     """The largest load that counts as stable is within 80 and 105 % of where requests pile up."""

@@ -56,6 +56,7 @@ def test_what_the_databases_owner_changes_is_found(both: tuple[Server, Directory
         assert "row 4 is not the one of the head that was kept" in chained(chain(client), kept)[1]
 
 
+@pytest.mark.exhaustive
 def test_an_audit_of_before_becomes_a_chain_and_goes_back(both: tuple[Server, Directory]) -> None:
     """A directory that has gone back writes on where it was, as the version before did."""
     server, directory = both

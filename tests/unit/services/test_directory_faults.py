@@ -71,6 +71,7 @@ def at_once(directory: Directory) -> Replica:
     return replica
 
 
+@pytest.mark.exhaustive
 def test_no_reader_misses_a_change_of_writers_at_two_processes(both: tuple[Server, Directory]) -> None:
     """Readers that follow from any moment know what one knows that asks at the end, whatever commits in between."""
     server, first = both
@@ -158,6 +159,7 @@ def test_a_database_that_is_killed_ends_waits_and_is_found_again(both: tuple[Ser
         assert set(replica.working) == {made["id"], second["id"]}
 
 
+@pytest.mark.exhaustive
 def test_a_probe_reads_no_table(both: tuple[Server, Directory]) -> None:
     """With many keys and a probe every five seconds at each pod, it would be the most that the database does."""
     server, directory = both
@@ -231,6 +233,7 @@ def test_a_directory_that_starts_without_its_database_waits_for_it(tmp_path: Pat
         server.kill()
 
 
+@pytest.mark.exhaustive
 def test_another_address_is_followed_without_a_start(both: tuple[Server, Directory], tmp_path: Path) -> None:
     """Nothing is written to the earlier database from then on, and readers get what the other one has."""
     server, directory = both
@@ -289,6 +292,7 @@ def test_a_dropped_database_is_restored_by_the_pages_commands(both: tuple[Server
     assert server.sql("DELETE FROM audit", check=False).returncode != 0
 
 
+@pytest.mark.exhaustive
 def test_a_restored_database_is_another_one(both: tuple[Server, Directory]) -> None:
     """A backup's versions are given out again, to other keys: a reader must not take them for those that it has."""
     server, directory = both
@@ -312,6 +316,7 @@ def test_a_restored_database_is_another_one(both: tuple[Server, Directory]) -> N
         assert set(replica.working) == {kept["id"], *later}
 
 
+@pytest.mark.exhaustive
 def test_tables_that_a_dump_brings_back_are_others(both: tuple[Server, Directory]) -> None:
     server, directory = both
     with directory.client() as client:

@@ -106,6 +106,8 @@ def test_the_table_has_exactly_what_was_written_whatever_is_killed(
             if turn % 5 == 2:
                 restart(server)
             shipper.start()
+        # On a slow machine a shipper lived too short a time to have a full file renamed.
+        until(lambda: len(envoy.ids) > 3000 and torn > 3 and envoy.reopens > 3)
     finally:
         ended.set()
         writer.join()
@@ -113,9 +115,6 @@ def test_the_table_has_exactly_what_was_written_whatever_is_killed(
     until(lambda: shipper.metric("inference_usage_shipper_bytes_behind") == 0)
     assert shipper.end() == 0
     assert ids(server) == sorted(envoy.ids)
-    assert len(envoy.ids) > 3000
-    assert torn > 3
-    assert envoy.reopens > 3
     rows, hours = sums(server)
     assert rows == hours
     assert list(envoy.path.parent.glob("requests.jsonl.[0-9]*")) == []
@@ -193,6 +192,7 @@ def envoy_running(folder: Path, log_file: Path) -> Iterator[tuple[str, str]]:
         process.wait()
 
 
+@pytest.mark.exhaustive
 def test_a_real_envoys_log_is_rotated_under_load_and_all_of_it_arrives(
     both: tuple[Server, Ledger], tmp_path: Path
 ) -> None:
@@ -256,6 +256,7 @@ def answers_lost(ledger_url: str) -> Iterator[tuple[str, list[int]]]:
         server.server_close()
 
 
+@pytest.mark.exhaustive
 def test_rows_whose_answer_is_lost_are_counted_once(
     both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper
 ) -> None:
@@ -272,6 +273,7 @@ def test_rows_whose_answer_is_lost_are_counted_once(
     assert rows == hours
 
 
+@pytest.mark.exhaustive
 def test_a_token_that_comes_later_and_an_admin_that_is_away_lose_nothing(
     both: tuple[Server, Ledger], envoy: EmulatedEnvoy, shipper: Shipper, tmp_path: Path
 ) -> None:

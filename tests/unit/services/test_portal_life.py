@@ -345,6 +345,7 @@ def test_nothing_of_a_secret_is_in_logs_or_cookies(portal: Portal) -> None:
     assert not KEY.search(written)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("option", "path", "part"),
     [("directory", "/keys", "directory of keys"), ("ledger", "/usage", "ledger of usage")],
@@ -366,6 +367,7 @@ def test_a_part_that_is_away_takes_its_pages_alone(portal: Portal, option: str, 
         partly.end()
 
 
+@pytest.mark.exhaustive
 def test_without_the_issuer_people_who_are_in_go_on(portal: Portal) -> None:
     browser = portal.logged_in("ann")
     alone = Portal(portal.folder, portal.directory, portal.services, portal.issuer)

@@ -145,6 +145,7 @@ def test_an_error_about_a_chart_names_the_option_for_charts(project: Path, crane
     assert "--charts-from: no-such-folder is no folder here" in reported
 
 
+@pytest.mark.exhaustive
 def test_what_a_raised_chart_runs_is_locked_again_and_the_line_before_is_pruned(locked: Path) -> None:
     """The lock is that of an earlier version of Cilium, which ran another Envoy, and of the GPU operator."""
     lock, options = locked / FILE, programs(locked.parent)
@@ -184,6 +185,7 @@ def test_an_image_that_is_not_in_the_lock_is_refused_with_the_way_out(locked: Pa
     assert not (locked / "rendered").exists()
 
 
+@pytest.mark.exhaustive
 def test_without_a_lock_a_site_that_wants_one_is_refused_and_can_be_locked(locked: Path) -> None:
     (locked / FILE).unlink()
     assert "images.lock lacks" in run(locked, "validate", "prod").out
@@ -199,6 +201,7 @@ def test_a_bad_line_of_the_lock_is_an_error_with_its_number(locked: Path) -> Non
     assert "not a locked image; got 'busybox'" in result.out
 
 
+@pytest.mark.exhaustive
 def test_a_tag_that_moved_stays_as_locked_and_unused_lines_go_on_request(locked: Path) -> None:
     before, crane = (locked / FILE).read_text(), StandInCrane(locked.parent / "crane")
     crane.has({f"{MIRROR}/{PINS.images.vllm.partition('/')[2]}": "moved"})
@@ -311,6 +314,7 @@ def test_each_spoiled_or_missing_file_of_a_bundle_is_reported(packed: Path, behi
         assert part in result.err
 
 
+@pytest.mark.exhaustive
 def test_a_bundle_that_lacks_what_the_site_needs_now_is_reported(packed: Path, behind: Path) -> None:
     inventory = json.loads((packed / INVENTORY).read_text())
     gone = inventory["images"].pop()
@@ -325,6 +329,7 @@ def test_a_bundle_that_lacks_what_the_site_needs_now_is_reported(packed: Path, b
     assert fix in run(behind, "bundle", "verify", str(packed)).err
 
 
+@pytest.mark.exhaustive
 def test_programs_are_copied_or_left_out_on_request(
     packed: Path, packed_once: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +352,7 @@ def test_programs_are_copied_or_left_out_on_request(
     assert (verified.status, "no programs" in verified.out) == (Exit.OK, True), verified.err
 
 
+@pytest.mark.exhaustive
 def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behind: Path, crane: StandInCrane) -> None:
     inventory = json.loads((packed / INVENTORY).read_text())
     other = f"quay.io/vllm/{PINS.images.vllm.rpartition('/')[2]}@{digest_of('other')}"
@@ -357,6 +363,7 @@ def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behin
     assert crane.images == {}
 
 
+@pytest.mark.exhaustive
 def test_a_bundle_of_a_site_that_locks_no_images_is_refused(packed: Path, behind: Path, tmp_path: Path) -> None:
     unlocked = shutil.copytree(behind, tmp_path / "unlocked", symlinks=True)
     edit(unlocked, "prod", images={"locked": False})
@@ -365,12 +372,14 @@ def test_a_bundle_of_a_site_that_locks_no_images_is_refused(packed: Path, behind
     assert "images are not locked in prod" in result.err
 
 
+@pytest.mark.exhaustive
 def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) -> None:
     (packed / INVENTORY).unlink()
     assert "so it is no bundle, or a half of one" in run(behind, "bundle", "verify", str(packed)).err
     assert "so it is no bundle" in run(behind, "bundle", "push", str(packed), "--to", "site.example").err
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_packed_without_locks(project: Path, crane: StandInCrane, tmp_path: Path) -> None:
     out = tmp_path / "disk"
     words = ("bundle", "pack", "prod", "--out", str(out), "--crane", str(crane.program))
@@ -385,6 +394,7 @@ def test_nothing_is_packed_without_locks(project: Path, crane: StandInCrane, tmp
     assert not out.exists()
 
 
+@pytest.mark.exhaustive
 def test_the_bill_of_materials_of_a_site_is_the_same_each_time(locked: Path, tmp_path: Path) -> None:
     out = tmp_path / "prod.cdx.json"
     assert run(locked, "bundle", "sbom", "prod", "--out", str(out)).status == Exit.OK

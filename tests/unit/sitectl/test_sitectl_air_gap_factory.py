@@ -65,6 +65,7 @@ def test_lock_makes_the_factory_know_each_schematic_whose_installer_is_new(
     assert (again.status, again.out.split(",")[0]) == (Exit.OK, "images.lock: as before")
 
 
+@pytest.mark.exhaustive
 def test_with_a_registry_of_installers_the_output_has_the_commands_that_the_factory_lacks(
     project: Path, factory: ImageFactoryServer
 ) -> None:
@@ -84,6 +85,7 @@ def test_with_a_registry_of_installers_the_output_has_the_commands_that_the_fact
     assert "not asked" not in run(project, "bundle", "lock", "prod", *programs(project.parent)).out
 
 
+@pytest.mark.exhaustive
 def test_what_a_factory_was_not_asked_for_is_in_the_data_with_its_machines(
     project: Path, factory: ImageFactoryServer
 ) -> None:

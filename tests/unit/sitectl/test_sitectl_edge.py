@@ -100,6 +100,7 @@ def test_plan_tells_of_a_pulumi_that_does_not_answer(
     assert "fix: " in result.err
 
 
+@pytest.mark.exhaustive
 def test_render_refuses_a_file_in_the_place_of_its_folder(checkout_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text("mine\n")
@@ -132,6 +133,7 @@ def test_an_interrupt_during_imports_is_silent(tmp_path: Path, module: str) -> N
     assert (result.status, result.out, result.err) == (Exit.INTERRUPTED, "", "")
 
 
+@pytest.mark.exhaustive
 def test_a_fifo_as_a_sites_file_is_reported_and_not_waited_for(own: Path) -> None:
     os.mkfifo(own / "Pulumi.pipe.yaml")
     result = process(ROOT, "validate", "--project", str(own), "pipe")
@@ -141,6 +143,7 @@ def test_a_fifo_as_a_sites_file_is_reported_and_not_waited_for(own: Path) -> Non
         assert (result.status, "a FIFO, not a file" in result.out) == (Exit.REFUSED, True), command
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file", ["hardware/h200-sxm.yaml", "versions.yaml", "catalogue/glm-5.1-fp8.yaml"])
 def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, file: str) -> None:
     """What is not there to be asked cannot stop --help; what needs the file names it."""
@@ -158,6 +161,7 @@ def test_a_broken_file_of_facts_is_one_error_where_it_is_needed(tmp_path: Path, 
         assert f"stacks/facts/{file}: " in process(copy, "versions", root=copy).err
 
 
+@pytest.mark.exhaustive
 def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) -> None:
     copy = make_checkout(tmp_path / "copy", sites=("lab",), copied=PROGRAM)
     for package in COMMAND:
@@ -173,6 +177,7 @@ def test_a_missing_file_of_versions_is_named_by_every_command(tmp_path: Path) ->
     assert "bad   site lab" in listed and "ok    python" in listed, "doctor goes on"
 
 
+@pytest.mark.exhaustive
 def test_a_site_that_is_a_link_to_nowhere_stops_no_other_site(own: Path) -> None:
     (own / "Pulumi.dang.yaml").symlink_to("/nonexistent")
     result = process(ROOT, "rules", "--project", str(own))
@@ -231,6 +236,7 @@ def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith("sitectl 0.")
 
 
+@pytest.mark.exhaustive
 def test_a_closed_output_leaves_the_status(tmp_path: Path) -> None:
     """As in a script that only checks whether a site is valid."""
     prod = tmp_path / "Pulumi.prod.yaml"
@@ -244,6 +250,7 @@ def test_a_closed_output_leaves_the_status(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "status"), [("validate nope", Exit.USAGE), ("validat", Exit.USAGE), ("validate lab", Exit.OK)]
 )

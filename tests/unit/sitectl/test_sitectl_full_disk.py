@@ -116,6 +116,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "a"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("limit", "says"),
     [

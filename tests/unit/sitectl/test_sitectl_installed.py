@@ -149,6 +149,7 @@ def test_an_installed_command_has_its_pages_in_any_folder(
     assert "plain,add-a-model" in sitectl(environment, tmp_path).out.splitlines()
 
 
+@pytest.mark.exhaustive
 def test_an_installed_command_works_on_the_folder_of_its_user(environment: Path, project: Path) -> None:
     valid = sitectl(environment, project, "validate", "lab")
     assert valid.status == 0, valid.err + valid.out
@@ -171,6 +172,7 @@ def test_an_installed_command_renders_with_the_installed_program(environment: Pa
     assert judged.status == 0, judged.err + judged.out
 
 
+@pytest.mark.exhaustive
 def test_a_new_site_of_an_installed_command_names_what_is_there(environment: Path, project: Path) -> None:
     made = sitectl(environment, project, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     assert made.status == 0, made.err + made.out
@@ -181,6 +183,7 @@ def test_a_new_site_of_an_installed_command_names_what_is_there(environment: Pat
     assert sitectl(environment, project, "validate", "berlin").status == 0
 
 
+@pytest.mark.exhaustive
 def test_an_installed_command_outside_of_a_project_says_what_one_is(environment: Path, tmp_path: Path) -> None:
     result = sitectl(environment, tmp_path, "validate")
     assert result.status == 2
@@ -188,6 +191,7 @@ def test_an_installed_command_outside_of_a_project_says_what_one_is(environment:
     assert "copy these two from a checkout" in result.err
 
 
+@pytest.mark.exhaustive
 def test_only_a_checkouts_catalogue_takes_a_model(environment: Path, project: Path) -> None:
     config = project / "config.json"
     config.write_text("{}")
@@ -198,6 +202,7 @@ def test_only_a_checkouts_catalogue_takes_a_model(environment: Path, project: Pa
     assert not (project / "stacks").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_checkout_with_another_program_is_noted(environment: Path, project: Path) -> None:
     """Or `validate` would judge by facts that `up` does not have."""
     facts = project / "stacks" / "facts"
@@ -210,6 +215,7 @@ def test_a_checkout_with_another_program_is_noted(environment: Path, project: Pa
     assert sitectl(environment, project, "validate", "lab", "--json").err == ""
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_of_an_installed_command_names_no_target_of_make_here(environment: Path, project: Path) -> None:
     result = sitectl(environment, project, "doctor", "--json")
     assert result.status == 0, result.out
@@ -217,6 +223,7 @@ def test_the_doctor_of_an_installed_command_names_no_target_of_make_here(environ
     assert fixes["CRD bundle"] == "sitectl bundle"
 
 
+@pytest.mark.exhaustive
 def test_an_installed_command_is_named_as_it_was_called(environment: Path, project: Path) -> None:
     away = {name: value for name, value in os.environ.items() if name != "SITECTL_CALLED_AS"}
     (project / ".venv").symlink_to(environment)
@@ -225,6 +232,7 @@ def test_an_installed_command_is_named_as_it_was_called(environment: Path, proje
     assert "next: .venv/bin/sitectl proof lab" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_fixes_of_an_installed_command_name_what_is_there(environment: Path, project: Path) -> None:
     file = project / "Pulumi.lab.yaml"
     text = file.read_text()

@@ -59,6 +59,7 @@ def own(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_the_launcher_makes_its_environment_once_and_again_for_another_lock(own: Path, tmp_path: Path) -> None:
     launcher = str(own / "bin" / "sitectl")
     first = call(own, "bin/sitectl", "--version")
@@ -172,6 +173,7 @@ def test_validate_completes_files_where_no_site_begins_so() -> None:
     assert call(ROOT, sys.executable, "-m", "sitectl", **asked).stdout == "file,./Pul\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.processes, pytest.mark.row("C.06")]
+pytestmark = [pytest.mark.processes, pytest.mark.exhaustive, pytest.mark.row("C.06")]
 
 ROOT = Path(__file__).parents[3]
 

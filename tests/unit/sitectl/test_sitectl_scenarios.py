@@ -51,6 +51,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resource]:
 PROGRAMS = sorted(name for name, scenario in SCENARIOS.items() if scenario.program != "__main__" or scenario.versions)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_program_changes_what_the_engine_recorded(
     unchanged: dict[str, Resource], tmp_path: Path, name: str

@@ -163,6 +163,7 @@ def test_the_fewest_nodes_hold_all_and_one_less_does_not() -> None:
     assert not place(nodes[:1], demands).fits
 
 
+@pytest.mark.exhaustive
 def test_a_large_site_is_a_few_lines() -> None:
     values = yaml.safe_load((VALID / "three-hundred-nodes.yaml").read_text())["config"][KEY]
     machines = copy.deepcopy(FULL["cluster"]["machines"])

@@ -152,6 +152,7 @@ def test_an_api_server_goes_over_no_minor_version(bench: Bench, site: Site, kube
     assert bench.rack.machines["m1"].store.config == before
 
 
+@pytest.mark.exhaustive
 def test_no_kubelet_gets_ahead_of_an_api_server(bench: Bench, site: Site, kubectl: Kubectl) -> None:
     image = ("--image", bench.image)
     plane = bench.control_plane("cp-1", image=bench.image)

@@ -19,7 +19,7 @@ from stacks.whatif.tally import Counts, gap_quantile, quantile, together
 from stacks.whatif.twin import outcome_of
 from tests.unit.whatif.workloads import Plain, served
 
-pytestmark = [pytest.mark.row("opening 12", "001.22"), pytest.mark.simulations]
+pytestmark = [pytest.mark.row("opening 12", "001.22"), pytest.mark.simulations, pytest.mark.exhaustive]
 
 ROOT = Path(__file__).parents[3]
 NGRAM = {"method": "ngram", "tokens": 4, "acceptance": 0.6}

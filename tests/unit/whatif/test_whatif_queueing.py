@@ -14,7 +14,7 @@ from stacks.whatif.simulation import Run, ServedModel, Simulation
 from stacks.whatif.tally import Counts, together
 from tests.unit.whatif.workloads import ONE, Plain, served
 
-pytestmark = [pytest.mark.row("opening 12"), pytest.mark.simulations]
+pytestmark = [pytest.mark.row("opening 12"), pytest.mark.simulations, pytest.mark.exhaustive]
 
 TIGHT = PickingPlan(queue_threshold=4, shedding_threshold=2)
 

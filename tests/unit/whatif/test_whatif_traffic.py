@@ -43,6 +43,7 @@ def test_rate_lengths_and_tiers_are_the_declared_ones(hit: float) -> None:
     assert all(r.prompt + r.answer <= CONTEXT and r.prompt >= 1 for r in requests)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("prompt", [Spread(1000, 6000), Spread(2000, 16_000), Spread(500, 600)])
 @pytest.mark.parametrize(
     "hit", [0.5, *(pytest.param(hit, marks=pytest.mark.simulations) for hit in (0.0, 0.1, 0.3, 0.8, 0.95))]

@@ -124,6 +124,7 @@ def test_a_spike_breaks_targets_sheds_the_lower_tier_first_and_ends(prod: SitePl
     assert model.last.figures["per_million"].value < 0.3 * model.declared.figures["per_million"].value
 
 
+@pytest.mark.exhaustive
 def test_a_larger_spike_is_never_better(prod: SitePlan) -> None:
     """Beyond what single requests do to a percentile."""
     outcomes = [simulated(prod, spike=times) for times in (5, 10, 20, 40)]
@@ -134,6 +135,7 @@ def test_a_larger_spike_is_never_better(prod: SitePlan) -> None:
     assert recoveries[0] < recoveries[-1]
 
 
+@pytest.mark.exhaustive
 def test_the_answer_is_the_seed_s(prod: SitePlan) -> None:
     assert simulated(prod, spike=5) == simulated(prod, spike=5)
     assert simulated(prod, spike=5) != simulated(prod, spike=5, seed=2)
@@ -170,6 +172,7 @@ def test_without_replicas_everything_is_refused(prod: SitePlan) -> None:
     assert "per_million" not in outcome.last.figures
 
 
+@pytest.mark.exhaustive
 def test_fewer_gpus_never_wait_less(prod: SitePlan) -> None:
     outcomes = [simulated(prod, spike=5, lose_gpus=count) for count in (1, 2, 3)]
     for key in ("ttft_p95", "itl_p95"):
@@ -177,6 +180,7 @@ def test_fewer_gpus_never_wait_less(prod: SitePlan) -> None:
         assert values == sorted(values), key
 
 
+@pytest.mark.exhaustive
 @pytest.mark.row("001.21")
 def test_fewer_cached_prompts_and_longer_ones_wait_longer(prod: SitePlan) -> None:
     plain = simulated(prod, GLM)
@@ -285,6 +289,7 @@ def test_nodes_that_are_not_listed_cannot_be_lost() -> None:
     assert "--lose-gpus" in caught.value.problem.fix
 
 
+@pytest.mark.exhaustive
 def test_a_part_of_a_large_model_answers_for_the_whole() -> None:
     """Rates are the whole's, latencies within a fifth of all replicas simulated."""
     document = calm()
