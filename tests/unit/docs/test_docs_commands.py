@@ -36,13 +36,13 @@ PROMISES = {
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
     "test": [
-        f"pytest -q -p tests.forks --forks {CORES + 2} tests/unit",
-        '-m "(processes or simulations) and not exhaustive" tests/unit',
+        "mypy",
+        f'pytest -q -p tests.forks --forks {CORES + 2} -m "not exhaustive and not second_source" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
     "test-processes": ['-m "(processes or simulations) and not exhaustive" tests/unit'],
     "test-all": [
-        '-m "(processes or simulations) and not exhaustive" tests/unit',
+        '-m "not exhaustive and not second_source" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
         "-m exhaustive tests/unit",
         "1*popen//python=tests/lab/alone.sh .venv/bin/python' -m exhaustive tests/lab",
