@@ -33,7 +33,7 @@ from tests.lab.site.streams import chat
 from tests.lab.site.test_certificates import condition, renew
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("C.01", "004.11")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("C.01", "004.11")]
 
 ZONE, NAME = "acme.example.", "llm.acme.example"
 RECORD = dns.name.from_text(f"_acme-challenge.{NAME}.")

@@ -22,7 +22,7 @@ from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import MODELS, Cluster, until
 from tests.lab.site.running_site import Site
 
-pytestmark = pytest.mark.row("C.05")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("C.05")]
 
 COUNT, DISTURBED = 40, 8
 PREFIX = "short-lived-"

@@ -160,6 +160,7 @@ def test_a_killed_controller_goes_on(certified: Certified, cluster: Cluster) -> 
     eventually(lambda: condition(cluster, "Ready") == "True")
 
 
+@pytest.mark.exhaustive
 def test_another_issuer_is_one_that_the_cluster_has(certified: Certified, cluster: Cluster) -> None:
     """As one of an ACME server would be. Its certificate takes the place of the first, in the same Secret."""
     other = new_authority("another CA")

@@ -72,6 +72,7 @@ def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path
     assert declared(inventory(site.lab)) == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.row("000.30")
 def test_definitions_that_others_change_or_delete_are_named_and_taken_back(site: Site, tmp_path: Path) -> None:
     """Whether or not the site has objects of their kinds."""

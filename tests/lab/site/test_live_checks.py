@@ -363,6 +363,7 @@ def undo(site: Site, folder: Path) -> None:
         kubectl(site.lab, "rollout", "status", "-n", MODELS, f"deployment/{model}", "--timeout=120s")
 
 
+@pytest.mark.exhaustive
 def test_each_check_turns_red_with_its_fault(site: Site, cluster: Cluster, tmp_path: Path) -> None:
     plant(site, cluster, tmp_path)
     try:

@@ -26,7 +26,7 @@ from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.site.streams import chat
 
-pytestmark = pytest.mark.row("004.11", "C.04")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("004.11", "C.04")]
 
 CONTROL_PLANE = "198.18.49.10"
 

@@ -188,6 +188,7 @@ def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Repli
     assert not seen.failures(), (seen.failures(), len(seen.streams), len(seen.short))
 
 
+@pytest.mark.exhaustive
 def test_a_picker_that_hangs_holds_no_request(site: Site, cluster: Cluster, two: list[Replica]) -> None:
     """Its connection stays open and answers no ping, so what it was asked goes to the other one."""
     assert len(two) == 2

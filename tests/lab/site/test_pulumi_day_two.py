@@ -83,10 +83,15 @@ def _picker_memory(site: Document) -> None:
                 ),
             },
         ),
-        (_argument, {"qwen3-32b-server": ("update", ("spec.template.spec.containers[0].args[18]",))}),
-        (
+        pytest.param(
+            _argument,
+            {"qwen3-32b-server": ("update", ("spec.template.spec.containers[0].args[18]",))},
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
             _picker_memory,
             {"qwen3-32b-picker": ("update", ("spec.template.spec.containers[0].resources.requests.memory",))},
+            marks=pytest.mark.exhaustive,
         ),
         (
             _idle_timeout,

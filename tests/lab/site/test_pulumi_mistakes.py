@@ -56,6 +56,7 @@ def test_all_mistakes_of_a_site_are_reported_with_file_and_key(pulumi: Pulumi, c
         assert line in output
 
 
+@pytest.mark.exhaustive
 def test_models_that_do_not_fit_are_refused_with_the_fix(pulumi: Pulumi) -> None:
     def edit(site: Document) -> None:
         site["models"]["glm-5-1"]["server"]["gpus"] = 4
@@ -81,6 +82,7 @@ def test_definitions_that_are_missing_or_changed_are_refused(pulumi: Pulumi, tmp
     assert "fix: python -m sitectl bundle" in output
 
 
+@pytest.mark.exhaustive
 def test_a_stack_file_without_a_site_is_refused(pulumi: Pulumi) -> None:
     output = refused(pulumi, Document.clear)
     assert "Pulumi.lab.yaml:cluster: missing; allowed: a section with gpu, gpu_stack, kubeconfig" in output

@@ -18,7 +18,7 @@ from tests.lab.site.test_answers import error_of
 from tests.lab.site.test_identity import heads_at_engines
 from tests.lab.site.test_request_log import fresh, lines_with
 
-pytestmark = pytest.mark.row("002.04")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("002.04")]
 
 MODEL = "ranks"
 BODY = {"model": MODEL, "query": "what is it?", "documents": ["it is this", "it is that"]}

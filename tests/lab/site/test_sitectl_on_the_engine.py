@@ -43,6 +43,7 @@ def test_a_site_as_its_file_says_has_no_change(site: Site) -> None:
     assert shown["rows"] == []
 
 
+@pytest.mark.exhaustive
 def test_plan_refuses_what_it_must_refuse(site: Site, tmp_path: Path) -> None:
     """What cannot be undone is first and stops a job."""
     document = yaml.safe_load(session.stack_file(site.lab).read_text())
@@ -55,8 +56,8 @@ def test_plan_refuses_what_it_must_refuse(site: Site, tmp_path: Path) -> None:
     assert shown["rows"][0]["severity"] == "irreversible"
 
 
-# A deployment, a tenant and a picker; the others take minutes and are asked by `make test-all`.
-ASKED_ALWAYS = {"replica-cut", "tenant-key-removed", "picker-weights"}
+# A deployment and a tenant; the others take minutes and are asked by `make test-all`.
+ASKED_ALWAYS = {"replica-cut", "tenant-key-removed"}
 
 
 def judged(preview_document: dict[str, Any]) -> dict[str, Any]:

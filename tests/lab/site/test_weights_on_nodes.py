@@ -25,7 +25,7 @@ from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("000.22", "001.30", "003.09", "003.12")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.22", "001.30", "003.09", "003.12")]
 
 MODEL, NAMESPACE = "qwen3-32b", "inference-models"
 SERVED = catalogue.load("qwen3-32b-fp8")
