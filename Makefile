@@ -77,6 +77,7 @@ test-site: root tools ## of these, the tests of the running platform
 test-all: root test ## all of `make test`, and the slow tests that it leaves out; hours
 	@$(unit_tests) -m exhaustive tests/unit
 	@$(RUN) -m lab.vllm_cpu
+	@$(RUN) -m lab install --only keda
 	@$(RUN) -m lab.install.earlier
 	@$(call lab_tests,1) -m exhaustive tests/lab
 	@$(RUN) -m tests.exhaustive.second_source

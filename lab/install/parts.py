@@ -37,7 +37,8 @@ class GoFamily:
     text, where `{version}` becomes that version and `{release}` the release's number; `tags` are Go build tags;
     `scripts` are files of the module that go along, mode 755. The folder may hold Go code of the project's own, which
     is then what is built, or patches of the module. `numbered` is a pattern of the module's version and the release's
-    number, where the project counts them apart.
+    number, where the project counts them apart. `on_request`: built by its name alone, since few labs need it and it
+    takes long.
     """
 
     name: str
@@ -47,6 +48,7 @@ class GoFamily:
     scripts: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     numbered: tuple[str, str] = (r"v(.+)", r"\1")
+    on_request: bool = False
     tools: Path = TOOLS
 
     @property
@@ -304,6 +306,7 @@ GO_FAMILIES = (
             BuiltProgram(name="keda-adapter", package="github.com/kedacore/keda/v2/cmd/adapter"),
         ),
         version_variables=(("github.com/kedacore/keda/v2/version.Version", "{release}"),),
+        on_request=True,
     ),
     GoFamily(
         name="pebble",

@@ -23,7 +23,7 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack
 from tests.lab.site.streams import Streamed, chat, stream
 
-pytestmark = pytest.mark.row("001.24", "002.06", "004.23")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("001.24", "002.06", "004.23")]
 
 MODEL = "qwen3-32b"
 LEAST, MOST = 2, 4

@@ -28,9 +28,10 @@ def lab(tmp_path: Path) -> Lab:
 class RecordedPart:
     """A part that notes what was asked of it."""
 
-    def __init__(self, name: str, *, ready: bool) -> None:
+    def __init__(self, name: str, *, ready: bool, on_request: bool = False) -> None:
         self.name = name
         self.ready = ready
+        self.on_request = on_request
         self.installed = 0
 
     def version(self) -> str:
@@ -58,6 +59,18 @@ def test_every_part_says_where_it_is_in_the_row(
     assert "[install 1/2] one v1 cached, 2.0 MB" in printed
     assert "[install 2/2] two v1 ok (" in printed
     assert [part.installed for part in recorded] == [1, 1]
+
+
+def test_what_few_labs_need_is_built_by_its_name_alone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [RecordedPart(f"ready-{ready}", ready=ready, on_request=True) for ready in (True, False)]
+    monkeypatch.setattr(installer, "PARTS", parts)
+    install(lab)
+    assert [part.installed for part in parts] == [1, 0]
+    assert "left out; `python -m lab install --only ready-False` builds it" in capsys.readouterr().err
+    install(lab, ["ready-False"])
+    assert [part.installed for part in parts] == [1, 1]
 
 
 def test_only_the_named_part_is_touched(lab: Lab, recorded: tuple[RecordedPart, RecordedPart]) -> None:

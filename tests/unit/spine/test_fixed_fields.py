@@ -48,6 +48,12 @@ def declared(change: dict[str, Any], folder: Path) -> tuple[Objects, dict[str, A
     }, requests
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    """Objects of the site before an edit."""
+    return declared({}, tmp_path_factory.mktemp("reference") / "site")[0]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -60,9 +66,9 @@ def declared(change: dict[str, Any], folder: Path) -> tuple[Objects, dict[str, A
     ids=["class", "copies", "place", "folder", "monitoring"],
 )
 def test_no_edit_changes_what_a_preview_cannot_replace(
-    before: dict[str, Any], after: dict[str, Any], tmp_path: Path
+    reference: Objects, before: dict[str, Any], after: dict[str, Any], tmp_path: Path
 ) -> None:
-    old, _ = declared(before, tmp_path / "before")
+    old = declared(before, tmp_path / "before")[0] if before else reference
     new, _ = declared(after, tmp_path / "after")
     assert old != new
     wrong = [
