@@ -1,9 +1,9 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
-Tests of the running platform are cut in six, each with a platform of its own: what only sends requests, what changes
-the site and puts it back, what a platform does not survive, whose platform an earlier program has made, what
-needs the checked-in site with all its parts, whose engines are real, and whose parts begin at earlier versions. Of all
-others each module is a group.
+Tests of the running platform are cut in seven, each with a platform of its own: what only sends requests, what changes
+the site and puts it back, what of this decides about callers, what a platform does not survive, whose platform an
+earlier program has made, what needs the checked-in site with all its parts, whose engines are real, and whose parts
+begin at earlier versions. Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -20,14 +20,6 @@ SITE_GROUPS = {
         "test_closed_door",
         "test_deleted_policies",
         "test_tenants",
-        "test_tiers",
-        "test_tier_queues",
-        "test_limits",
-        "test_gatekeeper",
-        "test_canary",
-        "test_adapters",
-        "test_usage_ledger",
-        "test_portal",
         "test_weights",
         "test_weights_on_nodes",
         "test_ranking",
@@ -43,6 +35,16 @@ SITE_GROUPS = {
         "test_acme",
         "test_live_checks",
         "test_lost_state",
+    ),
+    "site-callers": (
+        "test_tiers",
+        "test_tier_queues",
+        "test_limits",
+        "test_gatekeeper",
+        "test_canary",
+        "test_adapters",
+        "test_usage_ledger",
+        "test_portal",
     ),
     "site-serves": (
         "test_host_untouched",

@@ -95,6 +95,7 @@ def test_killed_supervisor_comes_back_by_itself_and_takes_over(cluster: Lab) -> 
     eventually(lambda: component_of(cluster, supervisor.GUARD).pid() not in {None, watching})
 
 
+@pytest.mark.exhaustive
 def test_up_replaces_supervisor_and_guard_killed_at_once(cluster: Lab) -> None:
     eventually(lambda: None not in processes_of(cluster).values())
     before = processes_of(cluster)
@@ -107,6 +108,7 @@ def test_up_replaces_supervisor_and_guard_killed_at_once(cluster: Lab) -> None:
     assert processes_of(cluster) == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["everything killed", "namespace without its name"])
 def test_up_mends_a_damaged_lab_and_keeps_its_objects(
     cluster: Lab, core: client.CoreV1Api, namespace: str, damage: str
@@ -128,6 +130,7 @@ def stages(lab: Lab) -> dict[str, str]:
     return {machine["name"]: machine["stage"] for machine in shown}
 
 
+@pytest.mark.exhaustive
 def test_up_changes_the_number_of_machines_and_reboots_none(cluster: Lab, core: client.CoreV1Api) -> None:
     def boots() -> set[str]:
         return {present(status_of(node).node_info).boot_id for node in core.list_node().items}
@@ -156,6 +159,7 @@ def namespaces(lab: Lab) -> set[str]:
         return {name_of(namespace) for namespace in client.CoreV1Api(connection).list_namespace().items}
 
 
+@pytest.mark.exhaustive
 def test_up_starts_afresh_after_a_creation_that_was_killed(cluster: Lab) -> None:
     with api.connect(cluster) as connection:
         first = client.V1Namespace(metadata=client.V1ObjectMeta(name="of-the-first"))
@@ -256,13 +260,18 @@ def pod_networks(lab: Lab) -> list[str]:
     "ending",
     [
         "orderly",
-        "supervisor killed",
-        "state folder lost",
         "everything killed",
-        "mount left",
-        "namespace without its name",
-        "pods that nobody knows",
-        *ORDERS,
+        *(
+            pytest.param(ending, marks=pytest.mark.exhaustive)
+            for ending in (
+                "supervisor killed",
+                "state folder lost",
+                "mount left",
+                "namespace without its name",
+                "pods that nobody knows",
+                *ORDERS,
+            )
+        ),
     ],
 )
 def test_down_leaves_nothing(spare_lab: Lab, ending: str | int) -> None:

@@ -78,6 +78,7 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
         deploy.ask(front, model=model)
 
 
+@pytest.mark.exhaustive
 def test_lab_down_leaves_nothing_of_a_running_platform_and_up_resumes_it(site: Site) -> None:
     lab = site.lab
     running = of_lab(lab, machine_state(lab))

@@ -44,6 +44,7 @@ class Listed:
         yield from (Arrival(at_s, 0, 1, TOKENS, ()) for at_s in self.times if at_s < until_s)
 
 
+@pytest.mark.exhaustive
 def test_the_twin_foretells_who_is_refused_and_how_long_others_wait(site: Site, cluster: Cluster) -> None:
     """With the simulator's own timing in the place of a GPU's."""
     random, times = seeded("1", "times"), [0.0]
