@@ -118,6 +118,7 @@ def test_life_of_a_tenant(site: Site, cluster: Cluster, tmp_path: Path) -> None:
     assert listeners(cluster) == before
 
 
+@pytest.mark.exhaustive
 def test_an_up_that_is_killed_takes_no_key_with_it(site: Site, tmp_path: Path) -> None:
     """Between another set of a tenant's keys and the policy that names it; the next `up` is the change back."""
 
