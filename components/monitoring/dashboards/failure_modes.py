@@ -1,8 +1,8 @@
-"""The failure modes of a platform for inference (rows 001.26 to 001.32): a group of panels each, or why it has none."""
+"""The failure modes of a platform for inference (rows 001.26 to 001.32): a group of panels each."""
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import queries, revisions
 from components.monitoring.dashboards import where_time_goes
 from components.monitoring.dashboards.board import Panel, PanelGroup, Query, Shape
 from components.monitoring.dashboards.vocabulary import (
@@ -17,14 +17,12 @@ from components.monitoring.dashboards.vocabulary import (
     lines,
 )
 
-CANNOT_HAPPEN = {
-    "001.31": "there are no tiers of models: no request goes from a small model to a large one",
-    "001.32": "one version of a model serves at a time, named by its commit",
-}
-"""Failure modes without a group, and why the platform does not have them."""
-
 _, _, _CACHE = where_time_goes.BOARD.groups
 _PHASES = ("queue", "prefill", "decode")
+_GATEKEEPERS = f'job="gatekeeper", {MODEL}'
+_BY_REVISION = queries.rate("gatekeeper_canary_requests_total", _GATEKEEPERS, by=("model", "revision"), window=WINDOW)
+_NO_OVERFLOW = "no model of its site overflows to another one"
+_NO_CANARY = "no model of its site has a canary"
 # Neither pickers, nor what brings and removes weights.
 _SERVERS = f'{queries.IN_MODELS}, condition!="true", pod!~".+-(epp|weights|prune)-.+"'
 
@@ -193,6 +191,64 @@ GROUPS = (
                 do="One is lower: it has just started. It gets better with each conversation that it keeps.",
                 unit=SHARE,
                 queries=lines(queries.cache_hit_share(OF_MODEL, by=("model", "pod"), window=WINDOW), "{{pod}}"),
+            ),
+        ),
+    ),
+    PanelGroup(
+        title="Failure mode 6: thrash between tiers of models",
+        mode="001.31",
+        runbook="model-overloaded",
+        panels=(
+            Panel(
+                title="Share of a model's sessions that another model answers",
+                good="0, or a spike's share that goes down again within minutes.",
+                do="It stays, or goes up and down: the model has too few replicas for its load. Add some.",
+                unit=SHARE,
+                queries=lines(queries.highest("gatekeeper_overflow_share", _GATEKEEPERS, by=("model",)), "{{model}}"),
+                not_in_lab=_NO_OVERFLOW,
+            ),
+            Panel(
+                title="Requests that go on to another model (per second)",
+                good="Below what the preview states that the other one has beside its own load.",
+                do="At or above it: the other model fills up too. Take `tenants.<name>.overflow` from the busiest.",
+                unit=REQUESTS_PER_S,
+                queries=lines(
+                    queries.rate("gatekeeper_overflow_requests_total", _GATEKEEPERS, by=("model", "to"), window=WINDOW),
+                    "{{model}} to {{to}}",
+                ),
+                not_in_lab=_NO_OVERFLOW,
+            ),
+        ),
+    ),
+    PanelGroup(
+        title="Failure mode 7: version drift within a session",
+        mode="001.32",
+        runbook="canary-worse",
+        panels=(
+            Panel(
+                title="Share of a model's requests that each of its two revisions answers",
+                good="The canary's near `canary.percent`; sessions stay on their revision, so busy ones move it.",
+                do="Far from it for an hour: a pinned tenant or one session sends most requests.",
+                unit=SHARE,
+                queries=lines(
+                    f"{_BY_REVISION} / on (model) group_left () sum by (model) ({_BY_REVISION})", "{{revision}}"
+                ),
+                not_in_lab=_NO_CANARY,
+            ),
+            Panel(
+                title="First token at P95, each canary as a multiple of the stable revision",
+                good="Above 1 in its first minutes, whose cache is empty; then near 1.",
+                do=f"Above {revisions.SLOWER:g} for an hour: take the canary back (`sitectl canary` compares both).",
+                unit=COUNT,
+                queries=lines(
+                    revisions.beside_stable(
+                        queries.ttft_s(0.95, revisions.CANARIES, window=WINDOW),
+                        queries.ttft_s(0.95, window=WINDOW),
+                        "/",
+                    ),
+                    "{{model}} {{revision}}",
+                ),
+                not_in_lab=_NO_CANARY,
             ),
         ),
     ),

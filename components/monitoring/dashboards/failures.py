@@ -23,7 +23,7 @@ from components.monitoring.dashboards.vocabulary import (
 
 NOT_SHOWN = {
     "autoscaling-blind": "few sites have a range of replicas; no request fails, and the alert names the model",
-    "canary-worse": "few sites have a canary; panels by model show it as one, and `sitectl canary` both revisions",
+    "canary-worse": "the group of failure mode 7 has it",
     "node-unwell": "the dashboard of hosts has it, where a site measures them",
     "control-plane-unwell": "the same",
     "credential-ends": "no figure moves before its end; the alert names it and its days",
