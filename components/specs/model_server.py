@@ -18,12 +18,14 @@ _SPARE = 2
 # An autoscaler's window: Kubernetes' most (pkg/apis/autoscaling/validation).
 LONGEST_WINDOW_S = 3600
 MOST_PRIORITY = 1_000_000
+# As the proof has it, which looks at no replica of more.
+MOST_NODES = 4
 # Without a priority of the site's own.
 _WHOLE_NODES_PRIORITY = 100
 
 
 class LayoutSpec(Spec):
-    """How a replica is cut over GPUs of one node; it takes tensor x data x pipeline of them."""
+    """How a replica is cut over its GPUs; it takes tensor x data x pipeline of them, of one node without `nodes`."""
 
     tensor: int = Field(default=1, ge=1)
     """Tensor-parallel ranks: GPUs that share each layer."""
@@ -117,6 +119,10 @@ class ModelServerSpec(Spec):
     """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
     """How a replica is split over its GPUs; without it the proof's best, only tensor-parallel where that is enough."""
+    nodes: int = Field(default=1, ge=1, le=MOST_NODES)
+    """Nodes of a replica. From two on it has every GPU of each: tensor parallelism inside of a node and a stage of the
+    pipeline on each, or what `layout` sets. They run as a group by LeaderWorkerSet, over RDMA devices, and one lost
+    node is a lost replica."""
     priority: int | None = Field(default=None, ge=0, le=MOST_PRIORITY)
     """Priority of its Pods. Where a replica finds no room, Kubernetes stops replicas of models with a lower one for it,
     which drain their streams and start again where there is room. Without it, replicas of whole nodes have 100 and
@@ -322,7 +328,15 @@ class ModelServerPlan:
         """
         return _SPARE * self.max_num_queued_reqs
 
+    nodes: int = 1
+    """Of a replica; each has an equal part of its GPUs, in a pod of its own."""
+
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
         return self.layout.gpus
+
+    @property
+    def pod_gpus(self) -> int:
+        """GPUs of one of its pods."""
+        return self.gpus // self.nodes

@@ -86,6 +86,14 @@ def _layout(proof: Proof) -> Iterator[str]:
         text += f"; {layout.data} schedulers, each with a cache of its own"
         text += ", so count prefix_hit for a rank" if proof.order.load and proof.order.load.prefix_hit else ""
     yield _line("layout", text)
+    if (nodes := proof.order.nodes) > 1:
+        network = proof.order.hardware.network_bytes_per_s / 1e9
+        yield _line(
+            "nodes",
+            f"{nodes} whole ones a replica, one lost is a replica lost; a full step of prompts is between them for "
+            f"{proof.speed['between_nodes']} of its time, at {network:.3g} GB/s a GPU",
+            {"between_nodes": proof.speed["between_nodes"]},
+        )
     if isinstance(gpu := proof.order.hardware, GpuSlice):
         yield _line(
             "slice",

@@ -97,7 +97,9 @@ class RevisionPlan:
     @cached_property
     def better(self) -> Proof:
         """The same order with more freedom in its layout. It may not hold."""
-        return prove(replace(self.proof.order, simple=False, layout=None), known=self.proof)
+        order = self.proof.order
+        gpus = self.proof.case.layout.gpus if order.nodes > 1 else order.gpus
+        return prove(replace(order, simple=False, layout=None, gpus=gpus), known=self.proof)
 
     @cached_property
     def split(self) -> SplitVerdict | None:
@@ -194,7 +196,7 @@ def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iter
         return
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
-    path: Path = (*revision.path, "server", "layout" if spec.server.layout else "gpus")
+    path: Path = (*revision.path, "server", _key_of_size(spec))
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
     sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(sizes.values()):
@@ -215,6 +217,12 @@ def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iter
         if missed and not case.fit_problems and not revision.digest:
             path = (*revision.path, "slo", missed[0])
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
+
+
+def _key_of_size(spec: OrderedModelSpec) -> str:
+    if spec.server.layout:
+        return "layout"
+    return "nodes" if spec.server.nodes > 1 else "gpus"
 
 
 def _split(proof: Proof) -> str:
@@ -250,6 +258,7 @@ def _server(
         prefill_overhead_s=REQUEST_OVERHEAD_S,
         decode_s_per_token=alone,
         decode_slowdown_when_full=max(1.0, full / alone),
+        nodes=spec.nodes,
         load_s=proof.cold_start["read_weights"].value,
         startup_probe_period_s=PROBE_PERIOD_S,
         scaling=_scaling(spec, settings, proof.order.slo),

@@ -9,7 +9,7 @@ from stacks.plan.settings.definition import OF_ORDER, Override, Serving
 from stacks.plan.weights import brings
 from stacks.proof.cache import kv_dtype
 from stacks.proof.demand import NO_TARGETS, Load, Prices, Slo, Spread
-from stacks.proof.layouts import Layout
+from stacks.proof.layouts import Layout, over
 from stacks.proof.memory import EngineVersion
 from stacks.proof.online_quantisation import as_loaded
 from stacks.proof.order import Given, Order
@@ -27,14 +27,19 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
     by_hand = server.max_num_batched_tokens if "max_num_batched_tokens" in server.model_fields_set else None
     entry = spec.entry
     gpu = slice_name(site.cluster.gpu, server.gpu_slice or "")
+    layout = Layout(**server.layout.model_dump()) if server.layout else None
+    if server.nodes > 1 and layout is None:
+        layout = over(GPUS[gpu], server.nodes)
     return Order(
         name=name,
         model=as_loaded(entry, server.quantization) if server.quantization else entry,
         gpu=gpu,
         gpus=server.gpus,
-        layout=Layout(**server.layout.model_dump()) if server.layout else None,
-        # A replica is one Pod.
-        one_node=True,
+        layout=layout,
+        # A replica is one pod, unless the site gives it several nodes.
+        one_node=server.nodes == 1,
+        nodes=server.nodes,
+        network_bytes_per_s=site.cluster.rdma_devices.gpu_bytes_per_s if server.nodes > 1 else None,
         simple=True,
         replicas=server.replicas,
         kv_dtype=kv_dtype(GPUS[gpu]),

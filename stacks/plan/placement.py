@@ -132,6 +132,11 @@ def place(nodes: Sequence[Node], demands: Sequence[Demand]) -> Placement:
     )
 
 
+def nodes_taken(demand: Demand, size: int) -> str:
+    """Of how many nodes of that size one replica takes its GPUs, in words."""
+    return f"{demand.gpus // size} whole nodes" if demand.gpus > size else "one node"
+
+
 def fits(nodes: Sequence[Node], demands: Sequence[Demand]) -> bool:
     """Whether `place` finds room for all; much cheaper than the whole placement."""
     return not _fill(nodes, demands)[2]

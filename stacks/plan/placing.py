@@ -16,7 +16,7 @@ from stacks.plan.block import keeping
 from stacks.plan.infra_nodes import describe_infra
 from stacks.plan.interim import Interim, described, interims
 from stacks.plan.machine_documents import merged_keys
-from stacks.plan.placement import Demand, Loss, Node, Placement, fits, place, whole_nodes
+from stacks.plan.placement import Demand, Loss, Node, Placement, fits, nodes_taken, place, whole_nodes
 from stacks.proof.case import Case
 from stacks.proof.ends import Ends, Verdict
 from stacks.proof.fixes import FEWEST_REPLICAS
@@ -150,10 +150,11 @@ def crowds(site: SiteConfig, proofs: Mapping[str, Proof], *, dead: bool = True) 
         free = [placement.free[node.name] for node in nodes if node.gpu == missing.gpu]
         left = f"{_units(sum(free), missing.gpu)} left beside the others on {_nodes_in_words(len(free), missing.gpu)}"
         left += f", at most {max(free)} on one" if free else ""
+        taken = nodes_taken(missing, slices_per_node(missing.gpu))
         yield Problem(
             path=(*RevisionId.of(missing.model).path, "server", *proofs[missing.model].order.replicas_key.split(".")),
             what=f"{missing.replicas} of {proofs[missing.model].case.replicas} replicas find no room: each takes "
-            f"{_units(missing.gpus, missing.gpu)} of one node; {left}{_left_out(site, dead=dead)}",
+            f"{_units(missing.gpus, missing.gpu)} of {taken}; {left}{_left_out(site, dead=dead)}",
             fix=fix,
         )
 

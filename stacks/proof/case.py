@@ -21,6 +21,9 @@ from stacks.proof.serving import Steady
 
 # The chunk moves the mean time between tokens by less.
 _SAME_MEAN = 1.2
+# Most of a step that a batch may be on its way between nodes: beyond it, the network decides how fast the model is, and
+# of it the proof knows a bandwidth and no more.
+MOST_ON_THE_WAY = 0.25
 
 Kind = Literal["illegal", "precision", "weights", "context", "setting", "overload"] | Metric
 
@@ -205,7 +208,8 @@ class Case:
     def fit_problems(self) -> list[Shortcoming]:
         """Why no replica could start or hold the longest request."""
         order, layout = self.order, self.layout
-        if illegal := why_illegal(order.model, layout) or why_undrafted(order.model, layout, order.speculation):
+        undrafted = why_undrafted(order.model, layout, order.speculation)
+        if illegal := why_illegal(order.model, layout) or undrafted or self._slow_links():
             return [Shortcoming(kind="illegal", text=f"{layout}: {illegal}")]
         if order.one_node and layout.gpus > order.hardware.gpus_per_node:
             most = order.hardware.gpus_per_node
@@ -248,6 +252,23 @@ class Case:
             )
             shortcomings.append(Shortcoming(kind="setting", text=text))
         return shortcomings
+
+    @property
+    def on_the_way(self) -> float:
+        """Share of a full step of prompts that a batch is on its way between nodes; 0 where it stays on one."""
+        tokens = self.replica.sizes[0]
+        return self.roofline.between_nodes_s(tokens) / self.roofline.step_s(
+            prefill=tokens, reach=tokens / 2, alone=True
+        )
+
+    def _slow_links(self) -> str:
+        if self.order.nodes == 1 or (share := self.on_the_way) <= MOST_ON_THE_WAY:
+            return ""
+        network = self.order.hardware.network_bytes_per_s
+        return (
+            f"over {self.order.nodes} nodes, a batch of {self.replica.sizes[0]:,} tokens is between them "
+            f"for {share:.0%} of its step at {network / 1e9:.3g} GB/s a GPU, and at most {MOST_ON_THE_WAY:.0%} is taken"
+        )
 
     def _of_inputs(self) -> list[Shortcoming]:
         """What a start with quantised weights, or long requests without drafts, would make untrue."""

@@ -68,6 +68,10 @@ class Hops:
     fixed_s: float
     token_s: float
     """More for each token of the batch."""
+    network_fixed_s: float = 0.0
+    """Of fixed_s, what hops between nodes take."""
+    network_token_s: float = 0.0
+    """Of token_s, what goes over the network."""
 
 
 def hops_of(gpu: Gpu, layout: Layout, vector_bytes: float, *, latency_s: float, share: float) -> Hops:
@@ -80,11 +84,12 @@ def hops_of(gpu: Gpu, layout: Layout, vector_bytes: float, *, latency_s: float, 
     over_network = math.ceil(layout.tensor * layout.pipeline / gpu.link_domain) - 1
     moved = _HOP_VECTORS * vector_bytes
     slice_ = moved / layout.tensor
-    token_s = (hops - over_network) * slice_ / pair.bytes_per_s
-    token_s += over_network * slice_ / (gpu.network_bytes_per_s * share)
+    network_token_s = over_network * slice_ / (gpu.network_bytes_per_s * share)
+    token_s = (hops - over_network) * slice_ / pair.bytes_per_s + network_token_s
     fixed_s = hops * _HOP_S
     if layout.tensor > 1:
         # Two all-gathers take what one all-reduce takes.
         fixed_s += hops * stage.latency_s
         token_s += hops * moved * (1 - 1 / layout.tensor) / stage.bytes_per_s
-    return Hops(fixed_s=fixed_s, token_s=token_s)
+    network_fixed_s = over_network * _HOP_S
+    return Hops(fixed_s=fixed_s, token_s=token_s, network_fixed_s=network_fixed_s, network_token_s=network_token_s)

@@ -13,7 +13,7 @@ from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.ends import CALM
-from stacks.proof.layouts import candidates
+from stacks.proof.layouts import MOST_NODES, candidates, over
 from stacks.proof.online_quantisation import as_stored
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -177,6 +177,9 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
                 f"raise replicas from {order.replicas} to {wider.replicas}{size} ({more} more)",
                 replace(order, replicas=wider.replicas, layout=wider.layout, gpus=None),
             )
+    if order.nodes > 1:
+        yield from _more_nodes(case)
+        return
     free = replace(order, layout=None, gpus=None)
     for wanted in (free, replace(free, replicas=None)):
         larger = best(wanted)
@@ -194,6 +197,16 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
             f"{size}; {counted(larger.gpus, 'GPU')} in all",
             replace(order, layout=larger.layout, gpus=None, replicas=larger.replicas if order.load else order.replicas),
         )
+
+
+def _more_nodes(case: Case) -> Iterator[tuple[str, Order]]:
+    """The fewest further nodes of a replica with which the order works."""
+    order = case.order
+    for nodes in range(order.nodes + 1, MOST_NODES + 1):
+        wider = replace(order, nodes=nodes, layout=over(order.hardware, nodes))
+        if not best(wider).problems:
+            yield f"set server.nodes to {nodes}", wider
+            return
 
 
 def _concessions(case: Case) -> Iterator[tuple[str, Order]]:

@@ -14,6 +14,8 @@ from stacks.proof.weights import weight_bytes
 
 # Elements of a block-quantised matrix that share a scale, in each direction (weight_block_size of the checkpoints).
 _BLOCK = 128
+# Nodes of a replica beyond which none is looked at.
+MOST_NODES = 4
 # Elements that MXFP4 kernels want an expert's slice and a token's vector to be multiples of.
 _MXFP4_INNER, _MXFP4_HIDDEN = 128, 256
 
@@ -54,6 +56,11 @@ class Layout:
         sizes += [f"DP{self.data}"] if self.data > 1 else []
         sizes += ["EP"] if self.expert_parallel else []
         return " ".join(sizes)
+
+
+def over(gpu: Gpu, nodes: int) -> Layout:
+    """The usual layout over several whole nodes: tensor parallelism inside of each, and a stage on each."""
+    return Layout(tensor=gpu.gpus_per_node, pipeline=nodes)
 
 
 def layer_count(model: CatalogueModel) -> int:
@@ -202,7 +209,7 @@ def candidates(
 
     gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes.
     """
-    most = most or 4 * gpu.gpus_per_node
+    most = most or MOST_NODES * gpu.gpus_per_node
     for layout in sorted(
         set(_shapes(gpu, gpus)), key=lambda layout: (layout.gpus, layout.pipeline, layout.data, layout)
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from stacks.facts.catalogue import CatalogueModel, Quantisation
 from stacks.facts.hardware import GPUS, Gpu
@@ -46,6 +47,8 @@ class Order:
     layout: Layout | None = None
     one_node: bool = False
     """Whether a replica must be within one node."""
+    nodes: int = 1
+    """Whole nodes that a replica takes, where it takes more than one."""
     simple: bool = False
     """Whether tensor parallelism alone is taken where nothing else needs fewer GPUs, even if that would be faster: a
     layout that follows the load would restart every replica when the load changes."""
@@ -61,6 +64,8 @@ class Order:
     slo: Slo = NO_TARGETS
     typical_request_tokens: int = TYPICAL_REQUEST_TOKENS
     """Replaces the load's mean request if no load is declared."""
+    network_bytes_per_s: float | None = None
+    """What a GPU sends to another node, one direction; None for the hardware table's figure."""
     storage_bytes_per_s: float = 1.0e9
     """What one replica reads from the weights' volume."""
     shared_bytes_per_s: float | None = None
@@ -87,7 +92,9 @@ class Order:
 
     def on(self, gpu: str) -> Order:
         """The same on another kind of GPU, layout and replicas left to the proof. Raises KeyError if it is unknown."""
-        return replace(self, gpu=gpu, layout=None, gpus=None, replicas=None, kv_dtype=kv_dtype(GPUS[gpu]))
+        free = replace(self, layout=None, gpus=None, replicas=None, network_bytes_per_s=None)
+        # Of another kind, one node may be enough.
+        return replace(free, gpu=gpu, nodes=1, one_node=self.one_node or self.nodes > 1, kv_dtype=kv_dtype(GPUS[gpu]))
 
     @property
     def file_bytes(self) -> float:
@@ -107,8 +114,8 @@ class Order:
 
     @property
     def hardware(self) -> Gpu:
-        """Figures of the GPU."""
-        return GPUS[self.gpu]
+        """Figures of the GPU, over the site's own network."""
+        return _networked(self.gpu, self.network_bytes_per_s) if self.network_bytes_per_s else GPUS[self.gpu]
 
     @property
     def request_tokens(self) -> float:
@@ -123,6 +130,11 @@ class Order:
         if self.context_tokens is not None:
             return self.context_tokens
         return int(self.load.longest_tokens) if self.load else 1
+
+
+@cache
+def _networked(gpu: str, bytes_per_s: float) -> Gpu:
+    return GPUS[gpu].model_copy(update={"network_bytes_per_s": bytes_per_s})
 
 
 def loading_bytes(order: Order, layout: Layout, weights: float) -> float:

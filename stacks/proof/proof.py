@@ -125,6 +125,9 @@ class Proof:
             figures["decode_full"] = _figure(case.token_s(case.slots) * 1e3, "ms", _ROOFLINE, fidelity, times)
             full = case.slots * case.layout.data / case.token_s(case.slots) / case.layout.gpus
             figures["full_tokens_per_s_per_gpu"] = _figure(full, "tokens/s", "requests / step / GPUs", fidelity, band)
+        if self.order.nodes > 1:
+            formula = "hops between nodes x (p2p latency + 2 hidden vectors x tokens / TP / network) / full step"
+            figures["between_nodes"] = _figure(100 * case.on_the_way, "%", formula, "estimated")
         return figures
 
     @cached_property

@@ -61,6 +61,7 @@ class _Asked:
             order.max_num_batched_tokens,
             order.prompt_step_tokens,
             order.engine,
+            order.network_bytes_per_s,
             (drafts.method, drafts.tokens, drafts.acceptance) if drafts else None,
             order.adapters,
         )

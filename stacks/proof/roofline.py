@@ -265,6 +265,11 @@ class Roofline:
         total += self._hops.fixed_s + tokens * self._hops.token_s
         return total * fit.engine * self._pace
 
+    def between_nodes_s(self, tokens: float) -> float:
+        """Of a step of so many tokens, the seconds in which a batch is on its way between nodes."""
+        hops = self._hops
+        return (hops.network_fixed_s + tokens * hops.network_token_s) * self._fit.engine * self._pace
+
     def at(self, pace: float) -> Roofline:
         """The same engine, each of whose steps takes `pace` times as long as computed."""
         return Roofline(self._model, self._gpu, self._layout, self._dtype, self._fit, pace)

@@ -8,11 +8,11 @@ from functools import cache
 from floor.counts import counted
 from stacks.proof.case import Case
 from stacks.proof.ends import CALM, MOST_REPLICAS, Ends
-from stacks.proof.layouts import Layout, candidates
+from stacks.proof.layouts import MOST_NODES, Layout, candidates
 from stacks.proof.order import Order
 
 # Nodes that a replica may be on. Layouts of more GPUs are looked at only where nothing smaller works.
-_REACHES = (1, 4)
+_REACHES = (1, MOST_NODES)
 
 
 def best(order: Order, known: Case | None = None) -> Case:

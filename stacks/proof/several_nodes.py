@@ -1,7 +1,7 @@
 """What a replica over several nodes would hold, where no single node holds the model or the requests.
 
-The platform does not deploy such a replica: it is one Pod. The proof names it so that a refusal shows whether more of
-the same GPUs would help at all. Pipelines over nodes are looked at, with tensor parallelism inside of each.
+The proof names it so that a refusal shows whether more of the same GPUs would help at all; the site then says so by
+`server.nodes`. Pipelines over nodes are looked at, with tensor parallelism inside of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from floor.counts import counted
 from stacks.facts.hardware import GpuSlice
+from stacks.proof.case import Case
 from stacks.proof.figures import shown
+from stacks.proof.layouts import over
 from stacks.proof.proof import Proof, prove
 from stacks.proof.search import best
 
@@ -56,4 +58,14 @@ def words(proof: Proof) -> str:
             text += f", {title} {shown(wider.serving[key].value)} ms"
     if not wider.holds:
         text += "; " + "; ".join(problem.text for problem in wider.problems)
-    return f"{text} [estimated]; the platform does not deploy it, as a replica is one Pod"
+    return f"{text} [estimated]; {_written(case)}"
+
+
+def _written(case: Case) -> str:
+    """What a site writes to have it."""
+    gpu = case.order.hardware
+    nodes, rest = divmod(case.layout.gpus, gpu.gpus_per_node)
+    if rest or case.layout.data > 1 or case.layout.pipeline % nodes:
+        return "the platform does not deploy it"
+    usual = case.layout == over(gpu, nodes)
+    return f"server.nodes: {nodes} deploys it" if usual else f"nodes: {nodes} and layout: {case.layout.words} deploy it"

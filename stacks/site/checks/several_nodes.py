@@ -1,0 +1,107 @@
+"""Models whose replicas span several nodes: what a replica needs of the site, and what it cannot have yet (ADR 62).
+
+The proof decides whether the model can be cut so, and whether the links carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.specs.rdma_devices import RdmaDevicesSpec
+from floor.problems import Path, Problem, shown
+from stacks.facts.hardware import GPUS, USUAL_GPU
+from stacks.site.reading.levels import MACHINES
+from stacks.site.reading.raw import at, mapping, number
+
+_SYSTEM: Path = ("cluster", "rdma_devices", "system")
+_RDMA: Path = (*MACHINES, "hgx", "rdma")
+# Keys of a model with which no group of pods is built, and why.
+_WITHOUT: Mapping[tuple[str, ...], str] = {
+    ("server", "gpus"): "is of a replica on one node, and with server.nodes it has every GPU of its nodes",
+    ("server", "gpu_slice"): "is a part of one GPU, and with server.nodes a replica has whole nodes",
+    ("server", "speculative"): "does not work with pipeline stages: vLLM does not start",
+    ("server", "scaling"): "scales Deployments, and with server.nodes there is none",
+    ("adapters",): "are not proven on pipeline stages",
+    ("canary",): "would have groups of nodes of its own, which no rollout of the two is built for",
+}
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What does not go together, as far as the values can be understood."""
+    for name, model in mapping(values.get("models")).items():
+        path: Path = ("models", str(name), "server", "nodes")
+        if at(model, "canary", "server", "nodes") is not None:
+            yield Problem(
+                path=("models", str(name), "canary", "server", "nodes"),
+                what="is of a canary, whose replicas are one pod each",
+                fix="take it out",
+            )
+        if (count := number(at(model, "server", "nodes"))) is not None and count > 1:
+            yield from _of_model(str(name), mapping(model))
+            yield from _layout(values, str(name), mapping(model), int(count))
+            yield from _links(values, path, shown(count))
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Links that the program does not see."""
+    spans = any((number(at(model, "server", "nodes")) or 1) > 1 for model in mapping(values.get("models")).values())
+    if spans and not isinstance(at(values, *MACHINES), Mapping):
+        yield Problem(
+            path=_SYSTEM,
+            what="must offer InfiniBand devices to models with server.nodes, and the program does not see the links of "
+            "an existing cluster: over RoCE the engines of a replica do not find each other's cards",
+            fix="have InfiniBand between the nodes with GPUs, or take server.nodes out",
+        )
+
+
+def _of_model(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+    for keys, why in _WITHOUT.items():
+        if at(model, *keys):
+            yield Problem(path=("models", name, *keys), what=why, fix=f"take it out, or models.{name}.server.nodes")
+    if at(model, "server", "engine") == "simulator":
+        yield Problem(
+            path=("models", name, "server", "nodes"),
+            what="is of vLLM's stages, and the simulator has none",
+            got="engine simulator",
+            fix="take nodes out, or write engine: vllm",
+        )
+
+
+def _layout(values: Mapping[str, Any], name: str, model: Mapping[str, Any], nodes: int) -> Iterator[Problem]:
+    """A layout has every GPU of the nodes, whole stages on each, and no rank that shares a layer with another node."""
+    layout, gpu = at(model, "server", "layout"), at(values, "cluster", "gpu") or USUAL_GPU
+    if not isinstance(layout, Mapping) or gpu not in GPUS:
+        return
+    node = GPUS[str(gpu)].gpus_per_node
+    tensor, data, stages = (int(number(layout.get(key, 1)) or 1) for key in ("tensor", "data", "pipeline"))
+    if data == 1 and tensor * stages == nodes * node and stages % nodes == 0:
+        return
+    yield Problem(
+        path=("models", name, "server", "layout"),
+        what=f"does not fill {nodes} nodes of {node} GPUs, with as many stages on each and no layer on two of them",
+        got=f"tensor {tensor}, data {data}, pipeline {stages}",
+        allowed=f"without data, tensor x pipeline of {nodes * node}, and pipeline a multiple of {nodes}",
+        fix=f"write {{tensor: {node}, pipeline: {nodes}}}, or take layout out, which is the same",
+    )
+
+
+def _links(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]:
+    system = at(values, *_SYSTEM) or RdmaDevicesSpec.model_fields["system"].default
+    if system == "none":
+        yield Problem(
+            path=path,
+            what="needs RDMA between the nodes of a replica, and the site offers pods no device for it",
+            got=f"{got} with {'.'.join(_SYSTEM)} none",
+            allowed=f"1, or {'.'.join(_SYSTEM)}: network_operator",
+            fix=f"set {'.'.join(_SYSTEM)} to network_operator and {'.'.join(_RDMA)} to infiniband, or take nodes out",
+        )
+    elif at(values, *_RDMA) == "roce":
+        yield Problem(
+            path=path,
+            what="needs InfiniBand: over RoCE a pod needs a network device of the card too, which this program gives "
+            "to none",
+            got=f"{got} with {'.'.join(_RDMA)} roce",
+            allowed=f"1, or {'.'.join(_RDMA)}: infiniband",
+            fix="take nodes out; a model that one node does not hold needs nodes with InfiniBand",
+        )
