@@ -26,6 +26,8 @@ HOSTS = "inference-hosts"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
 AUTOSCALING = "keda"
+# What runs replicas that span several nodes.
+GROUPS = "lws-system"
 # The one whose pods Talos lets take snapshots.
 ETCD_BACKUP = "etcd-backup"
 

@@ -12,6 +12,7 @@ from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
 from components.addons.keda import KEDA
+from components.addons.leader_worker_set import LEADER_WORKER_SET
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
 from components.addons.node_exporter import NODE_EXPORTER
@@ -38,6 +39,7 @@ ADDONS: tuple[Addon, ...] = (
     PROMETHEUS_OPERATOR,
     NODE_EXPORTER,
     KEDA,
+    LEADER_WORKER_SET,
 )
 
 

@@ -55,6 +55,10 @@ class ModelArgs:
     picker_image: str
     scaler: Scaler | None = None
     """What scales models; None on a site where none does."""
+    rdma: str = ""
+    """Resource of the nodes' RDMA devices."""
+    groups: Sequence[pulumi.Resource] = ()
+    """What makes pods of replicas that span several nodes."""
     gateway: GatewayHandle
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics of replicas and pickers; none where nothing measures."""
@@ -86,6 +90,8 @@ class Model(Component, token="model:Model"):
                 clients=[args.gateway.proxies, peer(picker_labels(name)), *args.scrapers],
                 volume=args.spec.volume or args.volume,
                 scaler=args.scaler,
+                rdma=args.rdma,
+                groups=args.groups,
             ),
             here,
         ).handle

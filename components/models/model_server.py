@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
-from components.models import liveness, node_weights, weights
+from components.models import liveness, node_weights, replica_groups, weights
 from components.models.engines import PORT, Engine
 from components.models.scaling import Scaler, scaled_object
 from components.models.weights import WeightsPlan
@@ -47,13 +47,15 @@ def deployment(
 
     unfilled: the claim of a volume that no Job fills. Without it and without a store, the replicas mount no volume.
     """
-    gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.gpus)}
+    gpus = {gpu_nodes.resource_of(spec.gpu_slice or ""): str(plan.pod_gpus)}
     requests = dict(gpus)
     if spec.engine == "vllm":
         # Without limits: one of memory would also count the pages of mapped weights, and drop them while they load.
-        requests |= {"cpu": f"{plan.cpu_request_cores}", "memory": f"{plan.memory_request_gib}Gi"}
+        # Of a replica's pods, each has an equal part.
+        cores, gib = -(-plan.cpu_request_cores // plan.nodes), -(-plan.memory_request_gib // plan.nodes)
+        requests |= {"cpu": f"{cores}", "memory": f"{gib}Gi"}
     volumes, mounts = weights.server_volumes(name, store, unfilled), weights.server_mounts(store, unfilled)
-    if plan.gpus > 1:
+    if plan.pod_gpus > 1:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
@@ -208,8 +210,18 @@ class ModelServerArgs:
     """What fills the Secret with the hub's token, for the weights' Job."""
     volume: Keeping
     """Whether the engine refuses to delete or replace the volume."""
+    rdma: str = ""
+    """Resource of the nodes' RDMA devices, for replicas that span several."""
+    groups: Sequence[pulumi.Resource] = ()
+    """What makes pods of such replicas."""
     scaler: Scaler | None = None
     """What scales it, where its plan has between which numbers."""
+
+
+def _served(name: str, args: ModelServerArgs, unfilled: str) -> dict[str, Any]:
+    """The replicas: pods of a Deployment, or groups of pods where one spans several nodes."""
+    pods = deployment(name, args.namespace.name, args.spec, args.plan, args.engine, args.weights, unfilled=unfilled)
+    return replica_groups.leader_worker_set(pods, args.plan.nodes, args.rdma) if args.plan.nodes > 1 else pods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,11 +243,11 @@ class ModelServer(Component, token="model_server:ModelServer"):
         space = args.namespace
         priority = args.plan.priority
         ranked = [self.child("priority", priority_class(name, space.name, priority))] if priority.value else []
-        needs = [*ranked, *args.programs, *self._filled(args)]
+        needs = [*ranked, *args.programs, *(args.groups if args.plan.nodes > 1 else ()), *self._filled(args)]
         shared = weights.claim_name(name, args.storage_class) if args.place == "shared" else ""
         replicas = self.child(
             "server",
-            deployment(name, space.name, args.spec, args.plan, args.engine, args.weights, unfilled=shared),
+            _served(name, args, shared),
             depends_on=needs,
             # They are replaced one after the other. An option, not an annotation: a changed count shows as just that.
             patience_s=args.spec.replicas * _turnover_s(args.spec, args.plan),
@@ -245,6 +257,9 @@ class ModelServer(Component, token="model_server:ModelServer"):
             scaled = scaled_object(name, space.name, labels(name), args.plan.scaling, args.scaler.prometheus)
             self.child("scaling", scaled, depends_on=[replicas, *args.scaler.ready])
         budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
+        if args.plan.nodes > 1:
+            budget = replica_groups.disruption_budget(budget, args.plan.nodes)
+            self.child("group-policy", replica_groups.group_policy(name, space.name), depends_on=[space.ready])
         self.child("budget", budget, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)
         self.child("network-policy", policy, depends_on=[space.ready])

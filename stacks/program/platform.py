@@ -9,6 +9,7 @@ import pulumi
 
 from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
+from components.addons.rdma_devices import resource_name
 from components.gateway.envoy_names import door_port
 from components.gateway.front_door import FrontDoor, FrontDoorArgs
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, GatewayHandle, listener_name
@@ -31,6 +32,7 @@ from components.tenants.ledger import LedgerHandle
 from components.tenants.limits import rate_limit
 from components.tenants.portal import Portal, PortalArgs, portal_proxies
 from floor import namespaces
+from floor.namespaces import PodSecurity
 from stacks.plan.charts import optional_parts
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.portal import portal_catalogue
@@ -137,9 +139,9 @@ def _gateway_namespace(step: PartStep) -> PartDone:
 
 
 def _models_namespace(step: PartStep) -> PartDone:
-    handle = Namespace(
-        step.on.models_namespace, pod_security="baseline", labels=ROUTES_ALLOWED, opts=step.on.opts
-    ).handle
+    # What RDMA cards read and write stays in memory by a capability that `baseline` refuses.
+    level: PodSecurity = "privileged" if step.on.plan.site.spans_nodes else "baseline"
+    handle = Namespace(step.on.models_namespace, pod_security=level, labels=ROUTES_ALLOWED, opts=step.on.opts).handle
     return PartDone(ready=[handle.ready], handle=handle)
 
 
@@ -294,6 +296,8 @@ def _models(step: PartStep) -> PartDone:
             volume=storage.volumes,
             picker_image=step.on.plan.versions.images.endpoint_picker,
             scaler=scaler,
+            rdma=resource_name(step.on.plan.site.cluster.rdma_devices),
+            groups=step.ready("groups"),
             gateway=step.handle("gateway", GatewayHandle),
             scrapers=step.on.scrapers,
             followers=[peer(GATEKEEPER_PODS, GATEWAY_NAMESPACE)] if name in step.on.plan.tenants.filling else [],
@@ -333,7 +337,16 @@ PARTS = (
     SitePart(
         "models",
         _models,
-        (*_GATEWAYS, "models-namespace", "hardware", "weights-token", "pod-programs", "gateway", "autoscaling"),
+        (
+            *_GATEWAYS,
+            "models-namespace",
+            "hardware",
+            "weights-token",
+            "pod-programs",
+            "gateway",
+            "autoscaling",
+            "groups",
+        ),
     ),
     SitePart(
         "monitoring",

@@ -284,6 +284,11 @@ class SiteConfig(Spec):
         return any(model.server.scaling for _, model in self.revisions)
 
     @property
+    def spans_nodes(self) -> bool:
+        """Whether any model's replicas span several nodes."""
+        return any(model.server.nodes > 1 for _, model in self.revisions)
+
+    @property
     def overflows(self) -> dict[str, str]:
         """Model -> the one that answers its requests while it is full or away, of the models that have one."""
         return {name: model.overflow.to for name, model in sorted(self.models.items()) if model.overflow}

@@ -41,6 +41,13 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _of_model(str(name), mapping(model))
             yield from _layout(values, str(name), mapping(model), int(count))
             yield from _links(values, path, shown(count))
+            yield from _watcher(values, path, shown(count))
+            if str(name)[:1].isdigit():
+                yield Problem(
+                    path=("models", str(name)),
+                    what="names a Service of its groups, which begins with a letter",
+                    fix=f"rename it, for example to m-{name}",
+                )
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -105,3 +112,17 @@ def _links(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]
             allowed=f"1, or {'.'.join(_RDMA)}: infiniband",
             fix="take nodes out; a model that one node does not hold needs nodes with InfiniBand",
         )
+
+
+def _watcher(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]:
+    """It knows pods that take requests, and none of those behind them."""
+    faults = mapping(at(values, "monitoring", "gpu_faults"))
+    for key, value in (("on_fault", "drain"), ("new_nodes", "check")):
+        if faults.get(key) == value:
+            yield Problem(
+                path=path,
+                what=f"has pods that the watcher of GPU faults does not see, and it is to {value} nodes",
+                got=got,
+                allowed=f"1 with monitoring.gpu_faults.{key}: {value}",
+                fix=f"take monitoring.gpu_faults.{key} out, or nodes",
+            )

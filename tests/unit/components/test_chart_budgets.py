@@ -42,6 +42,8 @@ REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
         # The program leaves them out.
         "webhooks.replicaCount": (1, "podDisruptionBudget.webhooks"),
     },
+    # Its chart has no budget.
+    "leader_worker_set": {"replicaCount": (1, "")},
     # Three each, on different nodes where there are so many; they elect one that works.
     "longhorn": {
         "longhornUI.replicas": (2, ""),

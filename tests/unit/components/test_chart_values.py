@@ -27,6 +27,12 @@ READ_BEFORE = {
     "dcgm_exporter": ("4.8.2", "4.8.3"),
     "keda": ("2.20.2", "2.21.0"),
 }
+SPANNING: dict[str, Any] = {
+    "cluster.rdma_devices": {"system": "network_operator"},
+    "cluster.machines.hgx.rdma": "infiniband",
+    "models": {"glm-5-1": {"catalogue": "glm-5.1-fp8", "server": {"replicas": 2, "nodes": 2}}},
+    "tenants": {},
+}
 EVERY_ADDON: list[dict[str, Any]] = [
     {
         "cluster.gpu_stack": "operator",
@@ -40,6 +46,7 @@ EVERY_ADDON: list[dict[str, Any]] = [
         "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
         "models.qwen3-32b.server.scaling": {"least": 2},
     },
+    SPANNING,
 ]
 
 

@@ -27,6 +27,7 @@ SERVED_BY = {
     "metallb.io": "load-balancer-addresses-metallb",
     "external-secrets.io": "secrets-external-secrets",
     "keda.sh": "autoscaling-keda",
+    "leaderworkerset.x-k8s.io": "groups-lws",
     "cert-manager.io": "certificates-cert-manager",
     "gateway.networking.k8s.io": "gateway-controllers-envoy-gateway",
     "gateway.envoyproxy.io": "gateway-controllers-envoy-gateway",

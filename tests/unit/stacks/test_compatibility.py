@@ -51,6 +51,7 @@ GOOD: dict[str, Fact] = {
     "longhorn": "1.12.1",
     "external_secrets": "2.9.0",
     "keda": "2.21.0",
+    "leader_worker_set": "0.10.0",
     "metallb": "0.16.1",
     "node_exporter": "4.56.1",
     "envoy_gateway_crds": "1.9.1",
@@ -116,6 +117,7 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         NO_SECRETS | {"keda": "2.21.0", "kubernetes": "1.33.9"},
         NO_SECRETS | {"keda": "2.21.0", "kubernetes": "1.34.0"},
     ),
+    "leader-worker-set-kubernetes": ({"kubernetes": "1.26.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
     "external-secrets-2.9-kubernetes": ({"kubernetes": "1.35.9"}, {"kubernetes": "1.36.0"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
@@ -243,7 +245,15 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
 def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     facts = conflicts.facts(versions.load(), lab)
-    elsewhere = {"device_plugin", "dcgm_exporter", "metallb", "external_secrets", "keda", "simulator"}
+    elsewhere = {
+        "device_plugin",
+        "dcgm_exporter",
+        "metallb",
+        "external_secrets",
+        "keda",
+        "leader_worker_set",
+        "simulator",
+    }
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "node_exporter",
         "vllm",

@@ -63,6 +63,8 @@ RULES: dict[str, Rule] = {
     # stability-support.md: "one minor version at a time"; in its table 1.0 follows 0.20, and 2.0 follows 1.3.
     "external-secrets": Rule("stability-support", ("2.8.0", "2.9.0"), ("1.3.2", "2.1.0"), "v2.0", NO_WAY),
     "KEDA": Rule("CHANGELOG", ("2.20.2", "2.21.0"), ("2.18.3", "2.21.0"), "v2.19", NO_WAY),
+    # README.md, "Upgrading the chart": definitions first; from 0.7 on to later ones, a step by hand.
+    "LeaderWorkerSet": Rule("README", ("0.9.0", "0.10.0"), ("0.8.0", "0.10.0"), "", "any"),
     # README.md, "Stability": monitoring.coreos.com/v1 changes in a compatible way.
     "Prometheus operator with its CRDs": Rule("README", ("0.84.1", "0.85.0"), ("0.80.0", "0.85.0"), "", "any"),
     # docs/migration.md: from 2.55 on, both major versions read each other's blocks.

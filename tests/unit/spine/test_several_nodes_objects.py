@@ -1,0 +1,127 @@
+"""Replicas over several nodes: the group of pods that each is, who reaches them, and what a drain may take."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.models import replica_groups
+from components.models.liveness import PROGRAM, WATCH_PORT
+from stacks.plan.site_plan import plan_values
+from tests.unit.spine.test_platform import Recorder, requested
+from tests.unit.stacks.test_several_nodes import alone
+
+pytestmark = pytest.mark.row("opening 1", "003.09")
+
+MODEL = "glm-5-1"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The inputs of each resource by name."""
+    recorder = Recorder()
+    folder = tmp_path_factory.mktemp("sites")
+    _, requests = requested(plan_values(alone(), "site.yaml").site, folder, recorder)
+    after = {urn.rpartition("::")[2] for urn in requests[f"{MODEL}-server"].dependencies}
+    assert {"groups-lws", "rdma-devices-policy"} & after >= {"groups-lws"}
+    return {name: resource.inputs for name, resource in recorder.resources.items()}
+
+
+def engine(pod: dict[str, Any]) -> dict[str, Any]:
+    (container,) = pod["spec"]["containers"]
+    return dict(container)
+
+
+def test_a_replica_is_a_group_of_pods_of_one_node_each(made: dict[str, Any]) -> None:
+    server = made[f"{MODEL}-server"]
+    assert (server["apiVersion"], server["kind"]) == ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+    assert server["spec"]["replicas"] == 2
+    group = server["spec"]["leaderWorkerTemplate"]
+    assert (group["size"], group["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    assert server["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] == {
+        "maxUnavailable": 1,
+        "maxSurge": 0,
+        "partition": 0,
+    }
+    for template in (group["leaderTemplate"], group["workerTemplate"]):
+        limits = engine(template)["resources"]["limits"]
+        assert limits == {"nvidia.com/gpu": "8", "rdma/hca_shared": "1"}
+        assert engine(template)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert (
+        made["models-namespace-namespace" if "models-namespace-namespace" in made else "inference-models-namespace"][
+            "metadata"
+        ]["labels"]["pod-security.kubernetes.io/enforce"]
+        == "privileged"
+    )
+
+
+def test_the_leader_alone_takes_requests(made: dict[str, Any]) -> None:
+    group = made[f"{MODEL}-server"]["spec"]["leaderWorkerTemplate"]
+    leader, worker = group["leaderTemplate"], group["workerTemplate"]
+    common = {"--tensor-parallel-size=8", "--pipeline-parallel-size=2", "--nnodes=2"}
+    common |= {"--distributed-executor-backend=mp", "--master-addr=$(LWS_LEADER_ADDRESS)"}
+    for template, own in ((leader, {"--node-rank=0"}), (worker, {"--node-rank=$(LWS_WORKER_INDEX)", "--headless"})):
+        assert common | own <= set(engine(template)["args"])
+    assert "--headless" not in engine(leader)["args"]
+    assert not {"ports", "startupProbe", "readinessProbe", "livenessProbe"} & engine(worker).keys()
+    assert engine(leader)["readinessProbe"]["httpGet"]["path"] == "/health"
+    assert PROGRAM not in {container["name"] for container in worker["spec"].get("initContainers", ())}
+    selected = made[f"{MODEL}-pool"]["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= leader["metadata"]["labels"].items()
+    assert not selected.items() <= worker["metadata"]["labels"].items()
+
+
+def test_pods_of_the_groups_reach_each_other_and_names_alone(made: dict[str, Any]) -> None:
+    spec = made[f"{MODEL}-group-policy"]["spec"]
+    own = {"podSelector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": MODEL}}}
+    assert spec["podSelector"] == own["podSelector"]
+    assert spec["ingress"] == [{"from": [own]}]
+    assert spec["egress"] == [{"to": [own]}, {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}]
+
+
+@pytest.mark.parametrize(("nodes", "groups", "pods"), [(2, 1, 1), (2, 2, 3), (3, 2, 4)])
+def test_a_drain_takes_so_many_groups_at_a_time(nodes: int, groups: int, pods: int) -> None:
+    """The last pod that goes finds the other groups out whole."""
+    single = {"metadata": {"name": "m"}, "spec": {"maxUnavailable": groups, "selector": {}}}
+    budget = replica_groups.disruption_budget(single, nodes)["spec"]
+    assert budget == {
+        "maxUnavailable": pods,
+        "selector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "m"}},
+    }
+
+
+def test_a_worker_stays_until_its_leader_has_ended(made: dict[str, Any]) -> None:
+    """Its hook runs here with the leader's port on this machine, which closes after a moment."""
+    worker = made[f"{MODEL}-server"]["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    _, flag, text = engine(worker)["lifecycle"]["preStop"]["exec"]["command"]
+    leader = socket.create_server(("127.0.0.1", 0))
+    port = leader.getsockname()[1]
+    text = text.replace(str(WATCH_PORT), str(port))
+    hook = subprocess.Popen([sys.executable, flag, text], env={**os.environ, "LWS_LEADER_ADDRESS": "127.0.0.1"})
+    threading.Event().wait(2)
+    assert hook.poll() is None
+    leader.close()
+    assert hook.wait(15) == 0
+    grace_s = worker["spec"]["terminationGracePeriodSeconds"]
+    assert (
+        grace_s
+        == made[f"{MODEL}-server"]["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["spec"][
+            "terminationGracePeriodSeconds"
+        ]
+    )
+
+
+def test_a_site_without_such_a_model_has_nothing_of_it(tmp_path: Path) -> None:
+    recorder = Recorder()
+    single = alone({"models.glm-5-1.server.nodes": 1})
+    requested(plan_values(single, "site.yaml").site, tmp_path, recorder)
+    names = {name: resource.inputs for name, resource in recorder.resources.items()}
+    assert names[f"{MODEL}-server"]["kind"] == "Deployment"
+    assert not [name for name in names if "lws" in name or name.startswith("groups")]
