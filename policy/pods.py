@@ -9,7 +9,9 @@ from typing import Any
 from floor import gpu_nodes
 from policy.model import HIDDEN, Finding, Resource, SiteFacts
 
-_WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "CronJob")
+_WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "CronJob", "LeaderWorkerSet")
+# Memory for RDMA cards is not swapped, and not theirs alone: what groups of pods have, and no other workload.
+_OF_GROUPS = ("LeaderWorkerSet", "IPC_LOCK")
 # What the Prometheus operator makes pods of: it has the image and resources of their main container itself.
 _OPERATED = ("Prometheus", "Alertmanager")
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -24,12 +26,14 @@ _SECRET_FLAG = re.compile(
 
 
 def pod_spec(resource: Resource) -> Mapping[str, Any]:
-    """The pod that a workload makes; empty for everything else."""
+    """The pod that a workload makes, of a group the one that leads; empty for everything else."""
     if resource.kind not in _WORKLOADS:
         return {}
     spec: Any = resource.body.get("spec") or {}
     if resource.kind == "CronJob":
         spec = ((spec.get("jobTemplate") or {}).get("spec")) or {}
+    if resource.kind == "LeaderWorkerSet":
+        spec = {"template": (spec.get("leaderWorkerTemplate") or {}).get("leaderTemplate")}
     return spec if resource.kind == "Pod" else ((spec.get("template") or {}).get("spec") or {})
 
 
@@ -171,7 +175,8 @@ def no_host_access(resources: Sequence[Resource], facts: SiteFacts) -> Iterator[
             context = container.get("securityContext") or {}
             if context.get("privileged"):
                 taken.append(f"privileged container {container.get('name')}")
-            taken += [f"capability {name}" for name in (context.get("capabilities") or {}).get("add") or ()]
+            added = (context.get("capabilities") or {}).get("add") or ()
+            taken += [f"capability {name}" for name in added if (resource.kind, name) != _OF_GROUPS]
         if taken:
             yield Finding(
                 resource=resource.label,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pydantic import Field, field_validator
 
+from floor import namespaces
 from floor.problems import WrongValueError, nearest
 from floor.spec import Spec
 from floor.stateful import Keeping
@@ -65,12 +66,15 @@ class RulesSpec(Spec):
         machine_secrets: Keeping | None = None,
         pepper: Keeping | None = None,
         locked_images: Sequence[str] | None = None,
+        *,
+        spans_nodes: bool = False,
     ) -> SiteFacts:
         """Facts of the site called `name`.
 
         load_s: by model, what a start takes to load the weights. replaced: registries with the endpoints that
         machines ask in their place, and no others. machine_secrets, pepper: what the site sets for those of its
         machines and its directory. locked_images: the images that may run; None for a site that locks none.
+        spans_nodes: whether replicas span several nodes, whose pods keep memory for RDMA cards.
         """
         base = SiteFacts(name=name)
         mirrored = [
@@ -85,7 +89,11 @@ class RulesSpec(Spec):
             mirrored=tuple(mirrored),
             locked_images=None if locked_images is None else tuple(locked_images),
             load_s=load_s,
-            privileged_namespaces=(*base.privileged_namespaces, *self.privileged_namespaces),
+            privileged_namespaces=(
+                *base.privileged_namespaces,
+                *((namespaces.MODELS,) if spans_nodes else ()),
+                *self.privileged_namespaces,
+            ),
             host_access=self.host_access,
             machine_secrets=machine_secrets,
             pepper=pepper,

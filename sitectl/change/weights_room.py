@@ -26,7 +26,7 @@ def problems(plan: SitePlan, changes: Iterable[Change]) -> Iterator[Problem]:
         return
     origin = plan.origins.get(".".join(_KEY))
     for change in changes:
-        if change.kind != "Deployment" or change.op not in ("update", "replace"):
+        if change.kind not in ("Deployment", "LeaderWorkerSet") or change.op not in ("update", "replace"):
             continue
         before, after = (_read(change, body) for body in (change.before, change.after))
         gone, new = sorted(before - after), sorted(after - before)

@@ -89,7 +89,7 @@ def _judge(project: Path, site: str, file: Path, declared: Declared) -> Told:
     known = (
         (plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.pepper, plan.locked_images) if plan else ()
     )
-    facts = rules.facts(site, *known)
+    facts = rules.facts(site, *known, spans_nodes=bool(plan and plan.site.spans_nodes))
     judgement = judge(checkout.as_rules_see(declared.resources), facts, rules.waivers, rules_file.today())
     lines = [*_lines(site, judgement), *(warned.lines(plan, project) if plan else [])]
     record = {**_record(judgement), "warnings": warned.records(plan.warnings, plan.file, project) if plan else []}

@@ -36,6 +36,13 @@ class KeyOfField:
 ROWS = (
     KeyOfField(kind="Deployment", name=_SERVER, path=r"spec\.replicas", key="models.{model}.server.replicas"),
     KeyOfField(kind="Deployment", name=_SERVER, path=r"spec\.replicas", key="models.{model}.server.scaling.least"),
+    KeyOfField(kind="LeaderWorkerSet", name=_SERVER, path=r"spec\.replicas", key="models.{model}.server.replicas"),
+    KeyOfField(
+        kind="LeaderWorkerSet",
+        name=_SERVER,
+        path=r"spec\.leaderWorkerTemplate\.size",
+        key="models.{model}.server.nodes",
+    ),
     KeyOfField(
         kind="ScaledObject", name=_SERVER, path=r"spec\.minReplicaCount", key="models.{model}.server.scaling.least"
     ),

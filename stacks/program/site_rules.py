@@ -16,6 +16,12 @@ def enforced(stack: str, plan: SitePlan) -> AbstractContextManager[None]:
     """
     rules = rules_file.read(Path(), stack)
     facts = rules.facts(
-        stack, plan.load_s, plan.replaced_registries, plan.machine_secrets, plan.pepper, plan.locked_images
+        stack,
+        plan.load_s,
+        plan.replaced_registries,
+        plan.machine_secrets,
+        plan.pepper,
+        plan.locked_images,
+        spans_nodes=plan.site.spans_nodes,
     )
     return transform.enforced(facts, rules.waivers, rules_file.today())

@@ -23,6 +23,7 @@ from sitectl.change.verdicts.model import Verdict
 _NO_HANDOVER = Handover()
 _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     "Deployment": lambda change: callers.pods(change) if callers.is_pods(change) else workloads.deployment(change),
+    "LeaderWorkerSet": workloads.deployment,
     "PersistentVolumeClaim": lambda change: (
         node_weights.volume(change) if node_weights.is_of_nodes(change) else workloads.claim(change)
     ),

@@ -21,11 +21,13 @@ _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "": 1}
 # Engine arguments whose cut takes something from callers, with what it takes.
 _CONTEXT_FLAG = "--max-model-len"
 _MOST_CAUSES = 5
+# What every pod of a Deployment, and of the groups of a model over several nodes, follows from.
+_PODS = ("spec.template", "spec.leaderWorkerTemplate")
 _OF_ENDS = r"spec\.(minReplicaCount|maxReplicaCount|fallback\.replicas)"
 
 
 def deployment(change: Change) -> list[Verdict]:
-    """A Deployment: what its pods and GPUs do."""
+    """A Deployment, or groups of pods where a replica spans several nodes: what its pods and GPUs do."""
     if _is_picker(change):
         return _picker(change)
     before, after = _shape(change, change.before), _shape(change, change.after)
@@ -86,7 +88,9 @@ class _Shape:
         self.most = max(self.replicas, int(ends[2])) if ends else self.replicas
         self.counted = mark if ends else counted(self.replicas, "replica")
         asked = [item for container in of_pod for item in asks(container, "limits").items()]
-        gpus = self.replicas * sum(int(count) for name, count in asked if name == gpu_nodes.RESOURCE)
+        # Each pod of a group has as many.
+        pods = self.replicas * int((spec.get("leaderWorkerTemplate") or {}).get("size", 1))
+        gpus = pods * sum(int(count) for name, count in asked if name == gpu_nodes.RESOURCE)
         slices = {profile: int(count) for name, count in asked if (profile := gpu_nodes.profile_of(name))}
         parts = self.replicas * sum(part_of_a_gpu(profile) * count for profile, count in slices.items())
         # Whole numbers where nothing is cut.
@@ -105,7 +109,7 @@ def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
 
 
 def _template(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
-    causes = [leaf for leaf in change.fields() if leaf.path.startswith("spec.template")]
+    causes = [leaf for leaf in change.fields() if leaf.path.startswith(_PODS)]
     if not causes:
         return []
     rounds = -(-after.most // after.at_once)

@@ -14,6 +14,9 @@ import pytest
 
 from components.models import replica_groups
 from components.models.liveness import PROGRAM, WATCH_PORT
+from sitectl.change.changes import Change, Op
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Verdict
 from stacks.plan.site_plan import plan_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.test_several_nodes import alone
@@ -30,8 +33,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("sites")
     _, requests = requested(plan_values(alone(), "site.yaml").site, folder, recorder)
     after = {urn.rpartition("::")[2] for urn in requests[f"{MODEL}-server"].dependencies}
-    assert {"groups-lws", "rdma-devices-policy"} & after >= {"groups-lws"}
+    assert "groups-lws" in after
     return {name: resource.inputs for name, resource in recorder.resources.items()}
+
+
+def test_a_change_of_the_groups_is_judged_as_of_replicas() -> None:
+    def groups(replicas: int, image: str = "engine:1") -> dict[str, Any]:
+        container = {"name": "engine", "image": image, "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+        template = {"size": 2, "leaderTemplate": {"spec": {"containers": [container]}}}
+        spec = {"replicas": replicas, "leaderWorkerTemplate": template}
+        return {"kind": "LeaderWorkerSet", "metadata": {"name": MODEL}, "spec": spec}
+
+    def judged(op: Op, before: dict[str, Any], after: dict[str, Any]) -> Verdict:
+        type_ = "kubernetes:leaderworkerset.x-k8s.io/v1:LeaderWorkerSet"
+        (only,) = classify(Change(op=op, type=type_, name=MODEL, before=before, after=after))
+        return only
+
+    new = judged("create", {}, groups(2))
+    assert (new.what, new.gpus) == ("starts 2 replicas on 32 GPUs", 32)
+    changed_pods = judged("update", groups(2), groups(2, "engine:2"))
+    assert (changed_pods.what, changed_pods.restarts) == ("restarts 2 replicas, one after the other", 2)
+    assert judged("update", groups(2), groups(3)).gpus == 16
 
 
 def engine(pod: dict[str, Any]) -> dict[str, Any]:
@@ -54,12 +76,8 @@ def test_a_replica_is_a_group_of_pods_of_one_node_each(made: dict[str, Any]) -> 
         limits = engine(template)["resources"]["limits"]
         assert limits == {"nvidia.com/gpu": "8", "rdma/hca_shared": "1"}
         assert engine(template)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert (
-        made["models-namespace-namespace" if "models-namespace-namespace" in made else "inference-models-namespace"][
-            "metadata"
-        ]["labels"]["pod-security.kubernetes.io/enforce"]
-        == "privileged"
-    )
+    level = made["inference-models-namespace"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert level == "privileged"
 
 
 def test_the_leader_alone_takes_requests(made: dict[str, Any]) -> None:
