@@ -21,7 +21,7 @@ from stacks.plan.site_plan import plan_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.test_several_nodes import alone
 
-pytestmark = pytest.mark.row("opening 1", "003.09")
+pytestmark = pytest.mark.row("opening 1", "002.12")
 
 MODEL = "glm-5-1"
 
