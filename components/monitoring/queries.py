@@ -214,11 +214,11 @@ def gpus_by_model(where: str = "") -> str:
     return f"model:gpus:assigned{_where(where)}"
 
 
-def assigned_gpus(slices: Mapping[str, float] | None = None) -> str:
-    """What `model:gpus:assigned` records. slices: resource -> which part of a GPU one is."""
-    asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, %s, node!="", pod=~"{_POD}"}}'
+def assigned_gpus(slices: Mapping[str, float] | None = None, named: str = _POD, others: str = "") -> str:
+    """By model, whose name is the first group of `named`; `others` is what pods are not called. slices: parts of GPUs."""
+    asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, %s, node!="", pod=~"{named}"{others}}}'
     parts = gpu_resources.by_part(slices or {})
-    return f"sum by (model) ({' or '.join(_labelled(asked % where, 'pod', _POD) + times for where, times in parts)})"
+    return f"sum by (model) ({' or '.join(_labelled(asked % where, 'pod', named) + times for where, times in parts)})"
 
 
 def offered_gpus(slices: Iterable[str] = ()) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.monitoring import queries
+from components.monitoring import group_queries, queries
 from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -65,7 +65,7 @@ def measured(promise: SitePromise) -> list[dict[str, Any]]:
         for target in model.targets
         if target.bound_s is not None
     ]
-    return [*rules, _rule(queries.gpus_by_model(), queries.assigned_gpus(promise.slices), {})]
+    return [*rules, _rule(queries.gpus_by_model(), group_queries.assigned_gpus(promise.slices, promise.groups), {})]
 
 
 def _within(model: str, target: LatencyPromise, bound_s: float) -> dict[str, Any]:

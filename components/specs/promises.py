@@ -50,6 +50,8 @@ class ModelPromise:
     """Seconds that a node may take to get its weights; 0 where nothing brings them."""
     shedding_queue: int
     """Waiting requests per replica from which on pickers refuse tiers below 0."""
+    nodes: int = 1
+    """Of a replica."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,3 +69,8 @@ class SitePromise:
     """Tier of each tenant; `none` for a tenant without one."""
     jobs: tuple[str, ...] = ()
     """Scrape jobs that must have a target."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Models whose replicas are groups of pods over several nodes."""
+        return tuple(model.model for model in self.models if model.nodes > 1)

@@ -41,6 +41,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
         start_budget_s=revision.server.start_budget_s,
         stall_s=revision.engine.stall_s,
         weights_budget_s=revision.weights.budget_s if revision.weights else 0,
+        nodes=revision.server.nodes,
         shedding_queue=revision.picker.shedding_queue_threshold,
     )
 

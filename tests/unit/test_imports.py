@@ -139,7 +139,16 @@ MAY_IMPORT = {
 }
 # Inside a room of components, each file is a part by itself, but for names and command lines, which are plain text, and
 # for the form in which an addon describes itself.
-TEXTS = {"addon", "charts", "envoy_names", "gpu_faults", "gpu_resources", "machine_commands", "queries"}
+TEXTS = {
+    "addon",
+    "charts",
+    "envoy_names",
+    "gpu_faults",
+    "gpu_resources",
+    "group_queries",
+    "machine_commands",
+    "queries",
+}
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
     "cert_manager": {"webhooks"},
@@ -162,7 +171,8 @@ PARTS = {
     "tiers": {"limits"},
     "traces": {"request_log"},
     "model_route": {"ranking"},
-    "model_server": {"weights", "node_weights", "engines", "liveness", "scaling"},
+    "model_server": {"weights", "node_weights", "engines", "liveness", "replica_groups", "scaling"},
+    "replica_groups": {"liveness"},
     "liveness": {"engines", "own_program", "weights"},
     "weights": {"own_program"},
     "pod_programs": {"own_program"},

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from components.monitoring import queries
+from components.monitoring import group_queries, queries
 from components.monitoring.alerts.alert import Alert
 from components.monitoring.prometheus import INTERVAL_S
 from components.specs.promises import SitePromise
@@ -204,7 +204,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
             name="ReplicaMissing",
             severity="ticket",
             # No longer than the slowest model may take to start, or a rollout would be one.
-            expression=f"{queries.missing_replicas()} > 0",
+            expression=f"{group_queries.missing_replicas(promise.groups)} > 0",
             minutes=minutes,
             summary="{{ $value }} pods of {{ $labels.deployment }} are missing",
             description="They are declared and not available, for longer than a start may take: no room, no volume, "

@@ -45,7 +45,9 @@ def everything() -> dict[str, Any]:
     """The annotated site with each optional part that it leaves out."""
     site = copy.deepcopy(prod())
     site["cluster"]["rdma_devices"]["system"] = "network_operator"
-    site["cluster"]["machines"]["hgx"]["rdma"] = "roce"
+    site["cluster"]["machines"]["hgx"]["rdma"] = "infiniband"
+    large = site["models"]["glm-5-1"]["server"]
+    site["models"]["glm-5-1"]["server"] = {**large, "gpus": None, "replicas": 1, "nodes": 2}
     site["secrets"] = {
         "system": "external_secrets",
         "store": {"kubernetes": {"namespace": "platform-keys"}},

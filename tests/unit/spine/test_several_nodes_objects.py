@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -143,3 +144,19 @@ def test_a_site_without_such_a_model_has_nothing_of_it(tmp_path: Path) -> None:
     names = {name: resource.inputs for name, resource in recorder.resources.items()}
     assert names[f"{MODEL}-server"]["kind"] == "Deployment"
     assert not [name for name in names if "lws" in name or name.startswith("groups")]
+
+
+def test_missing_groups_and_their_gpus_are_counted_for_the_model(made: dict[str, Any]) -> None:
+    """A leader is called NAME-GROUP, which a Deployment's pattern would read as a shorter model's pod."""
+    groups = made["monitoring-rules"]["spec"]["groups"]
+    rules = {rule.get("alert") or rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
+    assert (
+        f'kube_statefulset_status_replicas_ready{{job="kube-state-metrics", namespace="inference-models", '
+        f'statefulset=~"{MODEL}"}}' in rules["ReplicaMissing"]
+    )
+    (of_groups,) = {text for text in re.findall(r'pod=~"([^"]+)"', rules["model:gpus:assigned"]) if MODEL in text}
+    for pod in (f"{MODEL}-0", f"{MODEL}-1-1"):
+        matched = re.fullmatch(of_groups, pod)
+        assert matched is not None
+        assert matched[1] == MODEL
+    assert f'pod!~"{of_groups}"' in rules["model:gpus:assigned"]

@@ -17,6 +17,7 @@ from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site.model import SiteConfig
 from talos.documents.contract import CONTRACTS
 from tests.unit.stacks.site_examples import prod as reference_site
+from tests.unit.stacks.test_several_nodes import alone
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("opening 7")
@@ -224,7 +225,7 @@ def test_talos_rows_say_what_the_contracts_say() -> None:
 
 
 def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> None:
-    """A site has one stack for its GPUs, and engines of one kind."""
+    """A site has one stack for its GPUs, engines of one kind, and replicas on one node or on several."""
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
     choice = {
         "cluster.gpu_stack": "device_plugin",
@@ -234,7 +235,8 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
         "models.qwen3-32b.server.scaling": {"least": 2},
     }
     other = plan_values(changed(reference_site(), choice), "site.yaml").site
-    known = [conflicts.facts(versions.load(), site) for site in (prod, lab, other)]
+    grouped = plan_values(alone(), "site.yaml").site
+    known = [conflicts.facts(versions.load(), site) for site in (prod, lab, other, grouped)]
     assert {fact for facts in known for fact in facts} == set(GOOD)
     values = [value for facts in known for value in facts.values()]
     assert all(not isinstance(value, str) or not value.startswith("v") for value in values)
