@@ -221,7 +221,9 @@ class ModelServerArgs:
 def _served(name: str, args: ModelServerArgs, unfilled: str) -> dict[str, Any]:
     """The replicas: pods of a Deployment, or groups of pods where one spans several nodes."""
     pods = deployment(name, args.namespace.name, args.spec, args.plan, args.engine, args.weights, unfilled=unfilled)
-    return replica_groups.leader_worker_set(pods, args.plan.nodes, args.rdma) if args.plan.nodes > 1 else pods
+    if args.plan.nodes == 1:
+        return pods
+    return replica_groups.leader_worker_set(pods, args.plan.nodes, args.rdma, args.plan.start_budget_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,11 @@ while missed < 3:
 _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 
 
-def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str) -> dict[str, Any]:
+def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """The groups, from the Deployment of the same replicas whose pods have one node's part of the GPUs each.
 
-    rdma: resource of the nodes' RDMA devices. One group is replaced after the other, as no GPU is spare for a surge.
+    rdma: resource of the nodes' RDMA devices. start_s: seconds that a start may take. One group is replaced after the
+    other, as no GPU is spare for a surge.
     """
     meta, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
@@ -56,26 +57,26 @@ def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str) -> d
                 "size": nodes,
                 # Ranks that have lost one of them never find each other again.
                 "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": _leader(template, nodes, rdma),
-                "workerTemplate": _worker(template, nodes, rdma),
+                "leaderTemplate": _leader(template, nodes, rdma, start_s),
+                "workerTemplate": _worker(template, nodes, rdma, start_s),
             },
         },
     }
 
 
-def _leader(template: Mapping[str, Any], nodes: int, rdma: str) -> dict[str, Any]:
+def _leader(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     pod = template["spec"]
-    engine = _joined(pod["containers"][0], nodes, "0", rdma)
+    engine = _joined(pod["containers"][0], nodes, "0", rdma, start_s)
     return {**template, "spec": {**pod, "containers": [engine]}}
 
 
-def _worker(template: Mapping[str, Any], nodes: int, rdma: str) -> dict[str, Any]:
+def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """A pod that takes no requests: without probes, as it has no address of its own to ask, and without a port.
 
-    It goes with its group. Told to stop, it stays until the leader has ended its streams.
+    It goes with its group. At its stop signal, it stays until the leader has ended its streams.
     """
     pod, labels = template["spec"], template["metadata"]["labels"]
-    engine = _joined(pod["containers"][0], nodes, _RANK, rdma)
+    engine = _joined(pod["containers"][0], nodes, _RANK, rdma, start_s)
     left_out = ("ports", "startupProbe", "readinessProbe", "livenessProbe")
     engine = {key: value for key, value in engine.items() if key not in left_out}
     engine["args"] = [*engine["args"], "--headless"]
@@ -88,7 +89,7 @@ def _worker(template: Mapping[str, Any], nodes: int, rdma: str) -> dict[str, Any
     }
 
 
-def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str) -> dict[str, Any]:
+def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str, start_s: int) -> dict[str, Any]:
     """An engine's container as one of its group's ranks; the controller sets the variables in every container."""
     resources = engine["resources"]
     return {
@@ -99,6 +100,8 @@ def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str) -> dict
             f"--nnodes={nodes}",
             f"--node-rank={rank}",
             f"--master-addr={_LEADER}",
+            # One node may pull its image or read its weights while others wait; PyTorch's own is ten minutes.
+            f"--distributed-timeout-seconds={start_s}",
         ],
         # Without it the engine asks the kernel for the way to an address outside, which pods may not have.
         "env": [*engine["env"], {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],

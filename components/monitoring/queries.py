@@ -215,7 +215,7 @@ def gpus_by_model(where: str = "") -> str:
 
 
 def assigned_gpus(slices: Mapping[str, float] | None = None, named: str = _POD, others: str = "") -> str:
-    """By model, whose name is the first group of `named`; `others` is what pods are not called. slices: parts of GPUs."""
+    """By model, the first group of `named`; `others` is what pods are not called. slices: resource -> part of a GPU."""
     asked = f'kube_pod_container_resource_requests{{{IN_MODELS}, %s, node!="", pod=~"{named}"{others}}}'
     parts = gpu_resources.by_part(slices or {})
     return f"sum by (model) ({' or '.join(_labelled(asked % where, 'pod', named) + times for where, times in parts)})"

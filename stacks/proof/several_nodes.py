@@ -1,7 +1,7 @@
 """What a replica over several nodes would hold, where no single node holds the model or the requests.
 
-The proof names it so that a refusal shows whether more of the same GPUs would help at all; the site then says so by
-`server.nodes`. Pipelines over nodes are looked at, with tensor parallelism inside of each.
+The proof names it so that a refusal shows whether more of the same GPUs would help at all, and the key that deploys
+it: `server.nodes`. Pipelines over nodes are looked at, with tensor parallelism inside of each.
 """
 
 from __future__ import annotations

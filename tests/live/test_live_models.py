@@ -15,12 +15,25 @@ from tests.live.conftest import Seen
 from tests.live.running import Object, RunningSite
 
 _API = f"/apis/apps/v1/namespaces/{MODELS_NAMESPACE}/deployments"
+_GROUPS = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{MODELS_NAMESPACE}/leaderworkersets"
 _CORE = f"/api/v1/namespaces/{MODELS_NAMESPACE}"
 _PROMPT = " ".join(f"line {number} of a prompt that two requests share" for number in range(200))
 
 
 def _replicas(site: RunningSite, revision: RevisionPlan) -> list[Object]:
     return site.pods(MODELS_NAMESPACE, model_server.labels(revision.name))
+
+
+def _declared(site: RunningSite, revision: RevisionPlan) -> tuple[Object, Object]:
+    """The Deployment, or the set of groups of a model over several nodes; and the engine's container that is asked."""
+    if revision.server.nodes > 1:
+        made = site.read(f"{_GROUPS}/{revision.name}")
+        template = made["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    else:
+        made = site.read(f"{_API}/{revision.name}")
+        template = made["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    return made, container
 
 
 def _generators(site: RunningSite) -> list[RevisionPlan]:
@@ -32,15 +45,16 @@ def _generators(site: RunningSite) -> list[RevisionPlan]:
 def test_every_model_has_its_replicas_ready_with_the_planned_image(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
-        deployment = site.read(f"{_API}/{revision.name}")
-        spec, status = deployment["spec"], deployment.get("status", {})
-        (container,) = spec["template"]["spec"]["containers"]
+        made, container = _declared(site, revision)
+        spec, status = made["spec"], made.get("status", {})
         server, ready, declared = revision.spec.server, status.get("readyReplicas", 0), spec["replicas"]
+        # Those of its group come after them.
+        planned = revision.engine.args
         wanted = f"{server.least} to {server.replicas}" if server.scaling else f"{server.replicas}"
         seen(f"{revision.name}: {ready} of {wanted} Ready, {container['image']}")
         if not server.least <= declared == ready <= server.replicas:
             wrong.append(f"{revision.name}: {ready} Ready of {declared} declared, the site sets {wanted}")
-        if container["image"] != revision.engine.image or container["args"] != revision.engine.args:
+        if container["image"] != revision.engine.image or container["args"][: len(planned)] != planned:
             wrong.append(f"{revision.name}: image or arguments are not the planned ones")
     assert not wrong, "; ".join(wrong)
 
@@ -49,7 +63,7 @@ def test_every_model_has_its_replicas_ready_with_the_planned_image(site: Running
 def test_every_replica_is_probed(site: RunningSite, seen: Seen) -> None:
     wrong = []
     for revision in site.plan.revisions:
-        (container,) = site.read(f"{_API}/{revision.name}")["spec"]["template"]["spec"]["containers"]
+        _, container = _declared(site, revision)
         missing = [name for name in ("startupProbe", "readinessProbe", "livenessProbe") if name not in container]
         seen(f"{revision.name}: {3 - len(missing)} of 3 probes")
         wrong += [f"{revision.name} has no {name}" for name in missing]
