@@ -20,6 +20,7 @@ from stacks.plan import conflicts
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.test_several_nodes import alone
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.07")
@@ -114,6 +115,7 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
         },
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
+    sites.append(plan_values(alone(), "site.yaml").site)
     assert {name for site in sites for name in installed_charts(site)} == set(dict(versions.load().charts))
 
 
