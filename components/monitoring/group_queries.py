@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from components.monitoring import queries
 
+_WANTED, _READY = "kube_statefulset_replicas", "kube_statefulset_status_replicas_ready"
+
 
 def assigned_gpus(slices: Mapping[str, float], groups: Sequence[str]) -> str:
     """What `model:gpus:assigned` records.
@@ -27,9 +29,33 @@ def missing_replicas(groups: Sequence[str]) -> str:
     pods = queries.missing_replicas()
     if not groups:
         return pods
-    where = f'{queries.IN_MODELS}, statefulset=~"{"|".join(groups)}"'
-    wanted, ready = (
-        queries.total(metric, where, by=("statefulset",))
-        for metric in ("kube_statefulset_replicas", "kube_statefulset_status_replicas_ready")
-    )
-    return f'({pods} or label_replace({wanted} - {ready}, "deployment", "$1", "statefulset", "(.+)"))'
+    wanted, ready = (queries.total(metric, _leaders(groups), by=("statefulset",)) for metric in (_WANTED, _READY))
+    return f"({pods} or {_as_deployment(f'{wanted} - {ready}')})"
+
+
+def without_replica(groups: Sequence[str], minutes: int) -> str:
+    """Deployments of models and pickers, and groups' models, of whose pods none is available and some are declared.
+
+    Not one that was made or changed within so many minutes: it may still start.
+    """
+    available = queries.total("kube_deployment_status_replicas_available", queries.IN_MODELS, by=("deployment",))
+    declared = queries.total("kube_deployment_spec_replicas", queries.IN_MODELS, by=("deployment",))
+    changed = queries.changed_deployments(minutes)
+    pods = f"{available} == 0 and on (deployment) {declared} > 0 unless on (deployment) {changed}"
+    if not groups:
+        return pods
+    where = _leaders(groups)
+    wanted, ready = (queries.total(metric, where, by=("statefulset",)) for metric in (_WANTED, _READY))
+    moved = f"changes(kube_statefulset_metadata_generation{{{where}}}[{minutes}m]) > 0"
+    made = f"time() - kube_statefulset_created{{{where}}} < {minutes * 60}"
+    changed = f"max by (statefulset) ({moved} or {made})"
+    leaders = f"{ready} == 0 and on (statefulset) {wanted} > 0 unless on (statefulset) {changed}"
+    return f"({pods}) or {_as_deployment(leaders)}"
+
+
+def _leaders(groups: Sequence[str]) -> str:
+    return f'{queries.IN_MODELS}, statefulset=~"{"|".join(groups)}"'
+
+
+def _as_deployment(expression: str) -> str:
+    return f'label_replace({expression}, "deployment", "$1", "statefulset", "(.+)")'

@@ -179,7 +179,6 @@ def replicas(promise: SitePromise) -> list[Alert]:
     """Replicas and pickers as Kubernetes and the pickers see them."""
     minutes = start_minutes(promise)
     available = queries.total("kube_deployment_status_replicas_available", queries.IN_MODELS, by=("deployment",))
-    wanted = queries.total("kube_deployment_spec_replicas", queries.IN_MODELS, by=("deployment",))
     of_container = ("pod", "container")
     restarted = queries.growth(
         "kube_pod_container_status_restarts_total", queries.IN_MODELS, by=of_container, window="1h"
@@ -190,10 +189,7 @@ def replicas(promise: SitePromise) -> list[Alert]:
             name="ModelHasNoReplica",
             severity="page",
             # One that was made or changed just now may still start.
-            expression=(
-                f"{available} == 0 and on (deployment) {wanted} > 0 "
-                f"unless on (deployment) {queries.changed_deployments(minutes)}"
-            ),
+            expression=group_queries.without_replica(promise.groups, minutes),
             minutes=2,
             summary="No pod of {{ $labels.deployment }} is available",
             description="Every request for this model fails, and its Deployment was not changed within the time of a "

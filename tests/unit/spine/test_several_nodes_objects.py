@@ -150,10 +150,12 @@ def test_missing_groups_and_their_gpus_are_counted_for_the_model(made: dict[str,
     """A leader is called NAME-GROUP, which a Deployment's pattern would read as a shorter model's pod."""
     groups = made["monitoring-rules"]["spec"]["groups"]
     rules = {rule.get("alert") or rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
-    assert (
-        f'kube_statefulset_status_replicas_ready{{job="kube-state-metrics", namespace="inference-models", '
-        f'statefulset=~"{MODEL}"}}' in rules["ReplicaMissing"]
+    ready = (
+        'kube_statefulset_status_replicas_ready{job="kube-state-metrics", namespace="inference-models", '
+        f'statefulset=~"{MODEL}"}}'
     )
+    assert ready in rules["ReplicaMissing"]
+    assert f"{ready}) == 0" in rules["ModelHasNoReplica"]
     (of_groups,) = {text for text in re.findall(r'pod=~"([^"]+)"', rules["model:gpus:assigned"]) if MODEL in text}
     for pod in (f"{MODEL}-0", f"{MODEL}-1-1"):
         matched = re.fullmatch(of_groups, pod)
