@@ -28,6 +28,9 @@ SECRETS = "external-secrets"
 AUTOSCALING = "keda"
 # What runs replicas that span several nodes.
 GROUPS = "lws-system"
+# PostgreSQL of the platform's own, and what runs it.
+DATABASE = "inference-database"
+DATABASE_OPERATOR = "cnpg-system"
 # The one whose pods Talos lets take snapshots.
 ETCD_BACKUP = "etcd-backup"
 

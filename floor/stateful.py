@@ -57,7 +57,10 @@ STORAGE = Holder(
 )
 """The storage system under all volumes: uninstalled, it takes every one of them along, those of others too."""
 
-HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY, PEPPER, STORAGE)
+DATABASE = Holder(package="kubernetes", kind="Cluster", permission="database.volumes: disposable in the site")
+"""PostgreSQL servers of the platform's own, whose volumes go with their object."""
+
+HOLDERS = (VOLUME, STATEFUL_SET, IDENTITY, PEPPER, STORAGE, DATABASE)
 
 
 def holder(type_: str, name: str) -> Holder | None:

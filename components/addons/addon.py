@@ -21,7 +21,7 @@ from floor.stateful import Holder, Keeping
 from floor.taints import Taint
 
 Section = TypeVar("Section")
-Gives = Literal["hardware", "addresses", "certificates", "secrets", "autoscaling", "groups"]
+Gives = Literal["hardware", "addresses", "certificates", "secrets", "autoscaling", "groups", "databases"]
 """What works once an addon is there, for parts of the program that need it."""
 
 

@@ -8,6 +8,7 @@ from functools import reduce
 from components.addons.addon import Addon, AddonChart
 from components.addons.callers import DIRECTORY, GATEKEEPER, LEDGER, PORTAL, WATCHER
 from components.addons.cert_manager import CERT_MANAGER
+from components.addons.cloudnative_pg import BARMAN_CLOUD, CLOUDNATIVE_PG, POSTGRESQL
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
@@ -40,6 +41,9 @@ ADDONS: tuple[Addon, ...] = (
     NODE_EXPORTER,
     KEDA,
     LEADER_WORKER_SET,
+    CLOUDNATIVE_PG,
+    BARMAN_CLOUD,
+    POSTGRESQL,
 )
 
 

@@ -22,7 +22,8 @@ _KUBELET_BEHIND = 3
 _OTHER = "name a revision whose file this project could read"
 # A tag that names one release, or a digest, perhaps beside a commit; `latest` and branches move under those who name
 # them.
-_TAG, _DIGEST = r":(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?", "@sha256:[0-9a-f]{64}"
+_RELEASE = r"(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?|[0-9]+\.[0-9]+-system-trixie"
+_TAG, _DIGEST = rf":({_RELEASE})", "@sha256:[0-9a-f]{64}"
 Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|(:[0-9a-f]{{8}})?{_DIGEST})$")]
 Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -55,6 +56,7 @@ class Images(Spec):
     ledger: Image
     watcher: Image
     limit_counters: Image
+    postgresql: Image
     limit_service: Image
     portal: Image
     prometheus: Image

@@ -21,6 +21,7 @@ from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
 from stacks.plan.canaries import describe_canaries
 from stacks.plan.cluster import ClusterPlan, plan_machines
+from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
@@ -142,6 +143,7 @@ class SitePlan:
             describe_overflows(self.site, self.models),
             self.limits_text,
             self.gpu_faults_text,
+            describe_database(self.site),
             describe_administrators(self.site.cluster.machines),
         ]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]

@@ -68,7 +68,7 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
     releases: dict[str, AddonRelease] = {}
     for addon in registry.installed(plan.site):
         if addon.component is not None:
-            names = {chart.release: chart.name for chart in addon.charts}
+            names = {chart.release: chart.name for known in registry.ADDONS for chart in known.charts}
             made = addon.component.content(addon_site(plan, addon, charts)).releases
             releases |= {names[release.name]: release for release in made}
     return releases

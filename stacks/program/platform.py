@@ -43,7 +43,14 @@ from stacks.program.cluster_access import bundle_command, cluster_access
 from stacks.program.monitoring import declare_monitoring, prometheus_of
 from stacks.program.parts import PartDone, PartStep, SitePart, Wiring, declare_parts
 from stacks.program.remote_secrets import SecretSource
-from stacks.program.tenants import Tenants, declare_counters, declare_ledger, declare_tenants, limit_service_of
+from stacks.program.tenants import (
+    Tenants,
+    declare_counters,
+    declare_database,
+    declare_ledger,
+    declare_tenants,
+    limit_service_of,
+)
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
 # What everything above the gateways' controllers is declared after.
@@ -147,7 +154,7 @@ def _models_namespace(step: PartStep) -> PartDone:
 
 def _tenants(step: PartStep) -> PartDone:
     front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
-    needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets")
+    needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets", "database")
     ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.tenants.budgets else None
     tenants = declare_tenants(
         step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts, ledger=ledger
@@ -160,9 +167,15 @@ def _limit_counters(step: PartStep) -> PartDone:
     return PartDone(ready=declare_counters(step.on.plan, front, step.ready("hardware"), step.on.opts))
 
 
+def _database(step: PartStep) -> PartDone:
+    front, filled_keys = step.handle("gateway-namespace", NamespaceHandle), step.handle("secret-store", SecretSource)
+    bodies = filled_keys.bodies(namespaces.DATABASE)
+    return PartDone(ready=declare_database(step.on.plan, front, step.on.scrapers, bodies, step.ready(), step.on.opts))
+
+
 def _ledger(step: PartStep) -> PartDone:
     front = step.handle("gateway-namespace", NamespaceHandle)
-    needs = step.ready("gateway-controllers", "certificate-secrets")
+    needs = step.ready("gateway-controllers", "certificate-secrets", "database")
     ledger = declare_ledger(step.on.plan, front, needs, step.on.opts)
     return PartDone(ready=ledger.ready, handle=ledger) if ledger else PartDone()
 
@@ -323,9 +336,10 @@ PARTS = (
     SitePart("models-namespace", _models_namespace),
     filled("certificate-secrets", GATEWAY_NAMESPACE, "gateway-namespace"),
     filled("weights-token", None, "models-namespace"),
-    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets", "ledger")),
+    SitePart("tenants", _tenants, (*_GATEWAYS, *_SPACES, "certificate-secrets", "database", "ledger")),
     SitePart("limit-counters", _limit_counters, ("gateway-namespace", "hardware")),
-    SitePart("ledger", _ledger, ("gateway-controllers", "gateway-namespace", "certificate-secrets")),
+    SitePart("database", _database, ("gateway-namespace", "secret-store", "hardware", "databases")),
+    SitePart("ledger", _ledger, ("gateway-controllers", "gateway-namespace", "certificate-secrets", "database")),
     SitePart("front-door", _front_door, (*_GATEWAYS, "tenants", "gateway-namespace")),
     SitePart("required-decision", _required_decision, ("tenants", "front-door")),
     SitePart("gateway", _gateway, (*_GATEWAYS, "gateway-namespace", *_BEFORE_THE_LISTENER)),

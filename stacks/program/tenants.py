@@ -17,6 +17,7 @@ from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, peer
 from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
+from components.tenants.database import Database, DatabaseArgs
 from components.tenants.directory import Directory, DirectoryArgs
 from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
 from components.tenants.ledger import Ledger, LedgerAccess, LedgerArgs, LedgerHandle
@@ -24,6 +25,7 @@ from components.tenants.limits import LimitCounters, LimitCountersArgs, counters
 from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
+from stacks.plan.database import database_volume_class, own_databases
 from stacks.plan.site_plan import SitePlan
 from stacks.plan.volume_nodes import storing_nodes
 
@@ -76,6 +78,35 @@ def declare_counters(
         needs=needs,
     )
     return LimitCounters("limit-counters", args, opts).handle.ready
+
+
+def declare_database(
+    plan: SitePlan,
+    front: NamespaceHandle,
+    scrapers: Sequence[Peer],
+    filled: Sequence[Mapping[str, Any]],
+    needs: Sequence[pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> list[pulumi.Resource]:
+    """The platform's own PostgreSQL; nothing where the site has another.
+
+    needs: what runs it, and what makes volumes. filled: Secrets with the keys of its bucket.
+    """
+    databases = own_databases(plan.site)
+    if not databases:
+        return []
+    args = DatabaseArgs(
+        spec=plan.site.database,
+        image=plan.versions.images.postgresql,
+        storage_class=database_volume_class(plan.site),
+        placing=storing_nodes(plan.site, database_volume_class(plan.site)),
+        databases=databases,
+        front=front,
+        scrapers=scrapers,
+        filled=filled,
+        needs=needs,
+    )
+    return Database("database", args, opts).handle.ready
 
 
 def declare_ledger(

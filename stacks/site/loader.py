@@ -17,7 +17,7 @@ from floor.problems import Problem, SiteError
 from floor.reading.document import YamlDocument, read_file
 from floor.reading.files import text_of
 from floor.secret_texts import HIDDEN, PlainSecret, masked
-from stacks.site.checks import crosschecks, neighbours
+from stacks.site.checks import crosschecks, database, neighbours
 from stacks.site.model import SiteConfig
 from stacks.site.reading import validation
 from stacks.site.reading.meant import as_meant
@@ -104,7 +104,7 @@ def read_site(
         )
     secrets: list[PlainSecret] = []
     values = masked(values, secrets)
-    meant = as_meant(values)
+    meant = as_meant(database.provided(values))
     values, checked = meant.values, meant.checked
     first = [*document.problems, *(_problem_of(secret, document) for secret in secrets)]
     between = crosschecks.problems(values, where, malformed=bool(checked.problems or meant.misspelt))

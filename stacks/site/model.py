@@ -19,6 +19,7 @@ from components.specs.autoscaling import AutoscalingSpec
 from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
+from components.specs.database import DatabaseSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
 from components.specs.longhorn import LonghornSpec
@@ -209,6 +210,8 @@ class SiteConfig(Spec):
     """What counts tenants' requests and tokens, where any tenant has a limit."""
     callers: CallersSpec = Field(default_factory=CallersSpec)
     """Who decides about a caller, and where keys are kept that people make while the platform runs."""
+    database: DatabaseSpec = Field(default_factory=DatabaseSpec)
+    """Who runs PostgreSQL for the directory of keys and the ledger."""
     portal: PortalSpec | None = None
     """Pages on which people order models and see what they use; none if not given."""
     usage: UsageSpec = Field(default_factory=UsageSpec)
@@ -322,6 +325,11 @@ class SiteConfig(Spec):
     def has_watcher(self) -> bool:
         """Whether the watcher of GPU faults runs."""
         return self.monitoring.gpu_faults.watches
+
+    @property
+    def backs_up_database(self) -> bool:
+        """Whether the program backs up a PostgreSQL that it runs."""
+        return self.database.run_by == "cloudnative_pg" and self.database.backups is not None
 
     @property
     def has_ledger(self) -> bool:

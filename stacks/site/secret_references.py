@@ -83,7 +83,13 @@ _USES = (
         read=lambda _: True,
     ),
     *(
-        _Use(pattern=f"{section}.database_secret", namespace=namespaces.GATEWAY, keys=("url",), read=lambda _: True)
+        _Use(
+            pattern=f"{section}.database_secret",
+            namespace=namespaces.GATEWAY,
+            keys=("url",),
+            # Else the program writes it.
+            read=lambda values: at(values, "database", "run_by") != "cloudnative_pg",
+        )
         for section in ("callers", "usage")
     ),
     _Use(
@@ -114,6 +120,13 @@ _USES = (
     _Use(
         pattern="cluster.machines.etcd_backup.keys_secret",
         namespace=namespaces.ETCD_BACKUP,
+        keys=("access_key_id", "secret_access_key"),
+        optional=("ca.crt",),
+        read=lambda _: True,
+    ),
+    _Use(
+        pattern="database.backups.keys_secret",
+        namespace=namespaces.DATABASE,
         keys=("access_key_id", "secret_access_key"),
         optional=("ca.crt",),
         read=lambda _: True,

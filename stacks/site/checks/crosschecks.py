@@ -19,6 +19,7 @@ from stacks.site.checks import (
     callers,
     canaries,
     certificates,
+    database,
     disks,
     encryption,
     engine_arguments,
@@ -83,6 +84,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         autoscaling.problems(values),
         callers.problems(values),
         canaries.problems(values),
+        database.problems(values),
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
         machines.problems(values),
@@ -153,6 +155,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *rdma_devices.warnings(values),
         *revisions.warnings(values),
         *secrets.warnings(values),
+        *database.warnings(values),
         *usage.warnings(values),
     ]
 
