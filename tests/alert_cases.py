@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests import alert_callers, alert_gpu_faults, alert_hosts, alert_scaling
+from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_scaling
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,

@@ -38,6 +38,7 @@ _TITLES = {
     "control-plane": "API servers and cluster DNS",
     "etcd-members": "Members of etcd",
     "etcd": "etcd",
+    "database": "PostgreSQL of the platform",
     "measuring": "What measures",
 }
 # Labels that are a number.

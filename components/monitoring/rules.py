@@ -13,6 +13,7 @@ from components.monitoring.alerts import (
     canaries,
     certificates,
     credentials,
+    database,
     etcd,
     gateway,
     hardware,
@@ -26,6 +27,7 @@ from components.monitoring.alerts import (
     watcher,
 )
 from components.monitoring.alerts.alert import Alert
+from components.specs.database import DatabaseBackupsSpec, DatabaseSpec
 from components.specs.promises import SitePromise
 
 NAME = "inference-platform"
@@ -45,6 +47,8 @@ class Measured:
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
     """Hours between two snapshots of etcd; None where this program takes none."""
+    database: DatabaseSpec | None = None
+    """PostgreSQL of the platform's own; None where the site has another."""
 
 
 # Alerts about parts that not every site has. The name is that of the group, and the job of what an addon lets measure.
@@ -69,7 +73,11 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "control-plane": hosts.control_plane,
     "etcd-members": etcd.members,
 }
-ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6)
+_DATABASE = DatabaseSpec(
+    run_by="cloudnative_pg",
+    backups=DatabaseBackupsSpec(address="https://s3.site.example/database", keys_secret="bucket"),
+)
+ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6, database=_DATABASE)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
@@ -83,6 +91,7 @@ def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Seque
         "nodes": hardware.nodes(promise.slices),
         **{part: of_part() for part, of_part in _OF_PARTS.items() if part in measured.parts},
         "etcd": etcd.etcd(measured.etcd_backup_every_h) if measured.etcd_backup_every_h else [],
+        "database": database.servers(measured.database) if measured.database else [],
         "measuring": [
             *measuring.targets(promise.jobs, models.start_minutes(promise)),
             *(measuring.servers() if measured.servers else []),

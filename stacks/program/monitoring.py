@@ -17,6 +17,7 @@ from components.monitoring.scraping import own_targets, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
+from stacks.plan.database import own_databases
 from stacks.plan.gpu_faults import losses, node_offers
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
@@ -65,6 +66,7 @@ def declare_monitoring(
             },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,
+            database=site.database if own_databases(site) else None,
         ),
         storage_class=volume_class(site) or "",
         placing=storing_nodes(site, volume_class(site) or ""),

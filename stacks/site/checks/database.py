@@ -68,6 +68,9 @@ def _places(values: Mapping[str, Any]) -> Iterator[Problem]:
     # Where there are others, control planes run nothing else.
     nodes = [name for name, node in listed.items() if at(node, "role") != "controlplane"] or [*listed]
     wanted = at(values, _SECTION, "instances") or DatabaseSpec.model_fields["instances"].default
+    if at(values, "storage", "system") == "longhorn" and at(values, _SECTION, "storage_class") is None:
+        # Longhorn's volumes can be mounted where its disks are.
+        nodes = [name for name, node in listed.items() if at(node, "role") == "hgx"]
     if nodes and isinstance(wanted, int) and len(nodes) < wanted:
         yield Problem(
             path=(_SECTION, "instances"),
