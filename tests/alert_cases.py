@@ -370,5 +370,5 @@ CASES = (
         labels={"node": "hgx-1", "gpu": "2", "modelName": "NVIDIA H200"},
         shown="50%",
     ),
-    *(*alert_callers.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_scaling.CASES),
+    *(*alert_callers.CASES, *alert_database.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_scaling.CASES),
 )

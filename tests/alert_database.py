@@ -20,4 +20,11 @@ CASES = (
         labels={},
         shown="60",
     ),
+    # Two of a backup a day are missing, and an hour.
+    Case(
+        alert="DatabaseBackupOld",
+        change={database("barman_cloud_cloudnative_pg_io_last_available_backup_timestamp"): constant(-50 * 3600)},
+        labels={},
+        shown="51",
+    ),
 )

@@ -179,6 +179,10 @@ def etcd_backup(metric: str) -> str:
     return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
 
 
+def database(metric: str) -> str:
+    return f'{metric}{{job="database", namespace="inference-database", pod="platform-1-1"}}'
+
+
 def node(metric: str, more: str = "", job: str = "node-exporter") -> str:
     return f'{metric}{{job="{job}", node="cp-1", instance="10.5.0.11:9100"{more}}}'
 
@@ -323,6 +327,10 @@ HEALTHY: Mapping[str, Values] = {
     etcd_backup("kube_cronjob_created"): constant(-30 * 86400),
     # The last one has just ended, at any time.
     etcd_backup("kube_cronjob_status_last_successful_time"): grows(60),
+    database("cnpg_pg_replication_streaming_replicas"): constant(2),
+    database("cnpg_pg_stat_archiver_last_archived_time"): grows(60),
+    database("cnpg_pg_stat_archiver_last_failed_time"): constant(-1),
+    database("barman_cloud_cloudnative_pg_io_last_available_backup_timestamp"): grows(60),
     ends("credential", "kubeconfig"): constant(300 * 86400),
     ends("credential", "talosconfig"): constant(300 * 86400),
     ends("authority", "os"): constant(3000 * 86400),

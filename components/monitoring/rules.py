@@ -75,7 +75,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
 }
 _DATABASE = DatabaseSpec(
     run_by="cloudnative_pg",
-    backups=DatabaseBackupsSpec(address="https://s3.site.example/database", keys_secret="bucket"),
+    backups=DatabaseBackupsSpec(address="https://s3.site.example/database", keys_secret="bucket"),  # noqa: S106 - a name
 )
 ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6, database=_DATABASE)
 
