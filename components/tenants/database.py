@@ -221,7 +221,7 @@ class DatabaseHandle:
     ready: list[pulumi.Resource]
 
 
-class Database(Component, token="database:Database"):
+class PostgreSql(Component, token="database:PostgreSql"):
     """A namespace with the servers, a database for each program, and backups."""
 
     def __init__(self, name: str, args: DatabaseArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -17,7 +17,7 @@ from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, peer
 from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
-from components.tenants.database import Database, DatabaseArgs
+from components.tenants.database import DatabaseArgs, PostgreSql
 from components.tenants.directory import Directory, DirectoryArgs
 from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
 from components.tenants.ledger import Ledger, LedgerAccess, LedgerArgs, LedgerHandle
@@ -106,7 +106,7 @@ def declare_database(
         filled=filled,
         needs=needs,
     )
-    return Database("database", args, opts).handle.ready
+    return PostgreSql("database", args, opts).handle.ready
 
 
 def declare_ledger(

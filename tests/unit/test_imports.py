@@ -162,6 +162,7 @@ PARTS = {
     "pickers": {"connections"},
     "portal": {"callers", "directory", "ledger", "pods"},
     "gatekeeper": {"callers", "directory", "ledger", "pods"},
+    "database": {"pods"},
     "directory": {"callers", "pods"},
     "ledger": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"}

@@ -16,7 +16,7 @@ _BACKED_UP = "barman_cloud_cloudnative_pg_io_last_available_backup_timestamp"
 def servers(spec: DatabaseSpec) -> list[Alert]:
     """What the servers report of each other, and of their way to the bucket where there is one."""
     standbys = queries.highest("cnpg_pg_replication_streaming_replicas", _DATABASE)
-    found = [
+    of_servers = [
         Alert(
             name="DatabaseStandbyMissing",
             severity="page",
@@ -29,11 +29,11 @@ def servers(spec: DatabaseSpec) -> list[Alert]:
         )
     ]
     if spec.backups is None:
-        return found
+        return of_servers
     failed = queries.highest("cnpg_pg_stat_archiver_last_failed_time", _DATABASE)
     archived = queries.highest("cnpg_pg_stat_archiver_last_archived_time", _DATABASE)
     return [
-        *found,
+        *of_servers,
         Alert(
             name="DatabaseLogNotArchived",
             severity="page",

@@ -32,7 +32,7 @@ NOT_SHOWN = {
     "crd-bundle": "a preview stops before it changes anything",
     "delete-protected": "a preview stops before it changes anything",
     "directory-away": "few sites have a directory; no request fails, and the alert names the gatekeeper",
-    "database-backup": "no figure moves before it is needed; the alert says since when",
+    "database-backup": "no figure moves before it is needed; the alert has the hours",
     "database-unwell": "few sites run a database here; no request fails, and the alert has the number",
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",

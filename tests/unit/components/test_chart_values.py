@@ -45,6 +45,11 @@ EVERY_ADDON: list[dict[str, Any]] = [
         "addresses.announced_by": "metallb_l2",
         "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
         "models.qwen3-32b.server.scaling": {"least": 2},
+        "usage": {},
+        "database": {
+            "run_by": "cloudnative_pg",
+            "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
+        },
     },
     SPANNING,
 ]

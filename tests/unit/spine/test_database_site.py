@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from components.specs.database import DatabaseSpec
+from components.placing import Placing
 from components.tenants import database
 from floor import namespaces
 from floor.stateful import DATABASE, holder
@@ -90,7 +91,7 @@ def test_a_generation_begins_where_an_earlier_one_was_at_a_moment() -> None:
     """It writes into a folder of its own, as two that archive into one would destroy each other's log."""
     restored = spec(generation=2, recovery={"generation": 1, "until": "2026-12-01T06:30:00Z"})
     body = database.cluster(
-        restored, image="x", storage_class="y", placing=database.Placing(node_selector={}, tolerations=()), databases=[]
+        restored, image="x", storage_class="y", placing=Placing(node_selector={}, tolerations=()), databases=[]
     )
     recovery = body["spec"]["bootstrap"]["recovery"]
     (source,) = body["spec"]["externalClusters"]

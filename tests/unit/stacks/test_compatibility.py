@@ -53,6 +53,8 @@ GOOD: dict[str, Fact] = {
     "external_secrets": "2.9.0",
     "keda": "2.21.0",
     "leader_worker_set": "0.10.0",
+    "cloudnative_pg": "0.29.0",
+    "barman_cloud": "0.7.0",
     "metallb": "0.16.1",
     "node_exporter": "4.56.1",
     "envoy_gateway_crds": "1.9.1",
@@ -86,7 +88,7 @@ OLD_DRIVERS: dict[str, Fact] = {
 
 
 # Of versions that no row binds to a version of Kubernetes.
-NO_SECRETS: dict[str, Fact] = {"external_secrets": "2.10.0", "keda": "2.22.0"}
+NO_SECRETS: dict[str, Fact] = {"external_secrets": "2.10.0", "keda": "2.22.0", "cloudnative_pg": "0.30.0"}
 
 
 def flags(*names: str) -> dict[str, Fact]:
@@ -119,6 +121,10 @@ CASES: dict[str, tuple[dict[str, Fact], dict[str, Fact]]] = {
         NO_SECRETS | {"keda": "2.21.0", "kubernetes": "1.34.0"},
     ),
     "leader-worker-set-kubernetes": ({"kubernetes": "1.26.9"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
+    "cloudnative-pg-kubernetes": (
+        NO_SECRETS | {"cloudnative_pg": "0.29.0", "kubernetes": "1.33.9"},
+        NO_SECRETS | {"cloudnative_pg": "0.29.0", "kubernetes": "1.34.0"},
+    ),
     "external-secrets-2.9-kubernetes": ({"kubernetes": "1.35.9"}, {"kubernetes": "1.36.0"}),
     "talos-1.13-kubernetes": ({"kubernetes": "1.37.0"}, {"kubernetes": "1.36.9"}),
     "kubernetes-sleep-hook": ({"kubernetes": "1.29.4"}, NO_SECRETS | {"kubernetes": "1.33.0"}),
@@ -255,6 +261,8 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "keda",
         "leader_worker_set",
         "simulator",
+        "cloudnative_pg",
+        "barman_cloud",
     }
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "node_exporter",
