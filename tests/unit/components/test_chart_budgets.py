@@ -36,6 +36,9 @@ REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
         "webhook.replicaCount": (1, "webhook.podDisruptionBudget"),
         "certController.replicaCount": (1, "certController.podDisruptionBudget"),
     },
+    # A restart of either stops no PostgreSQL server.
+    "cloudnative_pg": {"replicaCount": (1, "")},
+    "barman_cloud": {"replicaCount": (1, "")},
     "keda": {
         "operator.replicaCount": (1, "podDisruptionBudget.operator"),
         "metricsServer.replicaCount": (1, "podDisruptionBudget.metricServer"),

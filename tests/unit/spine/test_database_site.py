@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.specs.database import DatabaseSpec
 from components.placing import Placing
+from components.specs.database import DatabaseSpec
 from components.tenants import database
 from floor import namespaces
 from floor.stateful import DATABASE, holder

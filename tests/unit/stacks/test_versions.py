@@ -134,7 +134,9 @@ def test_every_fact_about_a_version_is_asked_for_by_a_rule() -> None:
 def test_pins_are_releases_or_digests() -> None:
     for path, value in PINS.items():
         where = path[0] == "crd_sources" or path[-1] in ("chart", "repository")
-        assert where or re.search(r"\d+\.\d+\.\d+(-beta\.\d+)?$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value), path
+        assert where or re.search(
+            r"\d+\.\d+\.\d+(-beta\.\d+)?$|:\d+\.\d+-system-trixie$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value
+        ), path
 
 
 @pytest.mark.parametrize("tag", [":latest", ":main", "", ":v1", "@sha256:abc"])
