@@ -112,6 +112,11 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
             "addresses.announced_by": "metallb_l2",
             "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
             "models.qwen3-32b.server.scaling": {"least": 2},
+            "usage": {},
+            "database": {
+                "run_by": "cloudnative_pg",
+                "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
+            },
         },
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
