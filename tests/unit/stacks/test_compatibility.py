@@ -239,6 +239,11 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
         "addresses.announced_by": "metallb_l2",
         "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
         "models.qwen3-32b.server.scaling": {"least": 2},
+        "usage": {},
+        "database": {
+            "run_by": "cloudnative_pg",
+            "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
+        },
     }
     other = plan_values(changed(reference_site(), choice), "site.yaml").site
     grouped = plan_values(alone(), "site.yaml").site
