@@ -64,7 +64,7 @@ RULES: dict[str, Rule] = {
     "external-secrets": Rule("stability-support", ("2.8.0", "2.9.0"), ("1.3.2", "2.1.0"), "v2.0", NO_WAY),
     "CloudNativePG": Rule("installation_upgrade", ("0.28.3", "0.29.0"), ("0.27.0", "0.29.0"), "v0.28", NEVER),
     "Barman Cloud plugin": Rule("upgrades", ("0.6.0", "0.7.0"), ("0.5.0", "0.7.0"), "v0.6", NEVER),
-    "PostgreSQL of the platform": Rule("postgres_upgrades", ("18.3", "18.4"), ("16.9", "18.4"), "", NO_WAY),
+    "PostgreSQL of the platform": Rule("postgres_upgrades", ("18.3", "18.4"), ("16.9", "18.4"), "", NEVER),
     "KEDA": Rule("CHANGELOG", ("2.20.2", "2.21.0"), ("2.18.3", "2.21.0"), "v2.19", NO_WAY),
     # README.md, "Upgrading the chart": definitions first; from 0.7 on to later ones, a step by hand.
     "LeaderWorkerSet": Rule("README", ("0.9.0", "0.10.0"), ("0.8.0", "0.10.0"), "", "any"),
