@@ -12,6 +12,13 @@ CASES = (
         shown="1",
     ),
     Case(
+        alert="DatabaseWritesWait",
+        change={database("cnpg_pg_replication_streaming_replicas"): constant(0)},
+        labels={},
+        shown="0",
+        also=("DatabaseStandbyMissing",),
+    ),
+    Case(
         alert="DatabaseLogNotArchived",
         change={
             database("cnpg_pg_stat_archiver_last_archived_time"): constant(100),

@@ -18,15 +18,24 @@ def servers(spec: DatabaseSpec) -> list[Alert]:
     standbys = queries.highest("cnpg_pg_replication_streaming_replicas", _DATABASE)
     of_servers = [
         Alert(
-            name="DatabaseStandbyMissing",
+            name="DatabaseWritesWait",
             severity="page",
+            expression=f"{standbys} < 1",
+            minutes=5,
+            summary="No PostgreSQL standby follows, so that writes wait",
+            description="{{ $value | humanize }} servers have what the first one writes. No row of usage and no key is "
+            "written until one is back: a write is confirmed once a second node has it. Requests are served meanwhile.",
+            runbook="database-unwell",
+        ),
+        Alert(
+            name="DatabaseStandbyMissing",
+            severity="ticket",
             expression=f"{standbys} < {spec.instances - 1}",
             minutes=_MINUTES,
             summary=f"{{{{ $value | humanize }}}} of {spec.instances - 1} PostgreSQL standbys follow",
-            description="With none, no row of usage and no key is written until one is back: a write is confirmed "
-            "once a second node has it. Requests are served meanwhile.",
+            description="Without any, writes wait until one is back.",
             runbook="database-unwell",
-        )
+        ),
     ]
     if spec.backups is None:
         return of_servers
