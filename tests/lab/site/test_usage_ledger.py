@@ -310,6 +310,7 @@ def test_ledger_and_shippers_are_measured(metered: Site, cluster: Cluster) -> No
         assert exposition.differences(metrics.load()[part], exposition.union(texts)) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.row("001.40", "004.17")
 def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: EditedStack, ledger: Ledger) -> None:
     """By the path of every request: Envoy's line, the ledger's sum, the gatekeeper's refusal, and its row."""
