@@ -55,8 +55,8 @@ _RULES = (
     "start budget below the cold start, no more replicas drained than the load can spare.",
     "- `models.<name>.server.extra_args` accepts the flags that [engine_flags.yaml](../stacks/facts/engine_flags.yaml) "
     "lists as free, each as one item by its full name (`--seed=7`); for all others the error names what sets them.",
-    "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, and each size of a layout "
-    "must divide the model's dimension that it splits.",
+    "- `models.<name>.server` holds `gpus` or `layout`, not both; a replica is on one node, or on `nodes` of them, and "
+    "each size of a layout must divide the model's dimension that it splits.",
     "- `cluster` holds either `kubeconfig` or `machines`.",
     "- Machines of role hgx have eight GPUs on an HGX board: `cluster.gpu` must be a kind with such a board then.",
     "- Every key of `cluster.machines.roles.<name>` may also be set at `cluster.machines` itself, for all machines, "
