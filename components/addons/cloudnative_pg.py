@@ -32,8 +32,9 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "5
 
 
 def operator_values() -> dict[str, Any]:
-    """Values of its chart: it answers for the one namespace with the platform's servers."""
-    return {"config": {"data": {"WATCH_NAMESPACE": namespaces.DATABASE}}, "resources": dict(_SMALL)}
+    """Values of its chart: it answers for the namespace with the platform's servers, and finds plugins in its own."""
+    watched = f"{namespaces.DATABASE},{NAMESPACE}"
+    return {"config": {"data": {"WATCH_NAMESPACE": watched}}, "resources": dict(_SMALL)}
 
 
 def plugin_values() -> dict[str, Any]:

@@ -45,7 +45,7 @@ _READABLE: Mapping[str, Sequence[str]] = {
             *("gateway.networking.k8s.io", "gateway.envoyproxy.io", "aigateway.envoyproxy.io"),
             *("inference.networking.k8s.io", "inference.networking.x-k8s.io", "llm-d.ai"),
             *("acme.cert-manager.io", "cert-manager.io", "cilium.io", "external-secrets.io", "keda.sh"),
-            "leaderworkerset.x-k8s.io",
+            *("barmancloud.cnpg.io", "leaderworkerset.x-k8s.io", "postgresql.cnpg.io"),
             *("longhorn.io", "mellanox.com", "metallb.io", "monitoring.coreos.com", "nfd.k8s-sigs.io", "nvidia.com"),
             *("snapshot.storage.k8s.io", "talos.dev"),
         ),

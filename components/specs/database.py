@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ DATABASES = {"callers": "directory", "usage": "ledger"}
 """Section of a site with a `database_secret` -> the database that it reads, which its role is called too."""
 # What is lost with all nodes at once: PostgreSQL closes a segment of its log at the latest after so long.
 ARCHIVE_MINUTES = 5
+LEAST_GIB = 5
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
 
 
 def own_secret(database: str) -> str:
@@ -28,7 +31,8 @@ def _moment(text: str) -> str:
         zone = datetime.fromisoformat(text).tzinfo
     except ValueError:
         zone = None
-    if zone is None:
+    # Of what Python reads, PostgreSQL's reader takes this form alone.
+    if zone is None or not _RFC_3339.fullmatch(text):
         raise WrongValueError(
             "is no moment with a time zone",
             got=f"'{text}'",
@@ -51,7 +55,8 @@ class DatabaseBackupsSpec(BucketSpec):
     every_h: Literal[1, 2, 3, 4, 6, 8, 12, 24] = 24
     """Hours from one base backup to the next. An alert fires after two that are missing."""
     keep_days: int = Field(default=30, ge=1, le=3650)
-    """Days back that can be restored to. What is older is deleted."""
+    """Days back that can be restored to. What is older of the running generation is deleted; folders of earlier
+    generations are yours to delete."""
 
 
 class DatabaseRecoverySpec(Spec):
@@ -76,7 +81,7 @@ class DatabaseSpec(Spec):
     storage_class: str | None = None
     """Class of their volumes. Without it, Longhorn's for databases with `storage.system: longhorn`, else
     `storage.storage_class`."""
-    size_gib: int = Field(default=50, ge=5, le=16384)
+    size_gib: int = Field(default=50, ge=LEAST_GIB, le=16384)
     """GiB of each one's volume. 50: 10 for PostgreSQL's log, and 40 for 85 million rows of half a KiB with their
     indexes, or 6.5 million requests a month for 13 months. The half KiB is an estimate."""
     volumes: Keeping = "protected"

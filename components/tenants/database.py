@@ -107,11 +107,11 @@ def _backed_up(spec: DatabaseSpec) -> dict[str, Any]:
 
 
 def database(generation: int, name: str) -> dict[str, Any]:
-    """A database whose owner has its name. It outlives its object."""
+    """A database whose owner has its name. It outlives its object, whose Cluster can never be another one."""
     return {
         "apiVersion": _API,
         "kind": "Database",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": f"{name}-{generation}", "namespace": NAMESPACE},
         "spec": {
             "name": name,
             "owner": name,
@@ -172,9 +172,13 @@ def scheduled_backup(spec: DatabaseBackupsSpec, generation: int) -> dict[str, An
     }
 
 
-def network_policy(clients: Sequence[Peer], scrapers: Sequence[Peer]) -> dict[str, Any]:
-    """Who keeps rows here, the servers among themselves, their operator, and what measures."""
-    own, operator = peer(PODS), peer(OPERATOR_PODS, namespaces.DATABASE_OPERATOR)
+def network_policy(generation: int, clients: Sequence[Peer], scrapers: Sequence[Peer]) -> dict[str, Any]:
+    """Who keeps rows here, the servers among themselves, their operator, and what measures.
+
+    Pods of Jobs that fill a new standby have the label of their Cluster alone (pkg/specs/jobs.go).
+    """
+    own = peer({"cnpg.io/cluster": server_name(generation)})
+    operator = peer(OPERATOR_PODS, namespaces.DATABASE_OPERATOR)
     among = [([own, operator], [_SQL_PORT, _STATUS_PORT]), (clients, [_SQL_PORT])]
     return allow_ingress("postgresql", NAMESPACE, PODS, [*among, *read_by(scrapers, METRICS_PORT)])
 
@@ -230,7 +234,9 @@ class PostgreSql(Component, token="database:PostgreSql"):
         space = Namespace(NAMESPACE, pod_security="restricted", opts=pulumi.ResourceOptions(parent=self)).handle
         needs = [space.ready, *args.needs]
         clients = [peer({"app.kubernetes.io/name": known}, args.front.name) for known in names]
-        before = [self.child("network-policy", network_policy(clients, args.scrapers), depends_on=needs)]
+        before = [
+            self.child("network-policy", network_policy(spec.generation, clients, args.scrapers), depends_on=needs)
+        ]
         before += [self.child(f"filled-{body['metadata']['name']}", body, depends_on=needs) for body in args.filled]
         ready: list[pulumi.Resource] = []
         for known in names:
@@ -254,7 +260,10 @@ class PostgreSql(Component, token="database:PostgreSql"):
             keeping=spec.volumes,
             depends_on=[*needs, *before],
         )
-        ready += [self.child(known, database(spec.generation, known), depends_on=[servers]) for known in names]
+        ready += [
+            self.child(f"{known}-{spec.generation}", database(spec.generation, known), depends_on=[servers])
+            for known in names
+        ]
         if spec.backups is not None:
             self.child("schedule", scheduled_backup(spec.backups, spec.generation), depends_on=[servers])
         self.handle = DatabaseHandle(ready=ready)

@@ -37,8 +37,7 @@ class GoFamily:
     text, where `{version}` becomes that version and `{release}` the release's number; `tags` are Go build tags;
     `scripts` are files of the module that go along, mode 755. The folder may hold Go code of the project's own, which
     is then what is built, or patches of the module. `numbered` is a pattern of the module's version and the release's
-    number, where the project counts them apart. `on_request`: built by its name alone, since few labs need it and it
-    takes long.
+    number, where both are counted apart. `on_request`: few labs need it, and it is built by its name alone.
     """
 
     name: str
@@ -136,6 +135,7 @@ _KUBERNETES_VERSION = (
     ("k8s.io/client-go/pkg/version.gitTreeState", "clean"),
 )
 
+_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 _PROMETHEUS_VERSION = (("github.com/prometheus/common/version.Version", "{release}"),)
 
 GO_FAMILIES = (
@@ -269,7 +269,7 @@ GO_FAMILIES = (
     ),
     GoFamily(
         name="prometheus-operator",
-        module="github.com/prometheus-operator/prometheus-operator",
+        module=_OPERATOR,
         programs=(
             BuiltProgram(
                 name="prometheus-operator", package="github.com/prometheus-operator/prometheus-operator/cmd/operator"
@@ -395,8 +395,6 @@ RELEASE_FILES = {
     ),
     "keda": ModuleFolder(family="keda", module="github.com/kedacore/keda/v2", path="config/crd/bases"),
     "prometheus-operator": ModuleFolder(
-        family="prometheus-operator",
-        module="github.com/prometheus-operator/prometheus-operator",
-        path="example/prometheus-operator-crd",
+        family="prometheus-operator", module=_OPERATOR, path="example/prometheus-operator-crd"
     ),
 }

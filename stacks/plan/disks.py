@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from components.models.weights import volume_gib
+from components.specs.database import LEAST_GIB
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT
 from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 from floor.counts import listed
 from floor.problems import Problem
+from stacks.plan.database import database_volume_class, own_databases
 from stacks.plan.monitoring import longhorn_copies
 from stacks.proof.figures import shown
 from stacks.site.checks.disks import amount
@@ -23,6 +25,7 @@ from stacks.site.model import SiteConfig
 DISKS = ("cluster", "machines", "hgx", "storage", "disks")
 COPIES = ("storage", "longhorn", "weight_replicas")
 _PROMETHEUS = ("monitoring", "volume_gib")
+_DATABASE = ("database", "size_gib")
 _LABEL = 12
 # Larger than any disk that is sold; no fix names more.
 _LARGEST_TB = 200
@@ -120,6 +123,18 @@ def monitoring_volumes(
     ]
 
 
+def database_volumes(site: SiteConfig, *, gib: int | None = None) -> list[StoredVolume]:
+    """Those of the platform's PostgreSQL, where Longhorn stores them; gib: in place of the site's own size."""
+    copies = longhorn_copies(site, storage_class=database_volume_class(site))
+    if not own_databases(site) or copies is None:
+        return []
+    size = (gib or site.database.size_gib) * 2**30
+    return [
+        StoredVolume(name=f"postgresql-{server}", size_bytes=size, copies=copies)
+        for server in range(1, site.database.instances + 1)
+    ]
+
+
 def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
     """Volumes that the site's own Longhorn could not store; none where the disks are not known.
 
@@ -127,7 +142,8 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
     """
     disks, copies = disks_of(site, dead=True), site.storage.longhorn.weight_replicas
     weights, own = weight_volumes(weight_bytes, copies), monitoring_volumes(site)
-    if site.storage.system != "longhorn" or disks is None or not [*weights, *own]:
+    databases = database_volumes(site)
+    if site.storage.system != "longhorn" or disks is None or not [*weights, *own, *databases]:
         return
     if not disks:
         yield Problem(
@@ -137,15 +153,16 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
             fix="add cluster.machines.hgx.storage with its disks, or set storage.system to external",
         )
         return
-    stored = store(disks, [*weights, *own])
+    stored = store(disks, [*weights, *own, *databases])
     if not stored.unplaced:
         return
     largest = max(stored.unplaced, key=lambda volume: volume.size_bytes)
     usable = max(disk.usable_bytes for disk in disks)
     by_weights = bool(store(disks, weights).unplaced)
+    by_database = not store(disks, [*weights, *own]).unplaced
     one_count = len({volume.copies for volume in stored.unplaced}) == 1
     yield Problem(
-        path=DISKS if by_weights else _PROMETHEUS,
+        path=DISKS if by_weights else _DATABASE if by_database else _PROMETHEUS,
         what=f"{'' if by_weights else 'is too large for the disks, which '}cannot hold "
         f"{_counted(largest.copies, 'copy') if one_count else 'all copies'} of "
         f"{listed([volume.name for volume in stored.unplaced])}: the volume of {largest.name} "
@@ -160,16 +177,21 @@ def _ways(site: SiteConfig, disks: Sequence[Disk], weight_bytes: Mapping[str, fl
     """What would make room: a smaller volume of Prometheus, larger disks, fewer copies, more nodes."""
     copies, gib = site.storage.longhorn.weight_replicas, site.monitoring.volume_gib
 
-    def volumes(count: int, prometheus_gib: int) -> list[StoredVolume]:
-        own = monitoring_volumes(site, weight_copies=count, prometheus_gib=prometheus_gib)
-        return [*weight_volumes(weight_bytes, count), *own]
+    rows = site.database.size_gib
 
-    def fits(there: Sequence[Disk], count: int, prometheus_gib: int = gib) -> bool:
-        return not store(there, volumes(count, prometheus_gib)).unplaced
+    def volumes(count: int, prometheus_gib: int, database_gib: int = rows) -> list[StoredVolume]:
+        own = monitoring_volumes(site, weight_copies=count, prometheus_gib=prometheus_gib)
+        return [*weight_volumes(weight_bytes, count), *own, *database_volumes(site, gib=database_gib)]
+
+    def fits(there: Sequence[Disk], count: int, prometheus_gib: int = gib, database_gib: int = rows) -> bool:
+        return not store(there, volumes(count, prometheus_gib, database_gib)).unplaced
 
     def holds(size_tb: int) -> bool:
         return fits([replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks], copies)
 
+    if database_volumes(site) and fits(disks, copies, database_gib=LEAST_GIB):
+        less = _least(lambda less: fits(disks, copies, database_gib=rows - less), rows - LEAST_GIB)
+        yield f"lower {'.'.join(_DATABASE)} from {rows} to {rows - less}"
     if fits(disks, copies, 1):
         least = _least(lambda less: fits(disks, copies, gib - less), gib - 1)
         yield f"lower {'.'.join(_PROMETHEUS)} from {gib} to {gib - least}"
@@ -207,7 +229,8 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
             f"storage: unknown, as cluster.kubeconfig does not list the nodes. {_counted(copies, 'copy')} of all "
             f"weights take {_size(total)}"
         )
-    volumes = [*weights, *own]
+    databases = database_volumes(site)
+    volumes = [*weights, *own, *databases]
     stored = store(disks, volumes)
     if stored.unplaced:
         return f"storage: DOES NOT FIT: {listed([volume.name for volume in stored.unplaced])}"
@@ -222,6 +245,8 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     ]
     if own:
         lines.append(_line("monitoring", _own(own)))
+    if databases:
+        lines.append(_line("database", _own(databases)))
     lines.append(_line("free", f"a volume of {_size(emptiest)} at most, on one disk"))
     if copies > 1:
         lines.append(_line("lost node", _rebuilt(disks, volumes)))
@@ -229,7 +254,7 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
 
 
 def _own(volumes: Sequence[StoredVolume]) -> str:
-    """Volumes of monitoring, which are of one class."""
+    """Volumes of monitoring or of PostgreSQL, which are of one class."""
     copies = volumes[0].copies
     risk = ", which a lost node may take along" if copies == 1 else ""
     # One of each pod, which have the same size.

@@ -11,6 +11,7 @@ from floor.problems import Path, Problem
 from stacks.plan.machine_documents import merged_keys
 from stacks.proof.figures import shown
 from stacks.site.checks.forms import cores_of, memory_of
+from stacks.site.machine import MachineKeys
 from stacks.site.model import SiteConfig
 
 _ROLE: Path = ("cluster", "machines", "roles", "worker")
@@ -51,15 +52,22 @@ def _pod(name: str, cpu: str, memory: str) -> InfraPod:
     return InfraPod(name=name, cores=cores_of(cpu) or 0.0, gib=(memory_of(memory) or 0.0) / 2**30)
 
 
-def nodes_for(site: SiteConfig) -> list[InfraNode] | None:
-    """The machines that take these pods, less what the system takes; None where not all have their size stated."""
-    machines, nodes = site.cluster.machines, list[InfraNode]()
+def takers(site: SiteConfig) -> dict[str, MachineKeys]:
+    """Machines that take pods without GPUs, with all keys that hold for each."""
+    machines, open_ = site.cluster.machines, dict[str, MachineKeys]()
     for name, node in sorted(machines.nodes.items()) if machines else ():
         keys = merged_keys(machines, node) if machines else node
         tainted = any(value.rpartition(":")[2] in _KEEPS_AWAY for value in keys.taints.values())
         takes = node.role == "worker" or (node.role == "controlplane" and node.schedulable)
-        if not takes or node.dead or tainted:
-            continue
+        if takes and not node.dead and not tainted:
+            open_[name] = keys
+    return open_
+
+
+def nodes_for(site: SiteConfig) -> list[InfraNode] | None:
+    """The machines that take these pods, less what the system takes; None where not all have their size stated."""
+    nodes = list[InfraNode]()
+    for name, keys in takers(site).items():
         if keys.cores is None or keys.memory_gib is None:
             return None
         nodes.append(

@@ -37,6 +37,7 @@ from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
 from stacks.plan.tenants import TenantsPlan, plan_tenants
 from stacks.plan.valid_part import ValidPart, valid_part
+from stacks.plan.volume_nodes import crowded_servers
 from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
 from stacks.proof.proof import Proof
@@ -320,6 +321,7 @@ def _plan(
         problems += unplaced(site, plan.proofs, plan.specs)
         problems += gpu_faults.problems(site, plan.placed, plan.specs)
         problems += crowded_infra(site)
+        problems += crowded_servers(site)
         problems += lacking(site, plan.weight_bytes)
         if site.storage.weights.place == "nodes":
             problems += lacking_on_nodes(site, plan.stores)

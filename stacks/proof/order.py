@@ -115,7 +115,9 @@ class Order:
     @property
     def hardware(self) -> Gpu:
         """Figures of the GPU, over the site's own network."""
-        return _networked(self.gpu, self.network_bytes_per_s) if self.network_bytes_per_s else GPUS[self.gpu]
+        if self.nodes == 1 and not self.network_bytes_per_s:
+            return GPUS[self.gpu]
+        return _networked(self.gpu, self.network_bytes_per_s, self.nodes)
 
     @property
     def request_tokens(self) -> float:
@@ -133,8 +135,15 @@ class Order:
 
 
 @cache
-def _networked(gpu: str, bytes_per_s: float) -> Gpu:
-    return GPUS[gpu].model_copy(update={"network_bytes_per_s": bytes_per_s})
+def _networked(gpu: str, bytes_per_s: float | None, nodes: int) -> Gpu:
+    """Over the site's own network. Pods of several nodes have that alone between them, also in a rack of NVLink."""
+    own = GPUS[gpu]
+    return own.model_copy(
+        update={
+            "network_bytes_per_s": bytes_per_s or own.network_bytes_per_s,
+            "link_domain": own.gpus_per_node if nodes > 1 else own.link_domain,
+        }
+    )
 
 
 def loading_bytes(order: Order, layout: Layout, weights: float) -> float:

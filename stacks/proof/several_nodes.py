@@ -68,4 +68,5 @@ def _written(case: Case) -> str:
     if rest or case.layout.data > 1 or case.layout.pipeline % nodes:
         return "the platform does not deploy it"
     usual = case.layout == over(gpu, nodes)
-    return f"server.nodes: {nodes} deploys it" if usual else f"nodes: {nodes} and layout: {case.layout.words} deploy it"
+    written = f"server.nodes: {nodes} deploys" if usual else f"nodes: {nodes} and layout: {case.layout.words} deploy"
+    return f"with InfiniBand between the nodes, {written} it"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.database import DATABASES, DatabaseSpec, own_secret
+from components.specs.database import DATABASES, own_secret
 from components.specs.longhorn import database_class, scratch_class
 from floor.problems import Problem, shown
-from stacks.site.reading.raw import at, mapping
+from stacks.site.reading.raw import at
 
 _SECTION = "database"
 _OWN = "cloudnative_pg"
@@ -60,24 +60,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             allowed="certificates.system: cert_manager or external",
             fix="set certificates.system, or take backups out",
         )
-    yield from _places(values)
+    yield from _class(values)
 
 
-def _places(values: Mapping[str, Any]) -> Iterator[Problem]:
-    listed = mapping(at(values, "cluster", "machines", "nodes"))
-    # Where there are others, control planes run nothing else.
-    nodes = [name for name, node in listed.items() if at(node, "role") != "controlplane"] or [*listed]
-    wanted = at(values, _SECTION, "instances") or DatabaseSpec.model_fields["instances"].default
-    if at(values, "storage", "system") == "longhorn" and at(values, _SECTION, "storage_class") is None:
-        # Longhorn's volumes can be mounted where its disks are.
-        nodes = [name for name, node in listed.items() if at(node, "role") == "hgx"]
-    if nodes and isinstance(wanted, int) and len(nodes) < wanted:
-        yield Problem(
-            path=(_SECTION, "instances"),
-            what="is more servers than the site has nodes for them, and no node has two",
-            got=f"{wanted} servers, {len(nodes)} nodes",
-            fix="add nodes, or set database.run_by to external",
-        )
+def _class(values: Mapping[str, Any]) -> Iterator[Problem]:
     named, main = at(values, _SECTION, "storage_class"), at(values, "storage", "storage_class") or "longhorn"
     if at(values, "storage", "system") != "longhorn" or not isinstance(main, str):
         return

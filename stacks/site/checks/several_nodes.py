@@ -29,6 +29,19 @@ _WITHOUT: Mapping[tuple[str, ...], str] = {
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What does not go together, as far as the values can be understood."""
+    spanning = {
+        str(name)
+        for name, model in mapping(values.get("models")).items()
+        if (number(at(model, "server", "nodes")) or 1) > 1
+    }
+    for name in sorted(spanning):
+        other, _, ending = name.rpartition("-")
+        if other in spanning and ending.isdigit():
+            yield Problem(
+                path=("models", name),
+                what=f"is the name of a pod of {other}, whose groups are {other}-0, {other}-1 and so on",
+                fix="rename one of the two",
+            )
     for name, model in mapping(values.get("models")).items():
         path: Path = ("models", str(name), "server", "nodes")
         if at(model, "canary", "server", "nodes") is not None:
@@ -96,12 +109,13 @@ def _layout(values: Mapping[str, Any], name: str, model: Mapping[str, Any], node
 def _links(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]:
     system = at(values, *_SYSTEM) or RdmaDevicesSpec.model_fields["system"].default
     if system == "none":
+        declared = f" and {'.'.join(_RDMA)} to infiniband" if isinstance(at(values, *MACHINES), Mapping) else ""
         yield Problem(
             path=path,
             what="needs RDMA between the nodes of a replica, and the site offers pods no device for it",
             got=f"{got} with {'.'.join(_SYSTEM)} none",
             allowed=f"1, or {'.'.join(_SYSTEM)}: network_operator",
-            fix=f"set {'.'.join(_SYSTEM)} to network_operator and {'.'.join(_RDMA)} to infiniband, or take nodes out",
+            fix=f"set {'.'.join(_SYSTEM)} to network_operator{declared}, or take nodes out",
         )
     elif at(values, *_RDMA) == "roce":
         yield Problem(

@@ -34,7 +34,14 @@ def test_a_trillion_parameters_on_h100_take_two_nodes_of_them() -> None:
     sentence = words(proof)
     assert sentence.startswith("TP8 PP2 would hold it: 16 GPUs on 2 nodes, context 262,144 tokens, TTFT p95 ")
     assert f"ITL p95 {wider.case.steady.itl_quantile_s(0.95) * 1e3:.3g} ms" in sentence
-    assert sentence.endswith("[estimated]; server.nodes: 2 deploys it")
+    assert sentence.endswith("[estimated]; with InfiniBand between the nodes, server.nodes: 2 deploys it")
+
+
+def test_pods_on_two_nodes_have_the_network_alone_between_them_in_a_rack_of_nvlink_too() -> None:
+    wanted = order("kimi-k2.5", "gb200", context_tokens=8192)
+    assert wanted.hardware.link_domain == 72
+    spanning = replace(wanted, nodes=2, network_bytes_per_s=1.0e6).hardware
+    assert (spanning.link_domain, spanning.network_bytes_per_s) == (spanning.gpus_per_node, 1.0e6)
 
 
 def test_a_context_that_no_node_holds_is_held_by_two() -> None:

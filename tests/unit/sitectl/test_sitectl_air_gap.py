@@ -352,7 +352,6 @@ def test_programs_are_copied_or_left_out_on_request(
     assert (verified.status, "no programs" in verified.out) == (Exit.OK, True), verified.err
 
 
-@pytest.mark.exhaustive
 def test_images_that_would_replace_each_other_are_not_pushed(packed: Path, behind: Path, crane: StandInCrane) -> None:
     inventory = json.loads((packed / INVENTORY).read_text())
     other = f"quay.io/vllm/{PINS.images.vllm.rpartition('/')[2]}@{digest_of('other')}"
@@ -372,7 +371,6 @@ def test_a_bundle_of_a_site_that_locks_no_images_is_refused(packed: Path, behind
     assert "images are not locked in prod" in result.err
 
 
-@pytest.mark.exhaustive
 def test_a_folder_without_an_inventory_is_no_bundle(packed: Path, behind: Path) -> None:
     (packed / INVENTORY).unlink()
     assert "so it is no bundle, or a half of one" in run(behind, "bundle", "verify", str(packed)).err

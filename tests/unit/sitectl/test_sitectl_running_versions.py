@@ -382,6 +382,6 @@ def test_the_containers_are_those_that_the_program_declares(tmp_path: Path) -> N
     }
     ours = {*images().values(), ("inference-models", PICKER)}
     of_operator = {("inference-monitoring", name) for name in ("prometheus", "alertmanager", "config-reloader")}
-    of_operator |= {("nvidia-network-operator", "rdma-shared-dp")}
+    of_operator |= {("nvidia-network-operator", "rdma-shared-dp"), ("inference-database", "postgres")}
     of_operator |= {("envoy-gateway-system", name) for name in ("envoy", "envoy-ratelimit")}
     assert ours - of_operator <= names

@@ -99,7 +99,10 @@ def own_value(key: str) -> Any:
     return VALUES.get(key, "not looked up")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind} {row.key}")
+# Groups of pods have a test beside their objects.
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.kind != "LeaderWorkerSet"], ids=lambda row: f"{row.kind} {row.key}"
+)
 def test_a_changed_key_arrives_at_the_field_that_names_it(
     row: KeyOfField, plans: dict[str, SitePlan], resources: dict[str, list[Resource]]
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from components.addons import cloudnative_pg
 from components.placing import Placing
 from components.specs.database import DatabaseSpec
 from components.tenants import database
@@ -58,7 +59,7 @@ def test_each_program_reads_the_address_of_its_own_database(name: str, made: dic
     volumes = made[f"{name}-pods"]["spec"]["template"]["spec"]["volumes"]
     mounted = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     assert secret["metadata"]["name"] in mounted
-    assert made[f"database-{name}"]["spec"]["owner"] == name
+    assert made[f"database-{name}-1"]["spec"]["owner"] == name
     role = next(role for role in made["database-servers-1"]["spec"]["managed"]["roles"] if role["name"] == name)
     assert role["passwordSecret"]["name"] == made[f"database-{name}-role"]["metadata"]["name"]
     address = database.address_of(name, "a/b", generation=2)
@@ -72,6 +73,26 @@ def test_who_reaches_the_servers(made: dict[str, Any]) -> None:
     names = {entry["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for entry in clients["from"]}
     assert names == {"directory", "ledger"}
     assert all("from" in rule for rule in rules)
+
+
+def test_a_new_standby_is_filled_through_the_policy_by_a_pod_that_is_no_server_yet(made: dict[str, Any]) -> None:
+    """Of a Job: it has the label of its Cluster, and not that of servers."""
+    joins = {"podSelector": {"matchLabels": {"cnpg.io/cluster": made["database-servers-1"]["metadata"]["name"]}}}
+    rules = made["database-network-policy"]["spec"]["ingress"]
+    assert [5432, 8000] in [[port["port"] for port in rule["ports"]] for rule in rules if joins in rule["from"]]
+
+
+def test_the_operator_finds_its_plugin() -> None:
+    """It looks for plugins in the namespaces that it watches alone."""
+    watched = cloudnative_pg.operator_values()["config"]["data"]["WATCH_NAMESPACE"].split(",")
+    assert watched == [namespaces.DATABASE, namespaces.DATABASE_OPERATOR]
+
+
+def test_no_object_is_of_two_generations_whose_servers_it_cannot_change() -> None:
+    first, second = (database.database(generation, "ledger") for generation in (1, 2))
+    assert first["spec"]["cluster"] != second["spec"]["cluster"]
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert first["spec"]["name"] == second["spec"]["name"] == "ledger"
 
 
 def test_base_backups_and_the_log_go_to_the_bucket(made: dict[str, Any]) -> None:
@@ -133,11 +154,29 @@ WRONG = {
         "whose certificates cert-manager makes, and the site has none",
         {"database.backups": None},
     ),
-    "too few nodes": Wrong(
-        {**ON, "database.instances": 9},
+    "too few nodes with Longhorn's disks": Wrong(
+        {**ON, "database.instances": 5, "database.storage_class": "longhorn"},
         "database.instances",
-        "is more servers than the site has nodes for them",
+        "is more servers than nodes can mount volumes of class longhorn",
         {"database.instances": 3},
+    ),
+    "too few nodes that GPUs leave open": Wrong(
+        {**ON, "database.storage_class": "nfs"},
+        "database.instances",
+        "3 servers, 2 such nodes",
+        {"database.storage_class": None},
+    ),
+    "larger than the disks": Wrong(
+        {**ON, "database.size_gib": 9000},
+        "database.size_gib",
+        "lower database.size_gib from 9000 to",
+        {"database.size_gib": 100},
+    ),
+    "week's date": Wrong(
+        {**ON, "database.generation": 2, "database.recovery": {"generation": 1, "until": "2026-W49-2T06:30Z"}},
+        "database.recovery.until",
+        "is no moment with a time zone",
+        {"database.recovery.until": "2026-12-01T06:30:00Z"},
     ),
     "class that is not made": Wrong(
         {**ON, "database.storage_class": "longhorn-database"},

@@ -18,6 +18,7 @@ from components.models.liveness import PROGRAM, WATCH_PORT
 from sitectl.change.changes import Change, Op
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.model import Verdict
+from sitectl.offline.set_fields import ROWS
 from stacks.plan.site_plan import plan_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.test_several_nodes import alone
@@ -55,6 +56,17 @@ def test_a_change_of_the_groups_is_judged_as_of_replicas() -> None:
     changed_pods = judged("update", groups(2), groups(2, "engine:2"))
     assert (changed_pods.what, changed_pods.restarts) == ("restarts 2 replicas, one after the other", 2)
     assert judged("update", groups(2), groups(3)).gpus == 16
+
+
+def test_explain_names_the_keys_of_a_groups_fields(made: dict[str, Any]) -> None:
+    rows = [row for row in ROWS if row.kind == "LeaderWorkerSet"]
+    assert rows
+    for row in rows:
+        value: Any = made[f"{MODEL}-server"]
+        for part in row.path.split(r"\."):
+            value = value[part]
+        key = row.key.removeprefix("models.{model}.server.")
+        assert value == alone()["models"][MODEL]["server"][key] == 2
 
 
 def engine(pod: dict[str, Any]) -> dict[str, Any]:

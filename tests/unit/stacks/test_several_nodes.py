@@ -84,6 +84,7 @@ def test_groups_without_enough_whole_nodes_are_refused_by_whole_nodes() -> None:
         ({f"{SERVER}.layout": {"tensor": 16}}, f"{SERVER}.layout", "no layer on two of them"),
         ({"cluster.rdma_devices.gpu_bytes_per_s": 1.0e8}, NODES, "between them for"),
         ({NODES: 5}, NODES, "out of range"),
+        ({"models.glm-5": {"server": {"nodes": 2}}}, "models.glm-5-1", "is the name of a pod of glm-5"),
         ({"monitoring.gpu_faults": {"on_fault": "drain"}}, NODES, "the watcher of GPU faults does not see"),
         ({"models.glm-5-1.canary": {"percent": 10}}, "models.glm-5-1.canary", "groups of nodes of its own"),
         ({"purpose": "trial", f"{SERVER}.engine": "simulator"}, NODES, "the simulator has none"),
