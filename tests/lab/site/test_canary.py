@@ -17,7 +17,7 @@ from tests.lab.site.stack_changes import KEY, Document, edited_stack
 from tests.lab.site.streams import chat
 from tests.lab.site.under_load import Load
 
-pytestmark = pytest.mark.row("001.06", "002.13", "002.14", "004.23", "opening 8")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("001.06", "002.13", "002.14", "004.23", "opening 8")]
 
 MODEL = "qwen3-32b"
 SESSIONS = 200

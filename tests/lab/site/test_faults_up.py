@@ -26,7 +26,7 @@ from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("C.04", "opening 4")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("C.04", "opening 4")]
 
 _PLUGINS_END_WITHIN_S = 60.0
 # As the provider calls a server that is gone, and as helm does.
@@ -78,7 +78,6 @@ def test_destroyed_without_a_trace_and_brought_up_through_faults(site: Site, tmp
         deploy.ask(front, model=model)
 
 
-@pytest.mark.exhaustive
 def test_lab_down_leaves_nothing_of_a_running_platform_and_up_resumes_it(site: Site) -> None:
     lab = site.lab
     running = of_lab(lab, machine_state(lab))

@@ -18,7 +18,7 @@ from tests.lab.site.pulumi_runs import Document, Pulumi
 from tests.lab.site.running_site import Site
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("opening 4")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("opening 4")]
 
 NODE, ORDINAL = "hgx-5", 5
 GPUS = 8

@@ -147,6 +147,7 @@ def asked_again(cluster: Cluster) -> int:
     return sum(int(line.rpartition(" ")[2]) for line in shown.splitlines() if f".{name}." in line)
 
 
+@pytest.mark.exhaustive
 def test_of_two_pickers_one_may_go(site: Site, cluster: Cluster, two: list[Replica]) -> None:
     """An eviction takes one and is refused the other; one may be killed. No stream is cut and no request fails."""
     assert len(two) == 2

@@ -32,7 +32,7 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import make_room
 from tests.lab.site.under_load import Load
 
-pytestmark = pytest.mark.row("000.11", "000.20")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("000.11", "000.20")]
 
 MODEL = "qwen3-32b"
 STREAM_TOKENS = 150
