@@ -55,6 +55,10 @@ _NO_CHART = (
     "metallb",
     "external secrets",
     "keda",
+    "node exporter",
+    "leader worker set",
+    "cloudnative pg",
+    "barman cloud",
 )
 _NO_SPACE = (
     "gpu-operator",
@@ -63,7 +67,11 @@ _NO_SPACE = (
     "metallb-system",
     "external-secrets",
     "keda",
+    "inference-hosts",
+    "lws-system",
+    "cnpg-system",
 )
+_DATABASE = "inference-database"
 OF_STORAGE_AND_ADDRESSES = {
     "longhorn s volumes have all their copies",
     "longhorn can store on its nodes",
@@ -92,8 +100,12 @@ NOT_INSTALLED = {
     "no gpu reports an uncorrected fault": "monitoring.system is none",
     **{f"the release is deployed in its pinned version[{chart}]": "does not let the program" for chart in _NO_CHART},
     **{f"an addon s pods are ready[{space}]": "does not let the program" for space in _NO_SPACE},
-    **{f"pods refuse what no policy lets in[{space}]": "does not let the program" for space in _NO_SPACE},
-    **{f"a namespace admits no pod with more rights[{space}]": "does not let the program" for space in _NO_SPACE},
+    **{
+        f"{check}[{space}]": "does not let the program"
+        for check in ("pods refuse what no policy lets in", "a namespace admits no pod with more rights")
+        for space in (*_NO_SPACE, _DATABASE)
+    },
+    "the audit of keys is whole": "names no database for a directory of keys",
     **dict.fromkeys(OF_STORAGE_AND_ADDRESSES, "does not let the program install"),
     "each machine that announces has its sessions and announces an address": "announces no address by BGP",
     "each secret of the store is there and refreshed": "lets no store fill a Secret",
