@@ -16,6 +16,8 @@ PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 """By node feature discovery: a device of NVIDIA is on the PCI bus."""
 TAINT_KEY, TAINT_VALUE, TAINT_EFFECT = "nvidia.com/gpu", "present", "NoSchedule"
 """The taint that a node with GPUs registers with, and the only one that replicas tolerate."""
+MOST_OF_A_REPLICA = 4
+"""Nodes of a replica, beyond which neither a site has one nor the proof looks at one."""
 
 
 def resource_of(profile: str = "") -> str:

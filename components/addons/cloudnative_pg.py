@@ -23,10 +23,11 @@ from floor import namespaces
 
 NAMESPACE = namespaces.DATABASE_OPERATOR
 RELEASE, PLUGIN_RELEASE = "cloudnative-pg", "barman-cloud"
-_OPERATOR = {"app.kubernetes.io/name": "cloudnative-pg"}
+OPERATOR_PODS = {"app.kubernetes.io/name": "cloudnative-pg"}
 _PLUGIN = {"app.kubernetes.io/name": "plugin-barman-cloud"}
-_SERVERS = {"cnpg.io/podRole": "instance"}
-_METRICS_PORT, _WEBHOOK_PORT, _PLUGIN_PORT, _SERVER_METRICS_PORT = 8080, 9443, 9090, 9187
+SERVER_PODS, SERVER_METRICS_PORT = {"cnpg.io/podRole": "instance"}, 9187
+"""What the operator calls the servers that it makes, and where they are measured."""
+_METRICS_PORT, _WEBHOOK_PORT, _PLUGIN_PORT = 8080, 9443, 9090
 # No figure of a run: clients and caches of a few objects.
 _SMALL = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -45,8 +46,8 @@ def plugin_values() -> dict[str, Any]:
 def network_policies(scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:
     """The API server, which no label names, reaches the operator's webhook, and the operator the plugin."""
     return [
-        allow_ingress("operator", NAMESPACE, _OPERATOR, [((), [_WEBHOOK_PORT]), *read_by(scrapers, _METRICS_PORT)]),
-        allow_ingress("plugin", NAMESPACE, _PLUGIN, [([peer(_OPERATOR)], [_PLUGIN_PORT])]),
+        allow_ingress("operator", NAMESPACE, OPERATOR_PODS, [((), [_WEBHOOK_PORT]), *read_by(scrapers, _METRICS_PORT)]),
+        allow_ingress("plugin", NAMESPACE, _PLUGIN, [([peer(OPERATOR_PODS)], [_PLUGIN_PORT])]),
     ]
 
 
@@ -108,8 +109,8 @@ POSTGRESQL = Addon(
             name="database",
             job="database",
             namespace=namespaces.DATABASE,
-            pods=_SERVERS,
-            port=_SERVER_METRICS_PORT,
+            pods=SERVER_PODS,
+            port=SERVER_METRICS_PORT,
         ),
     ),
 )

@@ -18,7 +18,8 @@ _SET = "leaderworkerset.sigs.k8s.io/name"
 # Value of the label app.kubernetes.io/name of pods that do not lead; no pool, monitor or route selects it.
 WORKER = "model-worker"
 _LEADER, _RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
-# The leader's own container answers there until its engine has ended its streams.
+# The leader's own container answers there until its engine has ended its streams. It is asked once a second, and three
+# answers that fail in a row are its end, not a busy node.
 _HOLD = f"""
 import os, socket, time
 host, missed = socket.gethostbyname(os.environ["LWS_LEADER_ADDRESS"]), 0
@@ -73,7 +74,7 @@ def _leader(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) ->
 def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """A pod that takes no requests: without probes, as it has no address of its own to ask, and without a port.
 
-    It goes with its group. At its stop signal, it stays until the leader has ended its streams.
+    It goes with its group. On SIGTERM it first waits until the leader has ended its streams.
     """
     pod, labels = template["spec"], template["metadata"]["labels"]
     engine = _joined(pod["containers"][0], nodes, _RANK, rdma, start_s)

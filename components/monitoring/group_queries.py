@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from components.monitoring import queries
 
-_WANTED, _READY = "kube_statefulset_replicas", "kube_statefulset_status_replicas_ready"
-
 
 def assigned_gpus(slices: Mapping[str, float], groups: Sequence[str]) -> str:
     """What `model:gpus:assigned` records.
@@ -29,7 +27,7 @@ def missing_replicas(groups: Sequence[str]) -> str:
     pods = queries.missing_replicas()
     if not groups:
         return pods
-    wanted, ready = (queries.total(metric, _leaders(groups), by=("statefulset",)) for metric in (_WANTED, _READY))
+    wanted, ready = _counts(groups)
     return f"({pods} or {_as_deployment(f'{wanted} - {ready}')})"
 
 
@@ -44,13 +42,19 @@ def without_replica(groups: Sequence[str], minutes: int) -> str:
     pods = f"{available} == 0 and on (deployment) {declared} > 0 unless on (deployment) {changed}"
     if not groups:
         return pods
-    where = _leaders(groups)
-    wanted, ready = (queries.total(metric, where, by=("statefulset",)) for metric in (_WANTED, _READY))
+    where, (wanted, ready) = _leaders(groups), _counts(groups)
     moved = f"changes(kube_statefulset_metadata_generation{{{where}}}[{minutes}m]) > 0"
     made = f"time() - kube_statefulset_created{{{where}}} < {minutes * 60}"
     changed = f"max by (statefulset) ({moved} or {made})"
     leaders = f"{ready} == 0 and on (statefulset) {wanted} > 0 unless on (statefulset) {changed}"
     return f"({pods}) or {_as_deployment(leaders)}"
+
+
+def _counts(groups: Sequence[str]) -> tuple[str, str]:
+    """Groups that are declared, and those whose leader is ready, by model."""
+    wanted, ready = "kube_statefulset_replicas", "kube_statefulset_status_replicas_ready"
+    where, by = _leaders(groups), ("statefulset",)
+    return queries.total(wanted, where, by=by), queries.total(ready, where, by=by)
 
 
 def _leaders(groups: Sequence[str]) -> str:

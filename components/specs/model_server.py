@@ -9,6 +9,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from components.specs.cron import cron_time
+from floor import gpu_nodes
 from floor.problems import WrongValueError
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Spec
 
@@ -18,8 +19,6 @@ _SPARE = 2
 # An autoscaler's window: Kubernetes' most (pkg/apis/autoscaling/validation).
 LONGEST_WINDOW_S = 3600
 MOST_PRIORITY = 1_000_000
-# As the proof has it, which looks at no replica of more.
-MOST_NODES = 4
 # Without a priority of the site's own.
 _WHOLE_NODES_PRIORITY = 100
 
@@ -119,7 +118,7 @@ class ModelServerSpec(Spec):
     """GPUs per replica; without it the fewest that the proof finds. `layout` sets it too, so set one of the two."""
     layout: LayoutSpec | None = None
     """How a replica is split over its GPUs; without it the proof's best, only tensor-parallel where that is enough."""
-    nodes: int = Field(default=1, ge=1, le=MOST_NODES)
+    nodes: int = Field(default=1, ge=1, le=gpu_nodes.MOST_OF_A_REPLICA)
     """Nodes of a replica. From two on it has every GPU of each: tensor parallelism inside of a node and a stage of the
     pipeline on each, or what `layout` sets. They run as a group by LeaderWorkerSet, over RDMA devices, and one lost
     node is a lost replica."""

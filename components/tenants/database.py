@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import pulumi
 
+from components.addons.cloudnative_pg import OPERATOR_PODS, SERVER_METRICS_PORT, SERVER_PODS
 from components.component import Component
 from components.minted import mint, minted
 from components.namespace import Namespace, NamespaceHandle
@@ -27,9 +28,6 @@ from floor.stateful import DATABASE
 
 NAMESPACE = namespaces.DATABASE
 PLUGIN = "barman-cloud.cloudnative-pg.io"
-OPERATOR_PODS = {"app.kubernetes.io/name": "cloudnative-pg"}
-PODS = {"cnpg.io/podRole": "instance"}
-METRICS_PORT = 9187
 _BUCKET, _ORIGIN = "backups", "origin"
 _SQL_PORT, _STATUS_PORT = 5432, 8000
 _API = "postgresql.cnpg.io/v1"
@@ -180,7 +178,7 @@ def network_policy(generation: int, clients: Sequence[Peer], scrapers: Sequence[
     own = peer({"cnpg.io/cluster": server_name(generation)})
     operator = peer(OPERATOR_PODS, namespaces.DATABASE_OPERATOR)
     among = [([own, operator], [_SQL_PORT, _STATUS_PORT]), (clients, [_SQL_PORT])]
-    return allow_ingress("postgresql", NAMESPACE, PODS, [*among, *read_by(scrapers, METRICS_PORT)])
+    return allow_ingress("postgresql", NAMESPACE, SERVER_PODS, [*among, *read_by(scrapers, SERVER_METRICS_PORT)])
 
 
 def password_secret(name: str, password: pulumi.Input[str]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ from lab.paths import Lab
 from lab.progress import Progress
 from stacks.facts import versions
 
+ON_REQUEST = frozenset({"keda"})
+"""Parts that few labs need and that take long: built by name alone, and linked like the others once they are."""
 _USERS_TO_FIX = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
@@ -79,10 +81,6 @@ class Part(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def on_request(self) -> bool:
-        """Built by its name alone; once it is built, it is linked like the others."""
-
     def version(self) -> str: ...
 
     def state(self, run: Installation) -> State: ...
@@ -100,10 +98,6 @@ class ToolPart:
     @property
     def name(self) -> str:
         return self.family.name
-
-    @property
-    def on_request(self) -> bool:
-        return self.family.on_request
 
     def version(self) -> str:
         return self.family.version
@@ -135,7 +129,6 @@ class SystemPart:
     """Programs out of Debian packages."""
 
     name: str = "system"
-    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -154,7 +147,6 @@ class WheelPart:
     """Programs of a PyPI wheel."""
 
     wheel: WheelPrograms
-    on_request: bool = False
 
     @property
     def name(self) -> str:
@@ -183,7 +175,6 @@ class BundlePart:
     sources: Mapping[str, ModuleFolder]
     revision: str
     write: Writer
-    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -212,7 +203,6 @@ class CrdsPart:
     """
 
     name: str = "crds"
-    on_request: bool = False
 
     def version(self) -> str:
         return "-"
@@ -288,7 +278,7 @@ def install(
             _install_part(part, run)
             progress.skip(title, f"{state.note}{f', {megabytes(state.size)}' if state.size else ''}")
             continue
-        if part.on_request and parts is None:
+        if part.name in ON_REQUEST and parts is None:
             progress.skip(title, f"left out; `python -m lab install --only {part.name}` builds it")
             continue
         worked = True

@@ -37,7 +37,7 @@ class GoFamily:
     text, where `{version}` becomes that version and `{release}` the release's number; `tags` are Go build tags;
     `scripts` are files of the module that go along, mode 755. The folder may hold Go code of the project's own, which
     is then what is built, or patches of the module. `numbered` is a pattern of the module's version and the release's
-    number, where both are counted apart. `on_request`: few labs need it, and it is built by its name alone.
+    number, where the project counts them apart.
     """
 
     name: str
@@ -47,7 +47,6 @@ class GoFamily:
     scripts: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     numbered: tuple[str, str] = (r"v(.+)", r"\1")
-    on_request: bool = False
     tools: Path = TOOLS
 
     @property
@@ -135,7 +134,6 @@ _KUBERNETES_VERSION = (
     ("k8s.io/client-go/pkg/version.gitTreeState", "clean"),
 )
 
-_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 _PROMETHEUS_VERSION = (("github.com/prometheus/common/version.Version", "{release}"),)
 
 GO_FAMILIES = (
@@ -269,7 +267,7 @@ GO_FAMILIES = (
     ),
     GoFamily(
         name="prometheus-operator",
-        module=_OPERATOR,
+        module="github.com/prometheus-operator/prometheus-operator",
         programs=(
             BuiltProgram(
                 name="prometheus-operator", package="github.com/prometheus-operator/prometheus-operator/cmd/operator"
@@ -306,7 +304,6 @@ GO_FAMILIES = (
             BuiltProgram(name="keda-adapter", package="github.com/kedacore/keda/v2/cmd/adapter"),
         ),
         version_variables=(("github.com/kedacore/keda/v2/version.Version", "{release}"),),
-        on_request=True,
     ),
     GoFamily(
         name="pebble",
@@ -395,6 +392,8 @@ RELEASE_FILES = {
     ),
     "keda": ModuleFolder(family="keda", module="github.com/kedacore/keda/v2", path="config/crd/bases"),
     "prometheus-operator": ModuleFolder(
-        family="prometheus-operator", module=_OPERATOR, path="example/prometheus-operator-crd"
+        family="prometheus-operator",
+        module="github.com/prometheus-operator/prometheus-operator",
+        path="example/prometheus-operator-crd",
     ),
 }

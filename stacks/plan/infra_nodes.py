@@ -54,14 +54,14 @@ def _pod(name: str, cpu: str, memory: str) -> InfraPod:
 
 def takers(site: SiteConfig) -> dict[str, MachineKeys]:
     """Machines that take pods without GPUs, with all keys that hold for each."""
-    machines, open_ = site.cluster.machines, dict[str, MachineKeys]()
+    machines, taking = site.cluster.machines, dict[str, MachineKeys]()
     for name, node in sorted(machines.nodes.items()) if machines else ():
         keys = merged_keys(machines, node) if machines else node
         tainted = any(value.rpartition(":")[2] in _KEEPS_AWAY for value in keys.taints.values())
         takes = node.role == "worker" or (node.role == "controlplane" and node.schedulable)
         if takes and not node.dead and not tainted:
-            open_[name] = keys
-    return open_
+            taking[name] = keys
+    return taking
 
 
 def nodes_for(site: SiteConfig) -> list[InfraNode] | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from floor import gpu_nodes
 from floor.counts import counted
 from stacks.facts.hardware import GpuSlice, other_kinds
 from stacks.facts.mig import layout_of
@@ -13,7 +14,7 @@ from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
 from stacks.proof.ends import CALM
-from stacks.proof.layouts import MOST_NODES, candidates, over
+from stacks.proof.layouts import candidates, over
 from stacks.proof.online_quantisation import as_stored
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -202,7 +203,7 @@ def _sizes(case: Case) -> Iterator[tuple[str, Order]]:
 def _more_nodes(case: Case) -> Iterator[tuple[str, Order]]:
     """The fewest further nodes of a replica with which the order works."""
     order = case.order
-    for nodes in range(order.nodes + 1, MOST_NODES + 1):
+    for nodes in range(order.nodes + 1, gpu_nodes.MOST_OF_A_REPLICA + 1):
         wider = replace(order, nodes=nodes, layout=over(order.hardware, nodes))
         if not best(wider).problems:
             yield f"set server.nodes to {nodes}", wider

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from floor import gpu_nodes
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, Experts
 from stacks.facts.hardware import Gpu
@@ -14,8 +15,6 @@ from stacks.proof.weights import weight_bytes
 
 # Elements of a block-quantised matrix that share a scale, in each direction (weight_block_size of the checkpoints).
 _BLOCK = 128
-# Nodes of a replica beyond which none is looked at.
-MOST_NODES = 4
 # Elements that MXFP4 kernels want an expert's slice and a token's vector to be multiples of.
 _MXFP4_INNER, _MXFP4_HIDDEN = 128, 256
 
@@ -209,7 +208,7 @@ def candidates(
 
     gpus: only layouts of this many GPUs. most: none of more GPUs; default: four nodes.
     """
-    most = most or MOST_NODES * gpu.gpus_per_node
+    most = most or gpu_nodes.MOST_OF_A_REPLICA * gpu.gpus_per_node
     for layout in sorted(
         set(_shapes(gpu, gpus)), key=lambda layout: (layout.gpus, layout.pipeline, layout.data, layout)
     ):

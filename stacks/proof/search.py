@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+from floor import gpu_nodes
 from floor.counts import counted
 from stacks.proof.case import Case
 from stacks.proof.ends import CALM, MOST_REPLICAS, Ends
-from stacks.proof.layouts import MOST_NODES, Layout, candidates
+from stacks.proof.layouts import Layout, candidates
 from stacks.proof.order import Order
 
 # Nodes that a replica may be on. Layouts of more GPUs are looked at only where nothing smaller works.
-_REACHES = (1, MOST_NODES)
+_REACHES = (1, gpu_nodes.MOST_OF_A_REPLICA)
 
 
 def best(order: Order, known: Case | None = None) -> Case:

@@ -29,11 +29,7 @@ _WITHOUT: Mapping[tuple[str, ...], str] = {
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What does not go together, as far as the values can be understood."""
-    spanning = {
-        str(name)
-        for name, model in mapping(values.get("models")).items()
-        if (number(at(model, "server", "nodes")) or 1) > 1
-    }
+    spanning = _spanning(values)
     for name in sorted(spanning):
         other, _, ending = name.rpartition("-")
         if other in spanning and ending.isdigit():
@@ -50,9 +46,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="is of a canary, whose replicas are one pod each",
                 fix="take it out",
             )
-        if (count := number(at(model, "server", "nodes"))) is not None and count > 1:
+        if count := spanning.get(str(name)):
             yield from _of_model(str(name), mapping(model))
-            yield from _layout(values, str(name), mapping(model), int(count))
+            yield from _layout(values, str(name), mapping(model), count)
             yield from _links(values, path, shown(count))
             yield from _watcher(values, path, shown(count))
             if str(name)[:1].isdigit():
@@ -65,14 +61,20 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Links that the program does not see."""
-    spans = any((number(at(model, "server", "nodes")) or 1) > 1 for model in mapping(values.get("models")).values())
-    if spans and not isinstance(at(values, *MACHINES), Mapping):
+    if _spanning(values) and not isinstance(at(values, *MACHINES), Mapping):
         yield Problem(
             path=_SYSTEM,
             what="must offer InfiniBand devices to models with server.nodes, and the program does not see the links of "
             "an existing cluster: over RoCE the engines of a replica do not find each other's cards",
             fix="have InfiniBand between the nodes with GPUs, or take server.nodes out",
         )
+
+
+def _spanning(values: Mapping[str, Any]) -> dict[str, int]:
+    """Models whose replicas have more than one node each, and how many."""
+    models = mapping(values.get("models"))
+    counts = {str(name): int(number(at(model, "server", "nodes")) or 1) for name, model in models.items()}
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def _of_model(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:

@@ -28,10 +28,9 @@ def lab(tmp_path: Path) -> Lab:
 class RecordedPart:
     """A part that notes what was asked of it."""
 
-    def __init__(self, name: str, *, ready: bool, on_request: bool = False) -> None:
+    def __init__(self, name: str, *, ready: bool) -> None:
         self.name = name
         self.ready = ready
-        self.on_request = on_request
         self.installed = 0
 
     def version(self) -> str:
@@ -64,8 +63,9 @@ def test_every_part_says_where_it_is_in_the_row(
 def test_what_few_labs_need_is_built_by_its_name_alone(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parts = [RecordedPart(f"ready-{ready}", ready=ready, on_request=True) for ready in (True, False)]
+    parts = [RecordedPart(f"ready-{ready}", ready=ready) for ready in (True, False)]
     monkeypatch.setattr(installer, "PARTS", parts)
+    monkeypatch.setattr(installer, "ON_REQUEST", {part.name for part in parts})
     install(lab)
     assert [part.installed for part in parts] == [1, 0]
     assert "left out; `python -m lab install --only ready-False` builds it" in capsys.readouterr().err

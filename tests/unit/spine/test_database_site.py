@@ -131,8 +131,13 @@ def test_preview_says_what_a_loss_costs() -> None:
     (text,) = [text for text in planned().texts if text.startswith("database:")]
     assert "one node lost: no confirmed row" in text
     assert "5 minutes" in text
-    (bare,) = [text for text in planned(database={"run_by": "cloudnative_pg"}).texts if text.startswith("database:")]
+    unsaved = planned(database={"run_by": "cloudnative_pg"})
+    (bare,) = [text for text in unsaved.texts if text.startswith("database:")]
     assert "all nodes lost: everything" in bare
+    warned = [
+        [warning.key for warning in plan.warnings if "no backups" in warning.what] for plan in (planned(), unsaved)
+    ]
+    assert warned == [[], ["database"]]
 
 
 WRONG = {
