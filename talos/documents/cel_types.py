@@ -158,8 +158,7 @@ class _CelReader:
                 continue
             fields = self._kinds.get(self._shown(part), {}) if part.type == GROUP else {}
             self._wanted(part, GROUP)
-            kind = fields.get(name, ANY)
-            part = self._part(ANY if kind == GROUP else kind, start)
+            part = self._part(fields.get(name, ANY), start)
         return part
 
     def _part_of_method(self, of: _Operand, name: str, start: int) -> _Operand:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import signal
@@ -224,6 +225,12 @@ class Rig:
         log = (self.folder / f"{name}.log").open("ab")
         self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
+    def show_logs(self) -> None:
+        """With a failed test; `log` is Envoy's."""
+        for name in ("counters.log", "gatekeeper.log", "log"):
+            with contextlib.suppress(FileNotFoundError):
+                print(f"--- {name}", (self.folder / name).read_text()[-2000:], sep="\n")
+
     def kill(self, name: str) -> None:
         self.processes[name].kill()
         self.processes.pop(name).wait()
@@ -280,6 +287,9 @@ def rig(
             # Its first connection to the gatekeeper takes long on a busy machine, and is none of what is tested.
             eventually(lambda: client.post("/v1/chat/completions", content=b"{}").status_code == 401)
             yield made
+    except AssertionError:
+        made.show_logs()
+        raise
     finally:
         made.engine.go_on.set()
         made.engine.shutdown()
