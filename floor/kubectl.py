@@ -16,7 +16,7 @@ _AWAY = (
     *("connection refused", "was refused - did you specify", "unable to connect", "no route to host", "etcdserver"),
     *("i/o timeout", "timed out", "eof", "connection reset by peer", "client connection lost"),
     *("tls handshake timeout", "context deadline exceeded", "serviceunavailable", "too many requests"),
-    *("currently unable to handle the request", "gateway timeout"),
+    *("currently unable to handle the request", "gateway timeout", "client.timeout exceeded"),
 )
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.row("C.04")
     [
         ("The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?", True),
         ("Unable to connect to the server: net/http: TLS handshake timeout", True),
+        ("net/http: request canceled (Client.Timeout exceeded while awaiting headers)", True),
         ("error: read tcp 10.0.0.1:5->10.0.0.2:6443: read: connection reset by peer", True),
         ("error: unexpected error when reading response body. Please retry. Original error: unexpected EOF", True),
         ("Error from server: etcdserver: leader changed", True),
