@@ -10,6 +10,7 @@ from components.pod_security import CONTAINER_SECURITY
 _SERVICES = Path(__file__).parents[2] / "services"
 # Below a folder of Python's path, under the names that the programs' modules have in a checkout.
 _PATH = "/opt/platform"
+ENVIRONMENT = ({"name": "PYTHONPATH", "value": _PATH}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"})
 
 
 def config_map(program: str, namespace: str) -> dict[str, Any]:
@@ -33,8 +34,7 @@ def runs(image: str, program: str, *arguments: str) -> dict[str, Any]:
         "image": image,
         "command": ["python3", "-m", f"services.{program}", *arguments],
         "env": [
-            {"name": "PYTHONPATH", "value": _PATH},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            *ENVIRONMENT,
             # In the servers' runtime class, the image's own value would give it every GPU of the node.
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
         ],
@@ -55,4 +55,4 @@ def volume(program: str) -> dict[str, Any]:
 
 def _name(program: str) -> str:
     """Of the ConfigMap and of its volume."""
-    return f"{program}-program"
+    return f"{program.replace('_', '-')}-program"

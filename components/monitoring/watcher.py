@@ -11,12 +11,13 @@ import pulumi
 
 from components.component import Component
 from components.models.model_server import SERVER
-from components.monitoring import gpu_faults, prometheus
+from components.monitoring import gpu_faults, load_test, prometheus
 from components.monitoring.permissions import in_cluster, in_namespace, rule, service_account
 from components.monitoring.pods import NAME_LABEL, deployment
 from components.network_policies import Peer, allow_ingress
 from components.specs.monitoring import GpuFaultsSpec
 from floor import namespaces
+from services.load_test.verdict import LoadTest
 from services.watcher import variables
 from services.watcher.settings import NodeOffer
 
@@ -43,6 +44,10 @@ class WatcherArgs:
     models_namespace: str
     validated: bool
     """Whether the GPU operator, which validates nodes, runs."""
+    load_tests: Sequence[LoadTest]
+    """Of new nodes; none where they are not tested under load."""
+    load_image: str
+    """vLLM's."""
     scrapers: Sequence[Peer]
     needs: Sequence[pulumi.Resource]
     """What measures."""
@@ -61,7 +66,8 @@ def settings(args: WatcherArgs) -> str:
         "namespace": args.models_namespace,
         "replicas": f"{NAME_LABEL}={SERVER}",
         "drains": args.spec.on_fault == "drain",
-        "checks": args.spec.new_nodes == "check",
+        "checks": args.spec.checks,
+        "load_tests": (_SPACE, f"{NAME_LABEL}={load_test.LABELS[NAME_LABEL]}") if args.load_tests else None,
         "validator": _VALIDATOR if args.validated else None,
     }
     # In the order of the faults, which goes by how bad they are.
@@ -69,15 +75,22 @@ def settings(args: WatcherArgs) -> str:
 
 
 def permissions(args: WatcherArgs) -> list[dict[str, Any]]:
-    """Account, and what it may do: read and mark nodes, evict replicas, write Events, and its one Lease."""
+    """Account, and what it may do: read and mark nodes, evict replicas, write Events, and its one Lease.
+
+    It makes no pod: a label on a node is all that starts a load test.
+    """
     account = service_account(NAME, _SPACE)
     leases = rule("coordination.k8s.io", ["leases"], ("get", "update"))
     listed = rule("", ["pods"], ("list",))
     granted = {
-        _SPACE: [rule("coordination.k8s.io", ["leases"], ("create",)), {**leases, "resourceNames": [NAME]}],
+        _SPACE: [
+            rule("coordination.k8s.io", ["leases"], ("create",)),
+            {**leases, "resourceNames": [NAME]},
+            *([listed] if args.load_tests else []),
+        ],
         args.models_namespace: [listed, rule("", ["pods/eviction"], ("create",))],
         _EVENTS: [rule("", ["events"], ("create",))],
-        **({_VALIDATOR[0]: [listed]} if args.validated and args.spec.new_nodes == "check" else {}),
+        **({_VALIDATOR[0]: [listed]} if args.validated and args.spec.checks else {}),
     }
     return [
         account,
@@ -116,6 +129,11 @@ class Watcher(Component, token="watcher:Watcher"):
         ]
         policy = allow_ingress(NAME, _SPACE, LABELS, [(args.scrapers, [variables.PORT])])
         self.child("network-policy", policy, depends_on=args.needs)
+        if args.load_tests:
+            program = self.child("load-test-program", load_test.programs(), depends_on=args.needs)
+            for test in args.load_tests:
+                pods = load_test.daemon_set(test, args.load_image)
+                granted.append(self.child(f"load-test-{test.name}", pods, depends_on=[program]))
         self.child("pod", pod(args), depends_on=granted)
         self.finish(nodes=sorted(args.nodes))
 

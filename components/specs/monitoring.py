@@ -41,14 +41,21 @@ class GpuFaultsSpec(Spec):
     """`drain`: a node that DCGM and the cluster both report for two minutes is tainted, and its replicas are evicted:
     one node at a time, one an hour, and only one without which the proof serves every model's least. An operator
     removes the taint. `alert`: alerts alone."""
-    new_nodes: Literal["admit", "check"] = "admit"
+    new_nodes: Literal["admit", "check", "load_test"] = "admit"
     """`check`: a new node gets a taint, and replicas once it offers its GPUs, they are validated, DCGM reports all of
-    them without a fault, and they have joined the fabric. `admit`: it takes replicas as soon as it offers GPUs."""
+    them without a fault, and they have joined the fabric. `load_test`: then all its GPUs also multiply, read their
+    memory and sum among each other for two minutes, above floors that the preview shows. `admit`: it takes replicas as
+    soon as it offers GPUs."""
 
     @property
     def watches(self) -> bool:
         """Whether the watcher runs."""
-        return self.on_fault == "drain" or self.new_nodes == "check"
+        return self.on_fault == "drain" or self.checks
+
+    @property
+    def checks(self) -> bool:
+        """Whether a new node waits until it is checked."""
+        return self.new_nodes != "admit"
 
 
 class MonitoringSpec(Spec):

@@ -25,6 +25,15 @@ class ReplicaSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadSeen:
+    """The load test of a node."""
+
+    passed: bool = False
+    text: str = ""
+    """What its GPUs reached, or what is wrong with them; empty while it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeSeen:
     """A node, as the API server has it."""
 
@@ -44,6 +53,9 @@ class NodeSeen:
     checked: bool = False
     replicas: Sequence[ReplicaSeen] = ()
     validated: bool = True
+    load_test: str = ""
+    """Name of the one that is to run on it."""
+    load: LoadSeen = LoadSeen()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +129,24 @@ class Inspect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """Have the GPUs of a new node work, or end that where an operator has admitted it."""
+
+    node: str
+    name: str
+    """Of the load test; empty for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Admit:
     """Let a new node take replicas."""
 
     node: str
+    reached: str = ""
+    """In its load test."""
 
 
-Act = Drain | Evict | Suspect | Mark | Inspect | Admit
+Act = Drain | Evict | Suspect | Mark | Inspect | Exercise | Admit
 
 
 def _reported(name: str, seen: Seen, settings: WatcherSettings) -> list[str]:
@@ -241,6 +264,16 @@ def _marked(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Mark]:
 
 def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
     """Why a new node takes no replica yet; empty once it may."""
+    if why := _unwell(name, seen, settings):
+        return why
+    node, test = seen.nodes[name], settings.nodes[name].load_test
+    if not test or (node.load.passed and node.load_test == test):
+        return ""
+    return f"its load test fails: {node.load.text}" if node.load.text and not node.load.passed else "its load test runs"
+
+
+def _unwell(name: str, seen: Seen, settings: WatcherSettings) -> str:
+    """What speaks against a new node before, and while, its GPUs work."""
     node, offer = seen.nodes[name], settings.nodes[name]
     if not node.ready:
         return "it is not ready"
@@ -255,10 +288,14 @@ def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
     return ", ".join(_reported(name, seen, settings))
 
 
-def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Inspect | Admit]:
-    node = seen.nodes[name]
+def _new(name: str, seen: Seen, settings: WatcherSettings) -> Iterator[Inspect | Exercise | Admit]:
+    node, test = seen.nodes[name], settings.nodes[name].load_test
     if node.checking and not unfit(name, seen, settings):
-        yield Admit(node=name)
+        yield Admit(node=name, reached=node.load.text if test else "")
+    elif node.checking and node.load_test != test and not _unwell(name, seen, settings):
+        yield Exercise(node=name, name=test)
+    elif node.checked and not node.checking and node.load_test:
+        yield Exercise(node=name, name="")
     elif not node.checking and not node.checked:
         # One that serves already is not new: to taint all nodes of a running site would leave no room on any.
         serves = any(replica.ready for replica in node.replicas)

@@ -16,6 +16,8 @@ class NodeOffer:
     count: int
     gpus: int
     """Boards that DCGM must report."""
+    load_test: str = ""
+    """Name of the load test that a new one must pass; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class WatcherSettings:
     """Whether it takes nodes out; otherwise it reports alone."""
     checks: bool
     """Whether a new node gets no replica before its GPUs are checked."""
+    load_tests: tuple[str, str] | None
+    """Namespace and label selector of the pods that test nodes under load; None where none does."""
     validator: tuple[str, str] | None
     """Namespace and label selector of the pods whose readiness means that a node's GPUs were validated; None without a
     validator."""
@@ -54,5 +58,6 @@ def settings_of(text: str) -> WatcherSettings:
     given = json.loads(text)
     given["nodes"] = {name: NodeOffer(**node) for name, node in given["nodes"].items()}
     given["may_lose"] = frozenset(given["may_lose"])
-    given["validator"] = tuple(given["validator"]) if given["validator"] else None
+    for pods in ("load_tests", "validator"):
+        given[pods] = tuple(given[pods]) if given[pods] else None
     return WatcherSettings(**given)

@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
 
 from services.watcher import variables
-from services.watcher.decision import LastDrain, NodeSeen, ReplicaSeen
+from services.watcher.decision import LastDrain, LoadSeen, NodeSeen, ReplicaSeen
 from services.watcher.settings import WatcherSettings
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -102,8 +103,17 @@ class ApiServerSource:
         if self._settings.checks and self._settings.validator:
             validators = self._pods(*self._settings.validator)
             validated = {pod["spec"].get("nodeName", "") for pod in validators if _is_ready(pod)}
+        loads: dict[str, LoadSeen] = {}
+        if self._settings.load_tests:
+            tests = self._pods(*self._settings.load_tests)
+            loads = {pod["spec"].get("nodeName", ""): _load(pod) for pod in tests if not _is_ending(pod)}
         return {
-            name: _node(node, replicas[name], validated=validated is None or name in validated)
+            name: _node(
+                node,
+                replicas[name],
+                validated=validated is None or name in validated,
+                load=loads.get(name, LoadSeen()),
+            )
             for name, node in self._nodes.items()
             if name in self._settings.nodes
         }
@@ -141,13 +151,19 @@ class ApiServerSource:
         taints = [entry for entry in self._taints(node) if entry["key"] != key]
         self._patch(node, annotations, [*taints, {"key": key, "value": value, "effect": "NoSchedule"}])
 
-    def untaint(self, node: str, key: str, annotations: Mapping[str, str | None]) -> None:
-        """Remove the taints with this key, and set annotations with it. Raises AwayError."""
-        self._patch(node, annotations, [entry for entry in self._taints(node) if entry["key"] != key])
+    def untaint(
+        self, node: str, key: str, annotations: Mapping[str, str | None], labels: Mapping[str, str | None]
+    ) -> None:
+        """Remove the taints with this key, and set annotations and labels with it. Raises AwayError."""
+        self._patch(node, annotations, [entry for entry in self._taints(node) if entry["key"] != key], labels)
 
     def annotate(self, node: str, annotations: Mapping[str, str | None]) -> None:
         """Set annotations, or remove those without a value. Raises AwayError."""
         self._patch(node, annotations, None)
+
+    def label(self, node: str, labels: Mapping[str, str | None]) -> None:
+        """Set labels, or remove those without a value. Raises AwayError."""
+        self._patch(node, {}, None, labels)
 
     def evict(self, replica: str) -> bool:
         """Whether the eviction is granted; a disruption budget may refuse it for now. Raises AwayError."""
@@ -183,10 +199,15 @@ class ApiServerSource:
         return list(self._nodes[node]["spec"].get("taints") or [])
 
     def _patch(
-        self, node: str, annotations: Mapping[str, str | None], taints: Sequence[Mapping[str, Any]] | None
+        self,
+        node: str,
+        annotations: Mapping[str, str | None],
+        taints: Sequence[Mapping[str, Any]] | None,
+        labels: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
         """For the version that was decided on alone, as a taint list is replaced whole."""
-        metadata = {"resourceVersion": self._nodes[node]["metadata"]["resourceVersion"], "annotations": annotations}
+        version = self._nodes[node]["metadata"]["resourceVersion"]
+        metadata = {"resourceVersion": version, "annotations": annotations, "labels": dict(labels)}
         body = {"metadata": metadata, **({} if taints is None else {"spec": {"taints": list(taints)}})}
         self._nodes[node] = _content(self._send("PATCH", f"/api/v1/nodes/{node}", body, _MERGE))
 
@@ -219,7 +240,7 @@ def _content(answer: httpx2.Response) -> dict[str, Any]:
     return content
 
 
-def _node(node: Mapping[str, Any], replicas: Sequence[ReplicaSeen], *, validated: bool) -> NodeSeen:
+def _node(node: Mapping[str, Any], replicas: Sequence[ReplicaSeen], *, validated: bool, load: LoadSeen) -> NodeSeen:
     annotations, spec, status = node["metadata"].get("annotations") or {}, node["spec"], node["status"]
     taints = {entry["key"]: entry.get("value", "") for entry in spec.get("taints") or []}
     offered = {name: int(count) for name, count in (status.get("allocatable") or {}).items() if count.isdigit()}
@@ -235,6 +256,8 @@ def _node(node: Mapping[str, Any], replicas: Sequence[ReplicaSeen], *, validated
         checked=variables.CHECKED in annotations,
         replicas=replicas,
         validated=validated,
+        load_test=(node["metadata"].get("labels") or {}).get(variables.LOAD_TEST, ""),
+        load=load,
     )
 
 
@@ -251,8 +274,24 @@ def _replica(pod: Mapping[str, Any]) -> ReplicaSeen:
         name=pod["metadata"]["name"],
         ready=_is_ready(pod),
         restarted=any(entry["restartCount"] for entry in pod["status"].get("containerStatuses") or []),
-        ending="deletionTimestamp" in pod["metadata"],
+        ending=_is_ending(pod),
     )
+
+
+def _load(pod: Mapping[str, Any]) -> LoadSeen:
+    """Its first container tests: while the pod starts it again after a failure, the last run counts."""
+    states = [of for entry in pod["status"].get("initContainerStatuses") or [] for of in _runs(entry)]
+    ended: Mapping[str, Any] = next((state["terminated"] for state in states if "terminated" in state), {})
+    return LoadSeen(passed=_is_ready(pod), text=ended.get("message", "").strip()[-_LONGEST_EVENT:])
+
+
+def _runs(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """States of a container, the latest first."""
+    return [entry.get(name) or {} for name in ("state", "lastState")]
+
+
+def _is_ending(pod: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:

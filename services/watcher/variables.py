@@ -20,6 +20,10 @@ CHECK, CHECK_VALUE = "inference-platform/gpu-check", "pending"
 """Key of the taint of a new node until its GPUs are checked, and its value."""
 CHECKED = "inference-platform/gpu-checked"
 """Annotation: when they were."""
+LOAD_TEST = "inference-platform/gpu-load-test"
+"""Label of a node whose load test is to run, with the name of the test."""
+LOADED = "inference-platform/gpu-load-tested"
+"""Annotation: what its GPUs reached in it."""
 
 EVERY_S = 15
 """Between two looks."""

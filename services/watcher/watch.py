@@ -13,6 +13,7 @@ from services.watcher.decision import (
     Admit,
     Drain,
     Evict,
+    Exercise,
     Inspect,
     Mark,
     Seen,
@@ -132,8 +133,12 @@ class NodeWatch:
                 self._cluster.annotate(node, {variables.FAULT: ",".join(codes) or None})
             case Inspect(node=node):
                 self._cluster.taint(node, variables.CHECK, variables.CHECK_VALUE, {})
-            case Admit(node=node):
-                self._cluster.untaint(node, variables.CHECK, {variables.CHECKED: stamp})
+            case Exercise(node=node, name=name):
+                self._cluster.label(node, {variables.LOAD_TEST: name or None})
+            case Admit(node=node, reached=reached):
+                # With the label goes the test's pod, which has the GPUs.
+                marks = {variables.CHECKED: stamp, variables.LOADED: reached or None}
+                self._cluster.untaint(node, variables.CHECK, marks, {variables.LOAD_TEST: None})
         return True
 
     def _evict(self, replica: str) -> str:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from floor import gpu_nodes
 from floor.counts import listed
 from floor.problems import Problem
+from services.load_test.verdict import Floors, LoadTest
 from services.watcher.settings import NodeOffer
-from stacks.facts.hardware import GPUS
-from stacks.plan.placement import place
+from stacks.facts.hardware import GPUS, Gpu
+from stacks.plan.placement import Node, place
 from stacks.plan.placing import demands_of, nodes_of, resource_of
 from stacks.plan.scaling import at_least
+from stacks.proof.collectives import links_between
 from stacks.proof.ends import Ends
 from stacks.proof.proof import Proof
+from stacks.proof.roofline import CALIBRATION
 from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
+# An estimate: far below GPUs that are well, far above one that throttles or has lost its links.
+_LEAST = 0.7
 _PATH = ("monitoring", "gpu_faults", "on_fault")
 Proofs = Mapping[str, Proof]
 Specs = Mapping[str, OrderedModelSpec]
@@ -23,12 +29,42 @@ Specs = Mapping[str, OrderedModelSpec]
 
 def node_offers(site: SiteConfig) -> dict[str, NodeOffer]:
     """What each node must offer that takes replicas."""
+    tested = site.monitoring.gpu_faults.new_nodes == "load_test"
     return {
         node.name: NodeOffer(
-            resource=resource_of(node.gpu), count=node.gpus, gpus=round(node.gpus * GPUS[node.gpu].share)
+            resource=resource_of(node.gpu),
+            count=node.gpus,
+            gpus=round(node.gpus * GPUS[node.gpu].share),
+            load_test=_test_of(node) if tested else "",
         )
         for node in nodes_of(site) or ()
     }
+
+
+def load_tests(site: SiteConfig) -> list[LoadTest]:
+    """One for each kind of node that has any."""
+    if site.monitoring.gpu_faults.new_nodes != "load_test":
+        return []
+    kinds = {name: node for node in nodes_of(site) or () if (name := _test_of(node))}
+    return [
+        LoadTest(name=name, gpus=node.gpus, floors=load_floors(GPUS[node.gpu], node.gpus))
+        for name, node in sorted(kinds.items())
+    ]
+
+
+def _test_of(node: Node) -> str:
+    """Name of its load test. Slices have none: no slice reaches another one."""
+    return f"{node.gpu}-{node.gpus}" if resource_of(node.gpu) == gpu_nodes.RESOURCE else ""
+
+
+def load_floors(gpu: Gpu, gpus: int) -> Floors:
+    """What such GPUs must reach: a part of what the proof has kernels reach."""
+    links = links_between(gpu, gpus, latency_s=CALIBRATION.collective_s, share=CALIBRATION.link)
+    return Floors(
+        tflops=_LEAST * gpu.flops["bf16"] * CALIBRATION.compute["none"] / 1e12,
+        memory_gb_s=_LEAST * gpu.memory_bytes_per_s * CALIBRATION.bandwidth["none"] / 1e9,
+        all_reduce_gb_s=_LEAST * links.bytes_per_s / 1e9,
+    )
 
 
 def losses(site: SiteConfig, proofs: Proofs, specs: Specs) -> dict[str, str]:
@@ -77,9 +113,17 @@ def describe_gpu_faults(site: SiteConfig, proofs: Proofs, specs: Specs) -> str:
         carried = listed([node for node, short in lost.items() if not short])
         lines.append(f"  may be drained  {carried}: one at a time, one an hour, where DCGM and the cluster agree")
         lines += [f"  not drained     {node}: {short}; alerts alone" for node, short in lost.items() if short]
-    if spec.new_nodes == "check":
+    if spec.checks:
         lines += [
             "  new nodes       take replicas once their GPUs are offered, validated, measured and without a fault",
+            *(f"  under load      {_demanded(test)}" for test in load_tests(site)),
             "  nodes now       stay in service where a replica is ready; the others are checked as new ones",
         ]
     return "\n".join(lines)
+
+
+def _demanded(test: LoadTest) -> str:
+    floors = test.floors
+    among = f", {floors.all_reduce_gb_s:.0f} GB/s all-reduce" if test.gpus > 1 else ""
+    alone = f"{floors.tflops:.0f} TFLOP/s bf16, {floors.memory_gb_s:.0f} GB/s memory"
+    return f"{test.name}: at least {alone}{among} ({100 * _LEAST:.0f} % of what the proof counts with)"

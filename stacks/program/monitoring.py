@@ -18,7 +18,7 @@ from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
 from stacks.plan.database import own_databases
-from stacks.plan.gpu_faults import losses, node_offers
+from stacks.plan.gpu_faults import load_tests, losses, node_offers
 from stacks.plan.monitoring import volume_class
 from stacks.plan.promises import site_promise
 from stacks.plan.site_plan import SitePlan
@@ -95,6 +95,8 @@ def _declare_watcher(
         may_lose=[node for node, short in lost.items() if not short],
         models_namespace=models_namespace,
         validated=plan.site.cluster.gpu_stack == "operator",
+        load_tests=load_tests(plan.site),
+        load_image=plan.versions.images.vllm,
         scrapers=scrapers(plan.site.monitoring),
         needs=needs,
     )

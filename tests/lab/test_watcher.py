@@ -25,15 +25,17 @@ import yaml
 from prometheus_client import REGISTRY
 
 from components.monitoring import gpu_faults
+from components.monitoring.load_test import daemon_set
 from components.monitoring.watcher import WatcherArgs, permissions, settings
 from components.placing import budget
 from components.specs.monitoring import GpuFaultsSpec
 from floor import gpu_nodes, namespaces
 from lab.paths import Lab
+from services.load_test.verdict import Floors, LoadTest
 from services.watcher import variables
 from services.watcher.settings import NodeOffer, settings_of
 from services.watcher.sources import ApiServerSource, PrometheusSource
-from services.watcher.variables import AGREE_S, APART_S, CHECK, FAULT, SUSPECT
+from services.watcher.variables import AGREE_S, APART_S, CHECK, CHECKED, FAULT, LOAD_TEST, SUSPECT
 from services.watcher.watch import NodeWatch
 from tests.lab.plugin_kubernetes.conftest import Plane, plane
 from tests.lab.waiting import eventually
@@ -44,13 +46,16 @@ __all__ = ["plane"]
 NODES = ("hgx-1", "hgx-2", "hgx-3")
 GPU, XID = gpu_nodes.RESOURCE, "xid-79"
 LABELS = {"app.kubernetes.io/name": "model-server", "app.kubernetes.io/instance": "chat"}
+TEST = LoadTest(name="h200-sxm-8", gpus=8, floors=Floors(tflops=1, memory_gb_s=1, all_reduce_gb_s=1))
 ARGS = WatcherArgs(
-    spec=GpuFaultsSpec(on_fault="drain", new_nodes="check"),
+    spec=GpuFaultsSpec(on_fault="drain", new_nodes="load_test"),
     image="watcher",
-    nodes={name: NodeOffer(resource=GPU, count=8, gpus=8) for name in NODES},
+    nodes={name: NodeOffer(resource=GPU, count=8, gpus=8, load_test=TEST.name) for name in NODES},
     may_lose=NODES,
     models_namespace=namespaces.MODELS,
     validated=True,
+    load_tests=[TEST],
+    load_image="vllm",
     scrapers=[],
     needs=[],
 )
@@ -126,6 +131,27 @@ class Rig:
         status = json.dumps({"status": {"allocatable": {GPU: str(gpus)}}})
         self.plane.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", status)
 
+    def load_tests(self) -> list[dict[str, Any]]:
+        """Their pods."""
+        listed = self.plane.kubectl("get", "pods", "-n", namespaces.MONITORING, "-l", LOAD_TEST, "-o", "json")
+        pods: list[dict[str, Any]] = json.loads(listed)["items"]
+        return pods
+
+    def fail_load(self, text: str) -> None:
+        """Simulated: what the kubelet writes of a first container that ended with this."""
+        (pod,) = self.load_tests()
+        ended = {"exitCode": 1, "message": text, "reason": "Error"}
+        (was,) = pod["status"]["initContainerStatuses"]
+        again = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}}
+        status = {
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "initContainerStatuses": [{**was, "ready": False, **again}],
+        }
+        name, given = pod["metadata"]["name"], json.dumps({"status": status})
+        self.plane.kubectl(
+            "patch", "pod", "-n", namespaces.MONITORING, name, "--subresource=status", "--type=merge", "-p", given
+        )
+
     def replicas(self, node: str) -> list[str]:
         """Names of those on a node that do not end."""
         listed = json.loads(self.plane.kubectl("get", "pods", "-n", namespaces.MODELS, "-o", "json"))["items"]
@@ -188,7 +214,13 @@ def rig(plane: Plane) -> Iterator[Rig]:
     labelled = [_node(name) for name in NODES]
     for node in labelled:
         node["metadata"]["labels"] = {"kubernetes.io/hostname": node["metadata"]["name"]}
-    objects = [*permissions(ARGS), *labelled, *map(_validator, NODES)]
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": gpu_nodes.RUNTIME_CLASS},
+        "handler": "nvidia",
+    }
+    objects = [*permissions(ARGS), runtime, daemon_set(TEST, "vllm"), *labelled, *map(_validator, NODES)]
     plane.kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": objects})
     plane.kubectl("apply", "-f", "-", given=budget("chat", namespaces.MODELS, LABELS))
     plane.kubectl("delete", "node", "node-1", "--ignore-not-found")
@@ -214,19 +246,35 @@ def test_new_nodes_take_replicas_once_their_gpus_are_checked(rig: Rig) -> None:
     eventually(lambda: all(_ready(rig.plane, f"validator-{node}") for node in NODES))
     assert rig.look(watcher).count("Inspect") == len(NODES)
     assert rig.node("hgx-1")[0][CHECK] == "pending"
+    assert rig.look(watcher) == ["Exercise", "Exercise"]
+    assert _metric("watcher_unchecked", node="hgx-3", reason="DCGM reports 7 of 8 GPUs") == 1
+    eventually(lambda: all(_is_ready(pod) for pod in rig.load_tests()) and len(rig.load_tests()) == 2)
     rig.look(watcher)
     assert [CHECK in rig.node(name)[0] for name in NODES] == [False, False, True]
-    assert _metric("watcher_unchecked", node="hgx-3", reason="DCGM reports 7 of 8 GPUs") == 1
+    # With the label goes the pod that has the GPUs.
+    eventually(lambda: not rig.load_tests())
     rig.prometheus.measured["hgx-3"] = 8
+    assert "Exercise" in rig.look(watcher)
+    eventually(lambda: all(_is_ready(pod) for pod in rig.load_tests()) and rig.load_tests())
+    rig.fail_load("GPU 3: 9 GB/s")
     rig.look(watcher)
+    assert _metric("watcher_unchecked", node="hgx-3", reason="its load test fails: GPU 3: 9 GB/s") == 1
+    assert CHECK in rig.node("hgx-3")[0]
+    (failed,) = rig.load_tests()
+    rig.plane.kubectl("delete", "pod", "-n", namespaces.MONITORING, failed["metadata"]["name"])
+    eventually(lambda: rig.look(watcher) and CHECKED in rig.node("hgx-3")[1])
     assert CHECK not in rig.node("hgx-3")[0]
+    assert LOAD_TEST not in rig.plane.get("node", "hgx-3")["metadata"]["labels"]
     assert set(rig.look(watcher)) <= {"Suspect"}
 
 
 def _ready(here: Plane, pod: str) -> bool:
-    status = here.get("pod", pod, namespaces.GPU_STACK)["status"]
+    return _is_ready(here.get("pod", pod, namespaces.GPU_STACK))
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
     return {"type": "Ready", "status": "True"}.items() <= next(
-        (entry for entry in status.get("conditions", ()) if entry["type"] == "Ready"), {}
+        (entry for entry in pod["status"].get("conditions", ()) if entry["type"] == "Ready"), {}
     ).items()
 
 

@@ -186,7 +186,8 @@ PARTS = {
     "scraping": {"alertmanager", "kube_state_metrics", "operator", "pods", "prometheus"},
     "alert_page": {"alerts", "rules"},
     "recording": set(),
-    "watcher": {"permissions", "pods", "prometheus"},
+    "watcher": {"load_test", "permissions", "pods", "prometheus"},
+    "load_test": {"pods"},
     "rules": {"alerts", "recording"},
 }
 NEVER = {"talos": {"pulumi"}, "manifests": {"pulumi"}}

@@ -18,7 +18,7 @@ from stacks.site.reading.raw import at, mapping
 _SECTION = "monitoring"
 _STORAGE_CLASS = str(StorageSpec.model_fields["storage_class"].default)
 # What of the section starts the watcher.
-_WATCHES = {"on_fault": "drain", "new_nodes": "check"}
+_WATCHES = {"on_fault": ("drain",), "new_nodes": ("check", "load_test")}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
@@ -110,7 +110,7 @@ def _unread(section: Mapping[str, Any], system: str) -> Iterator[Problem]:
 
 def _unwatched(values: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Problem]:
     """Nodes and GPUs that the watcher could not know."""
-    key = next((name for name, choice in _WATCHES.items() if given.get(name) == choice), None)
+    key = next((name for name, choice in _WATCHES.items() if given.get(name) in choice), None)
     if key is None:
         return
     path = (_SECTION, "gpu_faults", key)

@@ -133,11 +133,11 @@ def _links(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]
 def _watcher(values: Mapping[str, Any], path: Path, got: str) -> Iterator[Problem]:
     """It knows pods that take requests, and none of those behind them."""
     faults = mapping(at(values, "monitoring", "gpu_faults"))
-    for key, value in (("on_fault", "drain"), ("new_nodes", "check")):
-        if faults.get(key) == value:
+    for key, doing in (("on_fault", {"drain": "drain"}), ("new_nodes", {"check": "check", "load_test": "test"})):
+        if (value := faults.get(key)) in doing:
             yield Problem(
                 path=path,
-                what=f"has pods that the watcher of GPU faults does not see, and it is to {value} nodes",
+                what=f"has pods that the watcher of GPU faults does not see, and it is to {doing[value]} nodes",
                 got=got,
                 allowed=f"1 with monitoring.gpu_faults.{key}: {value}",
                 fix=f"take monitoring.gpu_faults.{key} out, or nodes",

@@ -15,8 +15,10 @@ from services.watcher.decision import (
     Admit,
     Drain,
     Evict,
+    Exercise,
     Inspect,
     LastDrain,
+    LoadSeen,
     Mark,
     NodeSeen,
     ReplicaSeen,
@@ -25,6 +27,7 @@ from services.watcher.decision import (
     agreeing,
     decide,
     held,
+    unfit,
 )
 from services.watcher.settings import NodeOffer, WatcherSettings
 from services.watcher.variables import AGREE_S, APART_S, MISSING
@@ -46,6 +49,7 @@ SETTINGS = WatcherSettings(
     replicas="",
     drains=True,
     checks=False,
+    load_tests=None,
     validator=None,
 )
 WELL = NodeSeen(allocatable={GPU: 8})
@@ -212,7 +216,7 @@ def test_a_new_node_takes_replicas_once_its_gpus_are_well() -> None:
     assert of(CRASHED) == [Inspect(node="hgx-1")]
     assert of(checking) == [Admit(node="hgx-1")]
     assert of(replace(WELL, checked=True)) == []
-    for unfit in (
+    for waiting in (
         of(replace(checking, ready=False)),
         of(replace(checking, allocatable={GPU: 7})),
         of(replace(checking, validated=False)),
@@ -221,7 +225,33 @@ def test_a_new_node_takes_replicas_once_its_gpus_are_well() -> None:
         of(checking, joining={"hgx-1": 8}),
         of(checking, faults={"hgx-1": [XID]}),
     ):
-        assert unfit == []
+        assert waiting == []
+
+
+def test_a_new_node_whose_gpus_are_well_is_admitted_by_its_load_test() -> None:
+    offers = {**SETTINGS.nodes, "hgx-1": replace(SETTINGS.nodes["hgx-1"], load_test="h200-8")}
+    settings = replace(SETTINGS, nodes=offers, drains=False, checks=True)
+    tested, fault = replace(WELL, checking=True, load_test="h200-8"), {"hgx-1": [XID]}
+
+    def of(node: NodeSeen, faults: Mapping[str, Any] = {}) -> tuple[list[Act], str]:
+        world = seen({"hgx-1": node, "hgx-2": None, "hgx-3": None}, faults=faults)
+        return [act for act in acts(world, settings) if isinstance(act, Exercise | Admit)], unfit(
+            "hgx-1", world, settings
+        )
+
+    assert of(replace(WELL, checking=True), fault) == ([], XID)
+    assert of(replace(WELL, checking=True))[0] == [Exercise(node="hgx-1", name="h200-8")]
+    assert of(tested) == ([], "its load test runs")
+    # It is run again, and what was wrong last is shown meanwhile.
+    failed = LoadSeen(text="GPU 3: 9 GB/s")
+    assert of(replace(tested, load=failed)) == ([], "its load test fails: GPU 3: 9 GB/s")
+    passed = replace(tested, load=LoadSeen(passed=True, text="8 GPUs: enough"))
+    assert of(passed, fault) == ([], XID)
+    assert of(passed) == ([Admit(node="hgx-1", reached="8 GPUs: enough")], "")
+    # An operator has let it in meanwhile: the test's pod must not keep the GPUs.
+    assert of(replace(tested, checking=False, checked=True))[0] == [Exercise(node="hgx-1", name="")]
+    # By another test, as one of a node that had other GPUs.
+    assert of(replace(passed, load_test="h100-8"))[0] == [Exercise(node="hgx-1", name="h200-8")]
 
 
 def test_a_hundred_days_of_faults_never_take_two_nodes_or_two_within_an_hour() -> None:

@@ -31,6 +31,7 @@ SETTINGS = WatcherSettings(
     replicas="",
     drains=True,
     checks=False,
+    load_tests=None,
     validator=None,
 )
 

@@ -10,11 +10,13 @@ import pytest
 
 from components.addons.callers import WATCHER
 from components.addons.gpu_stack import GPU_OPERATOR, operator_content
+from components.specs.monitoring import GpuFaultsSpec
 from services.watcher import variables
 from services.watcher.settings import NodeOffer, WatcherSettings, settings_of
-from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.plan.gpu_faults import node_offers
+from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from stacks.program.addons import addon_site, charts_of
-from tests.unit.spine.test_platform import Recorder, declare
+from tests.unit.spine.test_platform import ROOT, Recorder, declare
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
@@ -46,6 +48,16 @@ def settings(recorder: Recorder) -> WatcherSettings:
     return settings_of(text.removeprefix("--settings="))
 
 
+def rules_of(recorder: Recorder) -> list[tuple[str, dict[str, Any]]]:
+    """Each rule of its roles, with the role's namespace."""
+    return [
+        (args.inputs["metadata"].get("namespace", ""), rule)
+        for name, args in recorder.resources.items()
+        if name.startswith("watcher-") and "rules" in args.inputs
+        for rule in args.inputs["rules"]
+    ]
+
+
 def test_the_watcher_knows_the_nodes_and_those_that_the_proof_can_lose(recorder: Recorder) -> None:
     given = settings(recorder)
     names = [f"hgx-{number}" for number in range(1, 5)]
@@ -58,12 +70,7 @@ def test_the_watcher_knows_the_nodes_and_those_that_the_proof_can_lose(recorder:
 
 def test_it_may_mark_nodes_and_evict_replicas_and_little_else(recorder: Recorder) -> None:
     """What suffices is shown by the lab's test, against an API server; here that it is no more."""
-    granted = [
-        (args.inputs["metadata"].get("namespace", ""), rule)
-        for name, args in recorder.resources.items()
-        if name.startswith("watcher-") and "rules" in args.inputs
-        for rule in args.inputs["rules"]
-    ]
+    granted = rules_of(recorder)
     rules = {
         (space, resource, verb) for space, rule in granted for resource in rule["resources"] for verb in rule["verbs"]
     }
@@ -80,6 +87,35 @@ def test_it_may_mark_nodes_and_evict_replicas_and_little_else(recorder: Recorder
         ("inference-monitoring", "leases", "get"),
         ("inference-monitoring", "leases", "update"),
     }
+
+
+def test_a_load_test_has_every_gpu_of_a_node_and_floors_below_what_the_proof_counts_with(tmp_path: Path) -> None:
+    """The watcher starts it by a label alone: it may read the test's pods, and make none."""
+    plan = planned({**DRAINS, f"{KEY}.new_nodes": "load_test"})
+    there = declare(plan.site, tmp_path)[0]
+    body = there.resources["watcher-load-test-h200-sxm-8"].inputs["spec"]["template"]["spec"]
+    (test,) = body["initContainers"]
+    assert test["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert body["nodeSelector"] == {variables.LOAD_TEST: "h200-sxm-8"}
+    assert {entry["key"] for entry in body["tolerations"]} == {"nvidia.com/gpu", variables.CHECK}
+    assert test["image"] == plan.versions.images.vllm
+    assert {"--tflops=564", "--memory=3192", "--all-reduce=218"} <= set(test["args"])
+    assert body["securityContext"]["runAsNonRoot"]
+    assert test["securityContext"]["readOnlyRootFilesystem"]
+    given = settings(there)
+    assert {offer.load_test for offer in given.nodes.values()} == {"h200-sxm-8"}
+    assert given.load_tests == ("inference-monitoring", "app.kubernetes.io/name=gpu-load-test")
+    verbs = [rule["verbs"] for _, rule in rules_of(there) if "pods" in rule["resources"]]
+    assert verbs == [["list"]] * 3
+    assert "h200-sxm-8: at least 564 TFLOP/s bf16, 3192 GB/s memory, 218 GB/s all-reduce" in plan.gpu_faults_text
+
+
+def test_slices_have_no_load_test() -> None:
+    """None reaches another one, so there is nothing to sum among."""
+    site = plan_file(ROOT / "tests" / "fixtures" / "sites" / "valid" / "slices.yaml").site
+    monitoring = site.monitoring.model_copy(update={"gpu_faults": GpuFaultsSpec(new_nodes="load_test")})
+    offers = node_offers(site.model_copy(update={"monitoring": monitoring}))
+    assert [offer.load_test for offer in offers.values()] == ["h200-sxm-8", "h200-sxm-8", ""]
 
 
 def test_it_reaches_prometheus_and_is_measured_and_nothing_is_there_without_it(
