@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lab.machines.machine import Machine
 from talos.api.client import connect
 from talos.api.tls import FirstContact
@@ -28,6 +30,7 @@ def key_of(machine: Machine) -> str:
         return client.shown_key
 
 
+@pytest.mark.exhaustive
 def test_the_first_control_plane_dies_and_another_machine_takes_its_name(make_rig: NewRig) -> None:
     """`dead`, then `replacement` on other hardware. `up` bootstrapped on the first one and asked it for the kubeconfig;
     without it others do both. etcd has three members again, and no fourth one meanwhile."""
@@ -69,6 +72,7 @@ def test_the_first_control_plane_dies_and_another_machine_takes_its_name(make_ri
     assert members(rig) == ["cp-1", "cp-2", "cp-3"]
 
 
+@pytest.mark.exhaustive
 def test_a_dead_node_is_removed_without_being_asked(make_rig: NewRig) -> None:
     """`dead`, `up`, the key out of the file, `up`: as the runbook says."""
     rig = make_rig("infra", "infra", "infra", "hgx-h200")

@@ -23,7 +23,7 @@ from tests.lab.site.test_answers import error_of
 from tests.lab.site.test_identity import heads_at_engines
 from tests.lab.site.under_load import Load
 
-pytestmark = pytest.mark.row("001.13", "004.11")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("001.13", "004.11")]
 
 MODEL, OPEN, CLOSED = "qwen3-32b", "authors", "contracts"
 MAY, MAY_NOT = "acme.laptop", "globex.laptop"

@@ -44,6 +44,7 @@ def follow(site: Site, command: str) -> None:
     subprocess.run(line, cwd=CHECKOUT, env=session.environment(site.lab), capture_output=True, check=True)
 
 
+@pytest.mark.exhaustive
 def test_what_others_have_set_is_named_and_taken_back(site: Site, tmp_path: Path) -> None:
     before = declared(inventory(site.lab))
     assert drift(site) == (0, []), "what controllers write is no drift"

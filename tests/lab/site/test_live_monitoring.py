@@ -26,7 +26,7 @@ from tests.lab.site.test_live_checks import (
     red,
 )
 
-pytestmark = pytest.mark.row("opening 5", "002.09", "002.16")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("opening 5", "002.09", "002.16")]
 
 OPERATOR = "deployment/prometheus-operator"
 ALERTMANAGER = "statefulset/alertmanager-inference"

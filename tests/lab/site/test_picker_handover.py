@@ -112,6 +112,7 @@ def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> No
     assert after.uid != before.uid
 
 
+@pytest.mark.exhaustive
 def test_the_runbooks_commands_move_pickers(site: Site, cluster: Cluster) -> None:
     """As they are written there. The lab has one node that takes pickers, so they move before it is cordoned."""
     restart = documented.argv("kubectl -n inference-models rollout restart deployment glm-5-1-epp qwen3-32b-epp")

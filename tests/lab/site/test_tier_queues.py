@@ -25,7 +25,7 @@ from tests.lab.site.stack_changes import KEY, Document, edited_stack
 from tests.lab.site.streams import HOLD_S, Streamed, chat, stream
 from tests.lab.site.test_tenants import listeners
 
-pytestmark = pytest.mark.row("002.15", "001.02", "004.16", "004.22", "001.01", "004.09")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.row("002.15", "001.02", "004.16", "004.22", "001.01", "004.09")]
 
 MODEL = "glm-5-1"
 JOBS, OTHER = "globex.batch", "acme.laptop"
