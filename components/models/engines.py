@@ -87,6 +87,8 @@ def vllm_engine(
         *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
         *_adapted(adapters, adapter_rank, adapted_modules),
         *(["--enable-prefix-caching"] if generates else []),
+        # vLLM counts it for each data-parallel rank, over all GPUs of the rank.
+        *([f"--kv-offloading-size={spec.kv_offload_gib / plan.layout.data:g}"] if spec.kv_offload_gib else []),
         "--enable-prompt-tokens-details",
         # Without it the engine drops its streams at SIGTERM.
         f"--shutdown-timeout={spec.longest_stream_s}",

@@ -55,9 +55,11 @@ def deployment(
         cores, gib = -(-plan.cpu_request_cores // plan.nodes), -(-plan.memory_request_gib // plan.nodes)
         requests |= {"cpu": f"{cores}", "memory": f"{gib}Gi"}
     volumes, mounts = weights.server_volumes(name, store, unfilled), weights.server_mounts(store, unfilled)
-    if plan.pod_gpus > 1:
-        # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little.
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "20Gi"}})
+    offloaded = (spec.kv_offload_gib or 0) if spec.engine == "vllm" else 0
+    if plan.pod_gpus > 1 or offloaded:
+        # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little. vLLM keeps its cache on the
+        # host there too, and does not start without room for all of it (v1/kv_offload/cpu/shared_offload_region.py).
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{20 + offloaded}Gi"}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     first = weights.check_containers(store) if store else []
     if watching := liveness.image_of(engine, store):

@@ -151,6 +151,10 @@ class ModelServerSpec(Spec):
     the free memory. `lazy`, `eager` and `prefetch` are its `--safetensors-load-strategy`: mapped and never ahead; each
     file as a whole; all ahead. `streamer` is its `--load-format=runai_streamer`: several reads at once. The cold start
     has no factor for any of them: set `storage.read_bytes_per_s` to what is measured with it."""
+    kv_offload_gib: int | None = Field(default=None, ge=1, le=8192)
+    """GiB of a node's memory in which each replica keeps KV cache that its GPUs have dropped, by vLLM's
+    `--kv-offloading-size`. A prompt that begins as an earlier one is copied back in place of being computed. The
+    replica requests them of its node. Without it, what the GPUs drop is computed again."""
     revision: str | None = None
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from floor.counts import counted
 from stacks.facts.hardware import GpuSlice
-from stacks.plan.block_inputs import adapted, drafts, quantised
+from stacks.plan.block_inputs import adapted, drafts, offloaded, quantised
 from stacks.proof.demand import METRICS, PERCENTS, Metric, Slo
 from stacks.proof.ends import Verdict
 from stacks.proof.figures import Figure, shown
@@ -66,7 +66,7 @@ def _lines(
         if most_answer is not None and most_answer < proof.case.context:
             yield _line("answers", f"cut at {most_answer:,} tokens, whatever a request asks for")
         yield from _speed(proof)
-        for label, text, figures in (*quantised(proof), *drafts(proof), *adapted(proof)):
+        for label, text, figures in (*quantised(proof), *drafts(proof), *adapted(proof), *offloaded(proof)):
             yield _line(label, text, figures)
     yield from _load(proof)
     yield from _replicas(proof)

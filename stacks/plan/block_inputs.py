@@ -55,6 +55,24 @@ def adapted(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
         )
 
 
+def offloaded(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
+    """What a node's memory keeps of prefixes, and what that is worth."""
+    if figures := proof.offload:
+        computed_ms = proof.speed["prefill_per_token"].value
+        gib, kept = proof.order.kv_offload_gib, ""
+        if "offload_kept" in figures:
+            kept = f", for {figures['offload_kept']} at this load where the GPUs keep {figures['gpu_kept']}"
+            if figures["offload_kept"].value <= figures["gpu_kept"].value:
+                kept += ": no gain"
+        yield (
+            "offload",
+            f"{gib} GiB of each replica's node keep {figures['offload_tokens']} of prefixes{kept}; 1,000 of them are "
+            f"copied back in {figures['offload_fetch']}, and computed in {shown(computed_ms)} ms; replicas on one node "
+            f"take up to {figures['offload_per_node']} of its memory",
+            figures,
+        )
+
+
 def _change(what: str, figures: Mapping[str, Figure], key: str) -> str:
     factor = figures[key].value
     return f"{what} x {shown(factor)}" + (", a loss" if factor < 1 else "")

@@ -48,6 +48,13 @@ def refused(path: Path, server: ModelServerSpec, model: CatalogueModel, gpu: str
     """
     if server.quantization:
         yield from _unquantisable((*path, "quantization"), server.quantization, model, gpu)
+    if server.kv_offload_gib and model.task != "generate":
+        yield Problem(
+            path=(*path, "kv_offload_gib"),
+            what=f"is for models that write answers, and {model.repository} keeps no cache of prefixes",
+            got=shown(server.kv_offload_gib),
+            fix="take it out",
+        )
     if server.speculative and (speculation := speculation_of(server.speculative)):
         if unsuited := why_unsuited(model, speculation):
             here = (*path, "speculative", unsuited.key)

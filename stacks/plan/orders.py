@@ -58,6 +58,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
         adapters=adapters_of(spec.adapters),
+        kv_offload_gib=server.kv_offload_gib or 0,
         stored=entry.quantisation if server.quantization else None,
     )
 

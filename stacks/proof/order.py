@@ -87,6 +87,8 @@ class Order:
     """What drafts tokens for it; None for one token per step."""
     adapters: Adapters | None = None
     """LoRA adapters that each replica has; None for none."""
+    kv_offload_gib: int = 0
+    """GiB of a node's memory for the KV cache of a replica, beside its GPUs'."""
     stored: Quantisation | None = None
     """How its files store the weights, where the engine quantises these as it loads; None where it does not."""
 

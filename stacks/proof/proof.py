@@ -14,6 +14,7 @@ from stacks.proof.ends import Ends, Verdict
 from stacks.proof.figures import Band, Fidelity, Figure, Span
 from stacks.proof.gains import full_requests_per_s, gains
 from stacks.proof.latency import latencies
+from stacks.proof.offload import cleared_s, offload
 from stacks.proof.order import Order, loading_bytes
 from stacks.proof.search import best
 from stacks.proof.weights import parameters
@@ -154,7 +155,7 @@ class Proof:
 
     def start_s(self, readers: int = 1) -> float:
         """Seconds from a scheduled Pod to its first answer, where so many start at once."""
-        return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S
+        return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S + cleared_s(self.order.kv_offload_gib)
 
     @property
     def _copy_s(self) -> float:
@@ -254,6 +255,11 @@ class Proof:
         most = loading_bytes(self.order, self.case.layout, self.case.weights)
         formula = "weights per GPU as loaded + the largest module in 16 bits"
         return {"loading_per_gpu": _figure(most / 1e9, "GB", formula, "estimated")}
+
+    @cached_property
+    def offload(self) -> dict[str, Figure]:
+        """What a node's memory keeps of prefixes; empty where it keeps none."""
+        return offload(self.case)
 
     @property
     def adapters(self) -> dict[str, Figure]:

@@ -38,9 +38,10 @@ def _memory(basis: Basis) -> Derived:
     case = basis.case
     count = processes(case)
     pictures = _GIB_OF_PICTURES if case.order.model.vision_parameters else 0
-    return Derived(
-        value=_GIB_PER_PROCESS * count + pictures, inputs={"processes": count, "picture_cache_gib": pictures}
-    )
+    inputs: dict[str, float | int | str] = {"processes": count, "picture_cache_gib": pictures}
+    if offloaded := case.order.kv_offload_gib:
+        inputs["kv_offload_gib"] = offloaded
+    return Derived(value=_GIB_PER_PROCESS * count + pictures + offloaded, inputs=inputs)
 
 
 def _on_a_node(most: int) -> Callable[[Basis], Bounds]:
@@ -63,7 +64,7 @@ DEFINITIONS = (
         key="memory_request_gib",
         unit="GiB",
         formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} where the model sees: "
-        "its cache of processed pictures",
+        "its cache of processed pictures; and server.kv_offload_gib",
         derive=_memory,
         used="memory that vLLM's container requests; no limit. A simulator requests none",
         places=(Place(kind="field", name="resources.requests.memory"),),

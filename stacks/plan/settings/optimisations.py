@@ -34,6 +34,13 @@ def _quantised(basis: Basis) -> Derived | None:
     return Derived(value=order.model.quantisation.format, inputs=inputs, origin="site")
 
 
+def _offloaded(basis: Basis) -> Derived | None:
+    order, data = basis.case.order, basis.case.layout.data
+    if not order.kv_offload_gib:
+        return None
+    return Derived(value=order.kv_offload_gib / data, inputs={"kv_offload_gib": order.kv_offload_gib, "data": data})
+
+
 def _slots(basis: Basis) -> Derived | None:
     adapters = basis.case.order.adapters
     if adapters is None:
@@ -71,6 +78,14 @@ DEFINITIONS = (
         derive=_quantised,
         used="argument of the engine, --quantization",
         places=(Place(kind="flag", name="quantization"),),
+    ),
+    Definition(
+        key="kv_offloading_size",
+        unit="GiB",
+        formula="server.kv_offload_gib / data-parallel ranks, each of which has memory of its own",
+        derive=_offloaded,
+        used="argument of the engine, --kv-offloading-size, and as much of /dev/shm",
+        places=(Place(kind="flag", name="kv-offloading-size"),),
     ),
     Definition(
         key="max_loras",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Place
+from stacks.proof.offload import cleared_s
 
 # Kubernetes asks a starting replica this often.
 PROBE_PERIOD_S = 5
@@ -33,10 +34,14 @@ def readers(replicas: int) -> int:
 
 def _budget(basis: Basis) -> Derived:
     together = readers(basis.case.replicas)
-    read = basis.case.order.read_s(together)
+    read, cleared = basis.case.order.read_s(together), cleared_s(basis.case.order.kv_offload_gib)
     return Derived(
-        value=math.ceil(START_MARGIN * read) + START_SLACK_S,
-        inputs={"readers": together, "read_weights_s": round(read)},
+        value=math.ceil(START_MARGIN * (read + cleared)) + START_SLACK_S,
+        inputs={
+            "readers": together,
+            "read_weights_s": round(read),
+            **({"clear_memory_s": round(cleared)} if cleared else {}),
+        },
     )
 
 
@@ -72,8 +77,8 @@ DEFINITIONS = (
         key="start_budget_s",
         unit="s",
         formula=f"{START_MARGIN} x time in which all replicas read the weights at once (their number rounded up to "
-        f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ...) + {START_SLACK_S} for compilation and "
-        "CUDA graphs",
+        f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ...; and time to clear "
+        f"server.kv_offload_gib) + {START_SLACK_S} for compilation and CUDA graphs",
         derive=_budget,
         used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
         places=(Place(kind="variable", name="VLLM_ENGINE_READY_TIMEOUT_S"),),

@@ -21,6 +21,7 @@ _WITHOUT: Mapping[tuple[str, ...], str] = {
     ("server", "gpus"): "is of a replica on one node, and with server.nodes it has every GPU of its nodes",
     ("server", "gpu_slice"): "is a part of one GPU, and with server.nodes a replica has whole nodes",
     ("server", "speculative"): "does not work with pipeline stages: vLLM does not start",
+    ("server", "kv_offload_gib"): "is memory that all ranks of a replica share, and with server.nodes they share none",
     ("server", "scaling"): "scales Deployments, and with server.nodes there is none",
     ("adapters",): "are not proven on pipeline stages",
     ("canary",): "would have groups of nodes of its own, which no rollout of the two is built for",

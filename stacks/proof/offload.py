@@ -1,0 +1,66 @@
+"""KV cache in a node's memory: what it keeps of prefixes that the GPUs have dropped, for how long, at what price.
+
+vLLM writes each full block there too, drops what was not asked for the longest, and copies back what a later prompt
+begins with (v1/kv_offload of 0.32, `--kv-offloading-size`). Blocks are known by the same salted hashes as on the GPU,
+so no tenant is answered from another one's.
+"""
+
+from __future__ import annotations
+
+from stacks.facts.catalogue import LatentAttention
+from stacks.proof.case import Case
+from stacks.proof.figures import Figure
+
+# Of PCIe's bandwidth. An estimate: blocks lie in pieces, one for each layer.
+_PCIE_SHARE = 0.5
+# Bytes of its memory that a starting replica has the kernel clear. An estimate, of one thread.
+_CLEARED_PER_S = 4.0e9
+
+
+def offload(case: Case) -> dict[str, Figure]:
+    """Of a case that fits and keeps a cache: what its GiB of each replica's node hold; empty without any.
+
+    The load's prefix_hit stays as the site declares it: how often prompts repeat is no figure of the hardware.
+    """
+    if not case.order.kv_offload_gib or case.fit_problems or not case.keeps_cache:
+        return {}
+    tokens = int(case.order.kv_offload_gib * 2**30 / (case.cache.per_token * _copies(case)))
+    fetch_s = case.cache.per_token / (case.order.hardware.pcie_bytes_per_s * _PCIE_SHARE)
+    figures = {
+        "offload_tokens": _figure(tokens, "tokens", "GiB / (bytes of a token x ranks that keep their own)"),
+        "offload_per_node": _figure(
+            case.order.kv_offload_gib * max(1, case.order.hardware.gpus_per_node // case.layout.gpus),
+            "GiB",
+            "GiB x replicas that a node has GPUs for",
+        ),
+        "offload_fetch": _figure(1000 * fetch_s * 1e3, "ms", "1,000 tokens / half of PCIe's bandwidth"),
+    }
+    load = case.order.load
+    if load is not None and case.steady.computes:
+        new = load.prompt_tokens.mean * (1 - load.prefix_hit) + load.answer_tokens.mean
+        written_per_s = load.requests_per_s * new / case.replicas
+        used = case.steady.running * case.layout.data * case.order.request_tokens
+        formula = "tokens / tokens that requests add a second; the oldest are dropped"
+        figures["offload_kept"] = _figure(tokens / written_per_s, "s", formula)
+        figures["gpu_kept"] = _figure(max(0.0, case.cache_tokens - used) / written_per_s, "s", formula)
+    return figures
+
+
+def cleared_s(gib: int) -> float:
+    """Seconds of a start in which that memory is made ready."""
+    return gib * 2**30 / _CLEARED_PER_S
+
+
+def _copies(case: Case) -> int:
+    """Ranks of an engine that keep bytes of their own for a token.
+
+    Latents are whole on every rank, and kept once where there is tensor parallelism alone (vLLM 0.32,
+    kv_connector/v1/offloading/config.py, replicated_layout).
+    """
+    layout = case.layout
+    latent = all(isinstance(mixer, LatentAttention) for mixer in case.order.model.mixers.values())
+    return 1 if latent and layout.pipeline == 1 else layout.tensor * layout.pipeline
+
+
+def _figure(value: float, unit: str, source: str) -> Figure:
+    return Figure(value=value, unit=unit, source=source, fidelity="estimated")
