@@ -43,6 +43,7 @@ class Component(pulumi.ComponentResource):
         depends_on: Sequence[pulumi.Resource] = (),
         patience_s: int | None = None,
         is_patch: bool = False,
+        retained: bool = False,
         left_to_others: Sequence[str] = (),
     ) -> KubeObject:
         """Declare one Kubernetes object out of its wire-format body; a patch adds to one that others make.
@@ -51,6 +52,7 @@ class Component(pulumi.ComponentResource):
         without content (pulumi-kubernetes provider/pkg/ssa, Relinquish), and so make a node again that has left.
 
         patience_s: how long `up` and `destroy` wait for it, where the provider's ten minutes are too few.
+        retained: the engine forgets the object, and never deletes it.
         left_to_others: fields, with dots, whose value is the body's when the object is made, and the cluster's later.
         """
         limit = f"{patience_s}s" if patience_s else None
@@ -62,7 +64,7 @@ class Component(pulumi.ComponentResource):
                 parent=self,
                 depends_on=list(depends_on),
                 custom_timeouts=timeouts,
-                retain_on_delete=is_patch or None,
+                retain_on_delete=is_patch or retained or None,
                 ignore_changes=list(left_to_others) or None,
             ),
             is_patch=is_patch,

@@ -63,8 +63,9 @@ def owned(body: Mapping[str, Any], manager: str) -> dict[str, Any]:
     """The object with the field manager that applies it: the stack's own one, not a new one for each attempt.
 
     An `up` that was killed has written objects that its state does not know. The next one applies them as the same
-    manager; another manager's share of their fields would stay behind when a field is dropped later.
+    manager; another manager's share of their fields would stay behind when a field is dropped later. A body that names
+    the manager which has made its object keeps it for the same reason.
     """
     meta = body["metadata"]
-    annotations = {**meta.get("annotations", {}), FIELD_MANAGER: manager}
+    annotations = {FIELD_MANAGER: manager, **meta.get("annotations", {})}
     return {**body, "metadata": {**meta, "annotations": annotations}}

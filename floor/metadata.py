@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 FIELD_MANAGER = "pulumi.com/patchFieldManager"
+TALOS = "talos"
+"""Manager of the fields of what Talos makes out of manifests (siderolabs/talos v1.13.9 pkg/machinery/constants)."""
 DEFINITIONS = "inference-platform/definitions"
 """Label of a custom resource definition: the file of the bundle that it came with."""
 # The API server keeps what carries this label from others than the program.

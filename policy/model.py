@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from floor import namespaces
+from floor.metadata import FIELD_MANAGER, TALOS
 from floor.stateful import Keeping
 
 # Placeholder for a value that is secret or not known yet; a rule sees nothing else of it.
@@ -34,6 +35,11 @@ class Resource:
     def kind(self) -> str:
         """Kubernetes kind; empty for other resources."""
         return str(self.body.get("kind", "")) if self.type.startswith("kubernetes:") else ""
+
+    @property
+    def is_of_talos(self) -> bool:
+        """Whether Talos made the object, out of a manifest that is pinned by its content."""
+        return (self._meta.get("annotations") or {}).get(FIELD_MANAGER) == TALOS
 
     @property
     def namespace(self) -> str:
@@ -117,7 +123,11 @@ class Rule:
 
 
 def violations(resources: Sequence[Resource], facts: SiteFacts, rules: Iterable[Rule]) -> list[Violation]:
-    """Everything that any rule finds, sorted by level, resource and rule."""
+    """Everything that any rule finds, sorted by level, resource and rule.
+
+    As into a release, no rule looks into what a chart of others has that Talos makes.
+    """
+    resources = [resource for resource in resources if not resource.is_of_talos]
     broken = [
         Violation(
             rule=rule.name,

@@ -35,8 +35,8 @@ class Flannel:
 class Cilium:
     """Cilium in place of kube-proxy too. `manifest` is its rendered chart, out of `cilium_manifest`.
 
-    Talos applies it as soon as there is an API server, so that nodes become Ready without any help. It only makes
-    what is missing: changes reach a running cluster through the Kubernetes API. Without a manifest a person must
+    Talos applies it as soon as there is an API server, so that nodes become Ready without any help. It makes each
+    object once: changes reach a running cluster through the Kubernetes API. Without a manifest a person must
     install Cilium right after bootstrap; until then no node is Ready.
     """
 

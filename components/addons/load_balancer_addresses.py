@@ -59,7 +59,7 @@ class LoadBalancerAddressesArgs:
     """By ARP on control planes as well."""
     by_bgp: BgpSessions | None = None
     needs: Sequence[pulumi.Resource] = ()
-    """What fills the Secrets of passwords."""
+    """What changes Cilium, and what fills the Secrets of passwords."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +77,14 @@ class LoadBalancerAddresses(Component, token="load_balancer_addresses:LoadBalanc
         announced: list[pulumi.Resource] = (
             self._sessions(args.by_bgp, args)
             if args.by_bgp
-            else [self.child("announcement", announcement(planes_too=args.planes_too))]
+            else [self.child("announcement", announcement(planes_too=args.planes_too), depends_on=args.needs)]
         )
         pool = self.child("pool", address_pool(args.ranges), depends_on=announced)
         self.handle = LoadBalancerAddressesHandle(ready=[*announced, pool])
         self.finish()
 
     def _sessions(self, sessions: BgpSessions, args: LoadBalancerAddressesArgs) -> list[pulumi.Resource]:
-        advertised = self.child("advertisement", bgp_advertisement())
+        advertised = self.child("advertisement", bgp_advertisement(), depends_on=args.needs)
         peers = [
             self.child(
                 f"peer-{name}",

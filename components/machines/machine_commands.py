@@ -124,6 +124,11 @@ def kubeconfig(control_planes: Sequence[Machine], limits: Limits = LIMITS) -> st
     return talos("kubeconfig", *_of(_living(control_planes)[0]), *_within(limits, limits.kubeconfig_s))
 
 
+def leftovers() -> str:
+    """Deletes what the last run read on stdin and this one does not."""
+    return talos("leftovers")
+
+
 def post_schematic(factory: str) -> str:
     """Makes the factory know the schematic on stdin."""
     return talos("factory", "post", "--factory", factory)

@@ -15,6 +15,7 @@ from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.machines.administrators import Administrators
+from components.machines.pod_network import PodNetwork, PodNetworkArgs
 from components.monitoring.monitoring import scrapers
 from floor import namespaces
 from floor.address_ranges import read_ranges
@@ -120,8 +121,9 @@ def addon_parts(plan: SitePlan) -> list[SitePart]:
         SitePart("administrators", _administrators),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
         filled("storage-secrets", namespaces.STORAGE, "hardware"),
-        filled("bgp-passwords", namespaces.BGP_SECRETS),
-        SitePart("cilium-addresses", _cilium_addresses, ("bgp-passwords",)),
+        SitePart("pod-network", _pod_network),
+        filled("bgp-passwords", namespaces.BGP_SECRETS, "pod-network"),
+        SitePart("cilium-addresses", _cilium_addresses, ("pod-network", "bgp-passwords")),
     ]
 
 
@@ -171,6 +173,22 @@ def _administrators(step: PartStep) -> PartDone:
     return PartDone()
 
 
+def _pod_network(step: PartStep) -> PartDone:
+    """Cilium's objects, where the program changes what the machines made."""
+    cluster, machines = step.on.cluster, step.on.plan.site.cluster.machines
+    if not cluster.pod_network or cluster.kubeconfig is None or machines is None:
+        return PartDone()
+    args = PodNetworkArgs(
+        objects=cluster.pod_network,
+        kubeconfig=cluster.kubeconfig,
+        nodes=len(machines.nodes),
+        # It tolerates control planes, and no GPU node.
+        operators_fit=sum(node.role != "hgx" for node in machines.nodes.values()) > 1,
+        needs=cluster.ready,
+    )
+    return PartDone(ready=PodNetwork("pod-network", args, step.on.opts).handle.ready)
+
+
 def _cilium_addresses(step: PartStep) -> PartDone:
     """Those that the machine configs' own Cilium assigns."""
     site = step.on.plan.site
@@ -183,5 +201,5 @@ def _cilium_addresses(step: PartStep) -> PartDone:
         args = LoadBalancerAddressesArgs(ranges=ranges, by_bgp=sessions, needs=step.ready())
     else:
         planes_alone = all(node.role == "controlplane" for node in machines.nodes.values())
-        args = LoadBalancerAddressesArgs(ranges=ranges, planes_too=planes_alone)
+        args = LoadBalancerAddressesArgs(ranges=ranges, planes_too=planes_alone, needs=step.ready())
     return PartDone(ready=LoadBalancerAddresses("load-balancer-addresses", args, step.on.opts).handle.ready)

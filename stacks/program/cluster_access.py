@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+import yaml
 
 from components.machines.cluster import Cluster, ClusterArgs
 from components.machines.cluster_nodes import Rollout
@@ -28,6 +30,8 @@ class ClusterAccess:
     """The machines that this program made a cluster of; empty for an existing one."""
     kubeconfig: pulumi.Output[str] | None = None
     talosconfig: pulumi.Output[str] | None = None
+    pod_network: Sequence[dict[str, Any]] = ()
+    """Cilium's objects, where the program changes what the machines made; none elsewhere."""
     ends: Mapping[str, Mapping[str, pulumi.Output[int]]] = field(default_factory=dict)
     """When they and the cluster's authorities end, in seconds since 1970; empty for an existing cluster."""
 
@@ -48,6 +52,7 @@ def cluster_access(plan: SitePlan, limits: Limits = LIMITS) -> ClusterAccess:
         ready=cluster.ready,
         kubeconfig=cluster.kubeconfig,
         talosconfig=cluster.talosconfig,
+        pod_network=_objects(cilium or "") if plan.machines.machines.cilium_owner == "program" else [],
         ends=cluster.ends,
     )
 
@@ -122,6 +127,12 @@ def _cilium(site: SiteConfig, versions: Versions) -> str | None:
             f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {pinned}\n  fix: {fix}"
         )
     return content.decode()
+
+
+def _objects(manifest: str) -> list[dict[str, Any]]:
+    """The objects of a manifest. A text that stands in for one, where none is read, has none."""
+    documents = yaml.load_all(manifest, Loader=yaml.CSafeLoader)
+    return [document for document in documents if isinstance(document, dict)]
 
 
 def _provider(name: str, kubeconfig: pulumi.Input[str], needs: list[pulumi.Resource]) -> kubernetes.Provider:

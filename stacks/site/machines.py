@@ -162,6 +162,9 @@ class MachinesSpec(MachineKeys):
     cilium_manifest: Path = Path(".bundle/cilium/cilium.yaml")
     """Cilium's manifest as `sitectl bundle` writes it; checked against the pinned digest. Relative to the project. If
     not set, `cilium-bgp.yaml` in the same folder where `addresses.announced_by` is `cilium_bgp`."""
+    cilium_owner: Literal["machines", "program"] = "machines"
+    """Who changes the Cilium of a cluster that runs. `machines`: Talos makes its objects once, and you apply a new
+    version by hand; `program`: `up` applies it, object by object as preview shows. Talos makes them in both cases."""
     nodes: dict[NodeName, NodeSpec] = Field(min_length=1)
     """Machines by host name; their order has no effect."""
     roles: dict[Literal["controlplane", "worker", "hgx"], MachineKeys] = Field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,12 +181,21 @@ class Kubernetes:
         """Delete the Node object; nothing happens where there is none."""
         self._run("delete", "node", name, "--ignore-not-found", "--wait=false")
 
+    def delete_objects(self, bodies: Sequence[Mapping[str, object]]) -> None:
+        """Delete objects by API version, kind and name; nothing happens for those that are not there.
+
+        PendingError while the API does not answer.
+        """
+        given = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
+        self._run("delete", "--filename=-", "--ignore-not-found", "--wait=false", given=given)
+
     def _listed(self, *arguments: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = json.loads(self._run(*arguments, "-o", "json") or "{}").get("items", [])
         return listed
 
-    def _run(self, *arguments: str) -> str:
-        done = self._kubectl(*arguments, f"--request-timeout={_CALL_S}s", timeout_s=_CALL_S * 2)
+    def _run(self, *arguments: str, given: str | None = None) -> str:
+        limit = f"--request-timeout={_CALL_S}s"
+        done = self._kubectl(*arguments, limit, timeout_s=_CALL_S * 2, given=given)
         if done.returncode == 0:
             return done.stdout
         last_line = last_lines(done.stderr)
@@ -196,10 +205,10 @@ class Kubernetes:
             raise PendingError(f"Kubernetes does not answer: {last_line}")
         raise KubernetesError(f"kubectl {_verb(arguments)}: {last_line}", fix="fix that, then run it again")
 
-    def _kubectl(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    def _kubectl(self, *arguments: str, timeout_s: float, given: str | None = None) -> subprocess.CompletedProcess[str]:
         hidden = (variables.SECRETS, variables.CONFIG, variables.TALOSCONFIG)
         try:
-            return kubectl(self.kubeconfig, *arguments, timeout_s=timeout_s, hidden=hidden)
+            return kubectl(self.kubeconfig, *arguments, timeout_s=timeout_s, given=given, hidden=hidden)
         except FileNotFoundError:
             raise InputError("kubectl is not on PATH", fix="install kubectl where pulumi runs") from None
         except subprocess.TimeoutExpired:

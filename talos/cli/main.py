@@ -60,6 +60,10 @@ _COMMANDS = {
     "client-cert": ("talos.cli.credentials:client_certificate", "issue a talosconfig with a role and a lifetime"),
     "machine-config": ("talos.cli.credentials:machine_config", "get the config that a machine runs by"),
     "etcd-snapshot": ("talos.cli.snapshot:command", "save etcd's data to a file"),
+    "leftovers": (
+        "talos.cli.leftovers:command",
+        "delete objects that an earlier manifest had and the present one lacks",
+    ),
     "factory": ("talos.cli.factory:command", "schematics and images of an image factory"),
 }
 """Where each command is, and what it does."""

@@ -13,6 +13,7 @@ from sitectl.change.verdicts import (
     machines,
     measuring,
     node_weights,
+    pod_network,
     tiers,
     weights_jobs,
     workloads,
@@ -79,5 +80,6 @@ def classify(change: Change, over: Handover = _NO_HANDOVER) -> list[Verdict]:
     over: who decides about callers, by all changes of the site.
     """
     judge = _BY_TYPE.get(change.type) or _BY_KIND.get(change.kind) or ground.anything
+    judge = pod_network.anything if pod_network.is_of_it(change) else judge
     judged = handover.verdicts(change, over)
     return sorted(judge(change) if judged is None else judged, key=lambda verdict: verdict.severity)

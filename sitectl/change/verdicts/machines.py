@@ -87,6 +87,18 @@ def _factory(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
     return [verdict(change, Severity.LIVE, "asks the image factory for an image", "a factory only ever gains images")]
 
 
+def _leftovers(change: Change, _options: Mapping[str, str]) -> list[Verdict]:
+    before, after = (set(str(body.get("stdin", "")).splitlines()) for body in (change.before, change.after))
+    if change.op == "delete":
+        reason = "the objects stay, and no `up` changes them any more"
+        return [verdict(change, Severity.LIVE, "leaves Cilium to the machines", reason)]
+    gone = sorted(line.partition(" ")[2] for line in before - after)
+    if not gone:
+        return [verdict(change, Severity.LIVE, "lists Cilium's objects", "none is left over")]
+    reason = "the new manifest lacks them; a Namespace stays, with what is in it"
+    return [verdict(change, Severity.REPLACED, f"deletes {', '.join(gone)}", reason)]
+
+
 _BY_VERB: Mapping[str, Callable[[Change, Mapping[str, str]], list[Verdict]]] = {
     "apply": _install,
     "roll": _roll,
@@ -95,6 +107,7 @@ _BY_VERB: Mapping[str, Callable[[Change, Mapping[str, str]], list[Verdict]]] = {
     "talosconfig": _credential,
     "kubeconfig": _credential,
     "factory": _factory,
+    "leftovers": _leftovers,
 }
 
 

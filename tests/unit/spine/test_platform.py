@@ -78,25 +78,26 @@ def requested(
     recorder: Recorder,
     limits: Limits = LIMITS,
     pinned: Versions | None = None,
+    manifest: str = "kind: ConfigMap\n",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is seen of the platform, and what an engine gets for each resource."""
+    """What is seen of the platform, and what an engine gets for each resource. manifest: Cilium's."""
     bundle = tmp_path / "things.json"
     bundle.write_text('{"items": []}')
     digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
     cilium = tmp_path / "cilium" / "cilium.yaml"
     cilium.parent.mkdir()
-    cilium.write_text("kind: ConfigMap\n")
+    cilium.write_text(manifest)
     machines = site.cluster.machines and site.cluster.machines.model_copy(update={"cilium_manifest": cilium})
     cluster = site.cluster.model_copy(update={"machines": machines})
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
     digest_of_cilium = hashlib.sha256(cilium.read_bytes()).hexdigest()
-    manifest = {f"manifest{'_with_bgp' if site.addresses.bgp else ''}": digest_of_cilium}
+    pin = {f"manifest{'_with_bgp' if site.addresses.bgp else ''}": digest_of_cilium}
     pins = {
         "crds": {"things.json": digest},
         "crd_versions": {"things.json": "v1.0.0"},
         "crd_sources": {"things.json": CrdSource(file="https://things.example")},
-        "cilium": versions.load().cilium.model_copy(update=manifest),
+        "cilium": versions.load().cilium.model_copy(update=pin),
     }
     seen: dict[str, Any] = {}
 

@@ -66,7 +66,7 @@ def kubeconfig(_request: Any, _context: Any) -> Iterator[Any]:
 
 COMMANDS = (
     *("apply", "bootstrap", "kubeconfig", "health", "status", "upgrade"),
-    *("reboot", "reset", "client-cert", "etcd-snapshot", "factory"),
+    *("reboot", "reset", "client-cert", "etcd-snapshot", "leftovers", "factory"),
 )
 
 
