@@ -130,7 +130,7 @@ def _cilium(site: SiteConfig, versions: Versions) -> str | None:
 
 
 def _objects(manifest: str) -> list[dict[str, Any]]:
-    """The objects of a manifest. A text that stands in for one, where none is read, has none."""
+    """The objects of a manifest; none of a text in its place, where no file is read."""
     documents = yaml.load_all(manifest, Loader=yaml.CSafeLoader)
     return [document for document in documents if isinstance(document, dict)]
 

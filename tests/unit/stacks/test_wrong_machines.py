@@ -28,6 +28,12 @@ WRONG: dict[str, Wrong] = {
         f"{M}.nodes",
         "every control plane is dead (cp-1, cp-2, cp-3)",
     ),
+    "another's Cilium": Wrong(
+        {f"{M}.cilium_owner": "program", f"{M}.cni": "external", "addresses": None},
+        M,
+        "cilium_owner is program and cni is external: the program has no Cilium to change",
+        {f"{M}.cni": "cilium"},
+    ),
     # Disks
     "install disk among Longhorn's": Wrong(
         {f"{M}.roles.hgx.install_disk": {"type": "nvme"}},
