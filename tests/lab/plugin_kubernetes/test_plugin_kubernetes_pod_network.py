@@ -60,19 +60,18 @@ def chart(version: str, settings: dict[str, str], *daemon_sets: str) -> list[dic
 
 
 EARLIER = chart("v1", {"kept": "a", "dropped": "b"}, "cilium", "cilium-envoy")
+MADE = {"apiVersion": "v1", "kind": "List", "items": EARLIER}
 NEWER = chart("v2", {"kept": "a", "new": "c"}, "cilium")
 
 
 @pytest.fixture
 def by_talos(plane: Plane) -> Iterator[Plane]:
     """A cluster on which Talos has made the earlier chart's objects."""
-    plane.kubectl(
-        "apply", "--server-side", "--field-manager=talos", "-f", "-", given={"kind": "List", "items": EARLIER}
-    )
+    plane.kubectl("apply", "--server-side", "--field-manager=talos", "-f", "-", given=MADE)
     for kind, name in (("daemonset", "cilium"), ("daemonset", "cilium-envoy"), ("deployment", "cilium-operator")):
         plane.kubectl("rollout", "status", f"{kind}/{name}", "-n", SPACE, "--timeout=60s")
     yield plane
-    plane.kubectl("delete", "-f", "-", "--ignore-not-found", given={"kind": "List", "items": EARLIER})
+    plane.kubectl("delete", "-f", "-", "--ignore-not-found", given=MADE)
 
 
 def declare(site: Site, objects: list[dict[str, Any]]) -> str:
