@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from components.specs.administrators import AdministratorsSpec, AuditSpec
 from components.specs.etcd_backup import EtcdBackupSpec
@@ -208,13 +208,3 @@ class MachinesSpec(MachineKeys):
     """Machines that are installed at once."""
     drain_timeout_s: int = Field(default=1800, ge=1, le=MOST_SECONDS)
     """How long pods may take to leave a node; a minute longer than the longest `longest_stream_s`."""
-
-    @model_validator(mode="after")
-    def _own_cilium(self) -> MachinesSpec:
-        if self.cilium_owner == "program" and self.cni != "cilium":
-            raise WrongValueError(
-                f"cilium_owner is program and cni is {self.cni}: the program has no Cilium to change",
-                allowed="cilium_owner: program with cni: cilium",
-                fix="set cni to cilium, or take cilium_owner out",
-            )
-        return self

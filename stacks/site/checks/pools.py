@@ -1,4 +1,4 @@
-"""Addresses of load balancers: that nothing else has them, and that what announces them can."""
+"""Addresses of load balancers: that nothing else has them, and that what announces them can; whose Cilium that is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from stacks.site.reading.raw import Address, Network, address, at, host_of, inte
 _POOL = ("addresses", "pool")
 _RESERVED = ("addresses", "pool_reserved")
 _BY = ("addresses", "announced_by")
+_OWNER = (*MACHINES, "cilium_owner")
 _POLICY = ("gateway", "external_traffic_policy")
 _BY_ARP = " with a pool in the nodes' network and without bgp"
 
@@ -27,6 +28,14 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _gateway(values, [block for _, block in pool], announced_by)
     machines = at(values, *MACHINES)
     own_cilium = isinstance(machines, Mapping) and machines.get("cni", "cilium") == "cilium"
+    if at(values, *_OWNER) == "program" and isinstance(machines, Mapping) and not own_cilium:
+        yield Problem(
+            path=_OWNER,
+            what="is program, and the program has no Cilium to change: the pod network is another's",
+            got="program",
+            allowed="program with cni: cilium",
+            fix="set cluster.machines.cni to cilium, or take cilium_owner out",
+        )
     if announced_by in ("cilium_l2", "cilium_bgp") and not own_cilium:
         yield Problem(
             path=_BY,

@@ -30,8 +30,8 @@ WRONG: dict[str, Wrong] = {
     ),
     "another's Cilium": Wrong(
         {f"{M}.cilium_owner": "program", f"{M}.cni": "external", "addresses": None},
-        M,
-        "cilium_owner is program and cni is external: the program has no Cilium to change",
+        f"{M}.cilium_owner",
+        "is program, and the program has no Cilium to change",
         {f"{M}.cni": "cilium"},
     ),
     # Disks
