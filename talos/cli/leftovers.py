@@ -26,7 +26,7 @@ Without it nothing is deleted. Namespaces stay, with everything that others put 
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class ObjectPlace:
     """Where an object is."""
 
     group: str
@@ -36,7 +36,7 @@ class Place:
     version: str
 
     @classmethod
-    def read(cls, line: str) -> Place:
+    def read(cls, line: str) -> ObjectPlace:
         """Of `apps/v1 DaemonSet kube-system/cilium`; InputError for anything else."""
         words = line.split()
         if len(words) != 3:
@@ -81,5 +81,5 @@ def command(*, timeout: str) -> int:
     return 0
 
 
-def _places(text: str) -> list[Place]:
-    return [Place.read(line) for line in text.splitlines() if line.strip()]
+def _places(text: str) -> list[ObjectPlace]:
+    return [ObjectPlace.read(line) for line in text.splitlines() if line.strip()]

@@ -72,8 +72,8 @@ def _version(body: object) -> str:
         return ""
     made = containers(Resource(type="kubernetes:apps/v1:DaemonSet", name="", body=body))
     images = [str(container.get("image", "")) for container in made if container.get("name") == _AGENT]
-    found = _TAG.search(images[0]) if images else None
-    return found[1] if found else ""
+    tag = _TAG.search(images[0]) if images else None
+    return tag[1] if tag else ""
 
 
 def _resource(change: Change) -> Resource:
