@@ -7,8 +7,6 @@ its eviction of Pods, and the controllers that keep disruption budgets and repla
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -301,7 +299,7 @@ def test_a_faulty_node_is_emptied_within_its_budget_and_a_second_one_stays(rig: 
     (fault,) = [event for event in events if event["reason"] == "GpuFault"]
     assert "no longer on the bus" in fault["message"]
 
-    os.kill(rig.plane.pid("kube-apiserver"), signal.SIGKILL)
+    rig.plane.kill("kube-apiserver")
     assert rig.look(watcher) == []
     assert _metric("watcher_blind", source="api-server") == 1
     rig.plane.kwokctl("start", "cluster", "--wait", "180s")

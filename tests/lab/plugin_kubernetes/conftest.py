@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -117,6 +118,12 @@ class Plane:
 
     def pid(self, component: str) -> int:
         return int((self.folder / "kwok" / "clusters" / "plugin" / "pids" / f"{component}.pid").read_text())
+
+    def kill(self, component: str) -> None:
+        """By SIGKILL, and wait for its end: kwokctl starts none whose process is still there."""
+        pid = self.pid(component)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.fixture(scope="session")

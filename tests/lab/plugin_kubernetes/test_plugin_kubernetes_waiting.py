@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -193,7 +191,7 @@ def test_the_api_server_may_go_away_for_a_while(driver: Driver, plane: Plane, mo
     program = config_map("outage", {"k": "v"})
     request = provider_pb2.CreateRequest(urn=program.urn, properties=values.to_struct(program.inputs))
     with driver.provider() as stub, ThreadPoolExecutor() as pool:
-        os.kill(plane.pid("kube-apiserver"), signal.SIGKILL)
+        plane.kill("kube-apiserver")
         making = pool.submit(stub.Create, request)
         # It is refused meanwhile; how often does not matter.
         time.sleep(2)
