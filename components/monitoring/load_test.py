@@ -53,6 +53,7 @@ def daemon_set(test: LoadTest, image: str) -> dict[str, Any]:
         "env": [*own_program.ENVIRONMENT, {"name": "HOME", "value": "/tmp"}],  # noqa: S108
         "resources": {"limits": gpus, "requests": {**gpus, "cpu": str(test.gpus), "memory": f"{4 * test.gpus}Gi"}},
         "securityContext": dict(CONTAINER_SECURITY),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             own_program.mount(PROGRAM),
             *({"name": _volume(path), "mountPath": path} for path in _WRITTEN),
@@ -61,6 +62,8 @@ def daemon_set(test: LoadTest, image: str) -> dict[str, Any]:
     passed = {
         "name": "passed",
         "image": image,
+        # In this runtime class, the image's own value would give it every GPU of the node.
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "command": ["python3", "-c", "import signal; signal.signal(15, lambda *_: exit()); signal.pause()"],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": dict(CONTAINER_SECURITY),

@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--matrix", type=int, default=8192, help="rows and columns; default: %(default)s")
     parser.add_argument("--mib", type=int, default=4096, help="that are read or summed at once; default: %(default)s")
     parser.add_argument("--patience", type=float, default=600, help="seconds until it hangs; default: %(default)s")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: %(default)s")
     parser.add_argument("--message", type=Path, help="file for the outcome, which the kubelet reads")
     given = parser.parse_args(arguments)
     # Only a pod of the engine's image has torch.
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             reached = measure(
                 given.gpus,
+                given.device,
                 Path(folder),
                 seconds=given.seconds,
                 matrix=given.matrix,

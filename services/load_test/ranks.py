@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
+from torch.multiprocessing.spawn import ProcessException
 
 from services.load_test.verdict import Reached
 
@@ -20,19 +21,24 @@ _POLL_S = 1.0
 
 
 def measure(
-    gpus: int, folder: Path, *, seconds: float, matrix: int, mebibytes: int, patience_s: float
+    gpus: int, kind: str, folder: Path, *, seconds: float, matrix: int, mebibytes: int, patience_s: float
 ) -> list[Reached]:
     """What each GPU reached, in their order.
 
-    folder: empty, where the processes meet. Raises RuntimeError where one of them fails, TimeoutError where they hang.
+    kind: `cuda`, or `cpu` in tests. folder: empty, where the processes meet. Raises RuntimeError where one of them
+    fails, TimeoutError where they hang.
     """
-    given = (gpus, str(folder), seconds, matrix, mebibytes, patience_s)
+    if kind == "cuda" and (there := torch.cuda.device_count()) != gpus:
+        raise RuntimeError(f"PyTorch finds {there} of {gpus} GPUs")
+    given = (gpus, kind, str(folder), seconds, matrix, mebibytes, patience_s)
     running = processes.spawn(_rank, args=given, nprocs=gpus, join=False)
     deadline = time.monotonic() + patience_s
     try:
         while not running.join(timeout=_POLL_S):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the GPUs have not ended within {patience_s:.0f} s: one hangs")
+    except ProcessException as error:
+        raise RuntimeError(str(error)) from error
     finally:
         for process in running.processes:
             process.kill()
@@ -40,8 +46,10 @@ def measure(
     return reached
 
 
-def _rank(rank: int, gpus: int, folder: str, seconds: float, matrix: int, mebibytes: int, patience_s: float) -> None:
-    on_gpu = torch.cuda.is_available()
+def _rank(
+    rank: int, gpus: int, kind: str, folder: str, seconds: float, matrix: int, mebibytes: int, patience_s: float
+) -> None:
+    on_gpu = kind == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)

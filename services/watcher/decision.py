@@ -267,7 +267,8 @@ def unfit(name: str, seen: Seen, settings: WatcherSettings) -> str:
     if why := _unwell(name, seen, settings):
         return why
     node, test = seen.nodes[name], settings.nodes[name].load_test
-    if not test or (node.load.passed and node.load_test == test):
+    # One that serves meanwhile works already, and its test would wait for the GPUs for good.
+    if not test or any(replica.ready for replica in node.replicas) or (node.load.passed and node.load_test == test):
         return ""
     return f"its load test fails: {node.load.text}" if node.load.text and not node.load.passed else "its load test runs"
 

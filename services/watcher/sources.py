@@ -106,7 +106,11 @@ class ApiServerSource:
         loads: dict[str, LoadSeen] = {}
         if self._settings.load_tests:
             tests = self._pods(*self._settings.load_tests)
-            loads = {pod["spec"].get("nodeName", ""): _load(pod) for pod in tests if not _is_ending(pod)}
+            loads = {
+                pod["spec"].get("nodeName", ""): _load(pod)
+                for pod in tests
+                if not _is_ending(pod) and self._runs_now(pod)
+            }
         return {
             name: _node(
                 node,
@@ -117,6 +121,12 @@ class ApiServerSource:
             for name, node in self._nodes.items()
             if name in self._settings.nodes
         }
+
+    def _runs_now(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the pod is of the load test that its node's label names."""
+        node = self._nodes.get(pod["spec"].get("nodeName", ""), {"metadata": {}})
+        wanted = (node["metadata"].get("labels") or {}).get(variables.LOAD_TEST)
+        return bool(pod["metadata"]["labels"].get(variables.LOAD_TEST) == wanted)
 
     def last(self) -> LastDrain | None:
         """The last drain of any node. Raises AwayError."""

@@ -23,6 +23,7 @@ from stacks.facts import chart_values
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
+from stacks.plan.machine_documents import merged_keys
 from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
@@ -182,8 +183,12 @@ def _pod_network(step: PartStep) -> PartDone:
         objects=cluster.pod_network,
         kubeconfig=cluster.kubeconfig,
         nodes=len(machines.nodes),
-        # It tolerates control planes, and no GPU node.
-        operators_fit=sum(node.role != "hgx" for node in machines.nodes.values()) > 1,
+        # It tolerates control planes, and no taint of a site.
+        operators_fit=sum(
+            node.role != "hgx" and not node.dead and not merged_keys(machines, node).taints
+            for node in machines.nodes.values()
+        )
+        > 1,
         needs=cluster.ready,
     )
     return PartDone(ready=PodNetwork("pod-network", args, step.on.opts).handle.ready)

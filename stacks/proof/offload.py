@@ -1,8 +1,9 @@
 """KV cache in a node's memory: what it keeps of prefixes that the GPUs have dropped, for how long, at what price.
 
-vLLM writes each full block there too, drops what was not asked for the longest, and copies back what a later prompt
-begins with (v1/kv_offload of 0.32, `--kv-offloading-size`). Blocks are known by the same salted hashes as on the GPU,
-so no tenant is answered from another one's.
+vLLM writes each full block of a prompt there too, and none of an answer (`offload_prompt_only`), drops what was not
+asked for the longest, and copies back what a later prompt begins with (v1/kv_offload of 0.32, `--kv-offloading-size`).
+Blocks are known by the same salted hashes as on the GPU, so no tenant is answered from another one's. Of layers with a
+window it keeps less than is counted here, so it has room for more.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ def offload(case: Case) -> dict[str, Figure]:
     }
     load = case.order.load
     if load is not None and case.steady.computes:
-        new = load.prompt_tokens.mean * (1 - load.prefix_hit) + load.answer_tokens.mean
-        written_per_s = load.requests_per_s * new / case.replicas
+        prompts_per_s = load.requests_per_s * load.prompt_tokens.mean * (1 - load.prefix_hit) / case.replicas
+        answers_per_s = load.requests_per_s * load.answer_tokens.mean / case.replicas
         used = case.steady.running * case.layout.data * case.order.request_tokens
-        formula = "tokens / tokens that requests add a second; the oldest are dropped"
-        figures["offload_kept"] = _figure(tokens / written_per_s, "s", formula)
-        figures["gpu_kept"] = _figure(max(0.0, case.cache_tokens - used) / written_per_s, "s", formula)
+        formula = "tokens / tokens that {} add a second; the oldest are dropped"
+        if prompts_per_s:
+            figures["offload_kept"] = _figure(tokens / prompts_per_s, "s", formula.format("prompts"))
+        left = max(0.0, case.cache_tokens - used)
+        figures["gpu_kept"] = _figure(left / (prompts_per_s + answers_per_s), "s", formula.format("requests"))
     return figures
 
 

@@ -25,8 +25,9 @@ def run(message: Path, floors: Floors, *more: str) -> subprocess.CompletedProces
     pod = daemon_set(LoadTest(name="cpu", gpus=2, floors=floors), "vllm")["spec"]["template"]["spec"]
     container: dict[str, Any] = pod["initContainers"][0]
     program: list[str] = container["command"] + container["args"]
+    given = [*program[1:], *SMALL, "--device=cpu", f"--message={message}", *more]
     return subprocess.run(
-        [environment.python_of(Lab.from_environment()), *program[1:], *SMALL, f"--message={message}", *more],
+        [environment.python_of(Lab.from_environment()), *given],
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,
         text=True,
@@ -46,3 +47,5 @@ def test_it_passes_fails_by_its_floors_and_ends_a_process_that_hangs(tmp_path: P
     assert "GPU 1: 0 TFLOP/s bf16, below 1000000" in message.read_text()
     assert run(message, REACHABLE, "--seconds=300", "--patience=5").returncode == 1
     assert "one hangs" in message.read_text()
+    assert run(message, REACHABLE, "--seconds=1", "--mib=1000000000").returncode == 1
+    assert "allocate memory" in message.read_text(), "a process that fails names its reason"

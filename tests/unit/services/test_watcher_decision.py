@@ -250,6 +250,9 @@ def test_a_new_node_whose_gpus_are_well_is_admitted_by_its_load_test() -> None:
     assert of(passed) == ([Admit(node="hgx-1", reached="8 GPUs: enough")], "")
     # An operator has let it in meanwhile: the test's pod must not keep the GPUs.
     assert of(replace(tested, checking=False, checked=True))[0] == [Exercise(node="hgx-1", name="")]
+    # A replica that loads when the node is first seen has the GPUs that its test would wait for.
+    serving = replace(tested, replicas=(ReplicaSeen(name="a", ready=True),))
+    assert of(serving) == ([Admit(node="hgx-1")], "")
     # By another test, as one of a node that had other GPUs.
     assert of(replace(passed, load_test="h100-8"))[0] == [Exercise(node="hgx-1", name="h200-8")]
 
