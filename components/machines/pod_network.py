@@ -1,8 +1,8 @@
 """Cilium's objects on a running cluster, out of the manifest that Talos made them from.
 
 Talos makes each of them once and changes none. The program applies the same text as the same field manager, so that a
-field or an object that a newer chart lacks goes. What it no longer declares it forgets and never deletes: without these
-objects no pod has a network.
+field that a newer chart lacks is removed. The engine keeps each object, whatever the program no longer declares:
+without them no pod has a network.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from talos.secrets import variables
 # Estimated: of each node, until it has pulled the image and its agent is ready. Two nodes are updated at once.
 _NODE_S = 150
 _LEAST_S = 600
-# All else is read by pods at their start, and comes between: after namespaces, before the operator, which makes the
-# definitions that agents wait for.
-_FIRST, _BETWEEN, _LAST = ("Namespace",), 1, ("Deployment", "DaemonSet")
+# The place of a kind in the order. All else is read by pods at their start. The operator makes the definitions that
+# agents wait for.
+_WAVES = {"Namespace": 0, "Deployment": 2, "DaemonSet": 3}
+_READ_BY_PODS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,7 @@ class PodNetwork(Component, token="pod_network:PodNetwork"):
 
 def wave(body: dict[str, Any]) -> int:
     """The place of an object in the order."""
-    kind = body["kind"]
-    return 0 if kind in _FIRST else _BETWEEN + 1 + _LAST.index(kind) if kind in _LAST else _BETWEEN
+    return _WAVES.get(body["kind"], _READ_BY_PODS)
 
 
 def taken_over(body: dict[str, Any], *, waited: bool) -> dict[str, Any]:

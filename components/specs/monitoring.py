@@ -44,8 +44,8 @@ class GpuFaultsSpec(Spec):
     new_nodes: Literal["admit", "check", "load_test"] = "admit"
     """`check`: a new node gets a taint, and replicas once it offers its GPUs, they are validated, DCGM reports all of
     them without a fault, and they have joined the fabric. `load_test`: then all its GPUs also multiply, read their
-    memory and sum among each other for two minutes, above floors that the preview shows. `admit`: it takes replicas as
-    soon as it offers GPUs."""
+    memory and sum among each other, for a minute or two, above floors that the preview shows. `admit`: it takes
+    replicas as soon as it offers GPUs."""
 
     @property
     def watches(self) -> bool:

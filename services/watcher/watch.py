@@ -136,7 +136,7 @@ class NodeWatch:
             case Exercise(node=node, name=name):
                 self._cluster.label(node, {variables.LOAD_TEST: name or None})
             case Admit(node=node, reached=reached):
-                # With the label goes the test's pod, which has the GPUs.
+                # Without the label, the test's pod ends, which has the GPUs.
                 marks = {variables.CHECKED: stamp, variables.LOADED: reached or None}
                 self._cluster.untaint(node, variables.CHECK, marks, {variables.LOAD_TEST: None})
         return True

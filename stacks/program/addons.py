@@ -179,16 +179,17 @@ def _pod_network(step: PartStep) -> PartDone:
     cluster, machines = step.on.cluster, step.on.plan.site.cluster.machines
     if not cluster.pod_network or cluster.kubeconfig is None or machines is None:
         return PartDone()
+    # Cilium's operator tolerates control planes, and no taint of a site.
+    for_operators = [
+        node
+        for node in machines.nodes.values()
+        if node.role != "hgx" and not node.dead and not merged_keys(machines, node).taints
+    ]
     args = PodNetworkArgs(
         objects=cluster.pod_network,
         kubeconfig=cluster.kubeconfig,
         nodes=len(machines.nodes),
-        # It tolerates control planes, and no taint of a site.
-        operators_fit=sum(
-            node.role != "hgx" and not node.dead and not merged_keys(machines, node).taints
-            for node in machines.nodes.values()
-        )
-        > 1,
+        operators_fit=len(for_operators) > 1,
         needs=cluster.ready,
     )
     return PartDone(ready=PodNetwork("pod-network", args, step.on.opts).handle.ready)

@@ -249,7 +249,7 @@ def test_new_nodes_take_replicas_once_their_gpus_are_checked(rig: Rig) -> None:
     eventually(lambda: all(_is_ready(pod) for pod in rig.load_tests()) and len(rig.load_tests()) == 2)
     rig.look(watcher)
     assert [CHECK in rig.node(name)[0] for name in NODES] == [False, False, True]
-    # With the label goes the pod that has the GPUs.
+    # Without the label, the pod ends that has the GPUs.
     eventually(lambda: not rig.load_tests())
     rig.prometheus.measured["hgx-3"] = 8
     assert "Exercise" in rig.look(watcher)

@@ -40,7 +40,6 @@ def files(folder: Path) -> Iterator[Path]:
         yield from (path for name in names if (path := Path(place, name)).is_file() and not path.is_symlink())
 
 
-@pytest.mark.exhaustive
 def test_a_key_is_nowhere_but_in_its_secret(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pulumi = Pulumi(site.lab, tmp_path)
     before = set(deploy.front(site.lab).keys.values())

@@ -67,7 +67,7 @@ def test_what_pods_read_comes_before_the_operator_and_that_before_each_node() ->
 
 
 def test_the_engine_never_deletes_one_and_applies_them_as_talos_has() -> None:
-    """A field that a newer chart lacks goes with the only manager that has it."""
+    """A field that a newer chart lacks is removed, as no other manager has it."""
     seen = requests()
     objects = {name: body for name, body in bodies(seen).items() if "kind" in body}
     assert len(objects) == len(OBJECTS)
