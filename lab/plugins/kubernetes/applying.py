@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lab.plugins.kubernetes import ownership
 from lab.plugins.kubernetes.checking import unique_name
-from lab.plugins.kubernetes.errors import ApiError, KindNotFoundError, ProviderError, UnreachableError, conflict_text
+from lab.plugins.kubernetes.errors import ApiError, KindNotFoundError, ProviderError, conflict_text
 from lab.plugins.kubernetes.kinds import is_built_in, is_patch
 from lab.plugins.kubernetes.objects import (
     PATCH_FORCE,
@@ -77,20 +77,12 @@ def _create_once(operation: Operation, inputs: Tree, manager: str) -> Tree:
     if session.config.server_side_apply and (patch or session.config.upsert):
         force = session.config.patch_force or annotated_true(inputs, PATCH_FORCE) or operation.preview
         name = name_of(inputs)
-        return _previewing(
-            operation,
-            lambda: cluster.apply(
-                gvk, inputs, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
-            ),
+        return cluster.apply(
+            gvk, inputs, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
         )
     started = time.time()
     try:
-        return _previewing(
-            operation,
-            lambda: cluster.create(
-                gvk, inputs, namespace, manager=ownership.CREATOR, dry_run=operation.preview, **retry
-            ),
-        )
+        return cluster.create(gvk, inputs, namespace, manager=ownership.CREATOR, dry_run=operation.preview, **retry)
     except ApiError as error:
         if error.already_exists and not operation.preview:
             ours = _created_by_us(operation, inputs, started)
@@ -104,20 +96,6 @@ def _placed(operation: Operation, inputs: Tree) -> Tree:
     if not namespace_of(inputs) or operation.session.cluster.namespaced(gvk_of(inputs)) is not False:
         return inputs
     return {**inputs, "metadata": {key: value for key, value in metadata(inputs).items() if key != "namespace"}}
-
-
-def _previewing(operation: Operation, request: Any) -> Tree:
-    try:
-        result: Tree = request()
-    except UnreachableError:
-        raise
-    except ApiError as error:
-        if operation.preview and (error.status >= 500 or error.policy_unready):
-            # A webhook whose server is not up yet cannot be asked, nor a policy; the real run waits for them.
-            operation.warn(f"the API server could not compute this preview, showing the inputs: {error}")
-            raise NoPreviewError(str(error)) from error
-        raise
-    return result
 
 
 def _created_by_us(operation: Operation, inputs: Tree, started: float) -> Tree | None:
@@ -170,11 +148,8 @@ def update(
     )
     retry = {"retry_s": _PREVIEW_RETRY_S} if operation.preview else {}
     try:
-        return _previewing(
-            operation,
-            lambda: cluster.apply(
-                gvk, body, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
-            ),
+        return cluster.apply(
+            gvk, body, name, namespace, manager=manager, force=force, dry_run=operation.preview, **retry
         )
     except ApiError as error:
         raise _explained(error, manager) from error

@@ -31,9 +31,8 @@ RETRY_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 
-# A server error with one of these texts heals by itself: a controller or an etcd member that is still starting.
+# A server error with one of these texts heals by itself: an API server or an etcd member that is still starting.
 _PASSING: Final = (
-    "failed calling webhook",
     "etcdserver",
     "leader changed",
     "connection refused",
@@ -319,7 +318,9 @@ def _passes(error: Exception) -> bool:
     if error.status == 409:
         # The caller must redo a write against an old version; the same request would always fail.
         return "object is being deleted" in error.message
-    return error.status == 500 and any(text in error.message for text in _PASSING)
+    # A webhook whose server is down has words of these too. The official plugin does not ask again.
+    webhook = "failed calling webhook" in error.message
+    return error.status == 500 and not webhook and any(text in error.message for text in _PASSING)
 
 
 def _short(error: Exception) -> str:

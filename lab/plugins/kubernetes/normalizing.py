@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from kubernetes.client import models
+
 from lab.plugins.kubernetes.kinds import is_built_in
-from lab.plugins.kubernetes.objects import gvk_of, is_crd, is_secret
+from lab.plugins.kubernetes.objects import GroupVersionKind, gvk_of, is_crd, is_secret
 from lab.plugins.kubernetes.properties import Tree
 
 _READ_ONLY_METADATA: Final = (
@@ -28,14 +31,8 @@ _QUANTITY_MAPS: Final = frozenset(
 )
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 
-# Maps and lists that the API server forgets when they are empty.
-_FORGOTTEN_WHEN_EMPTY: Final = frozenset(
-    {"annotations", "labels", "finalizers", "ownerReferences", "matchLabels", "matchExpressions", "nodeSelector"}
-    | {"tolerations", "env", "envFrom", "args", "command", "ports", "volumes", "volumeMounts", "volumeDevices"}
-    | {"initContainers", "imagePullSecrets", "data", "stringData", "binaryData", "requests", "limits", "hostAliases"}
-    | {"topologySpreadConstraints", "secrets", "loadBalancerSourceRanges", "externalIPs", "parameters"}
-    | {"mountOptions", "resourceNames", "nonResourceURLs", "subjects", "items", "readinessGates"}
-)
+# A list or a map, in the words of the client library's models, and what is in it.
+_MANY: Final = re.compile(r"(?:List\[|Dict\[str, )(.*)\]")
 
 # Booleans without a third state: false is the same as not set.
 _FORGOTTEN_WHEN_FALSE: Final = frozenset(
@@ -61,13 +58,48 @@ def normalize(obj: Tree) -> Tree:
     elif is_secret(obj):
         result = _with_encoded_data(_canonical(obj))
     elif is_built_in(gvk_of(obj)):
-        result = _canonical(obj)
+        result = _canonical(known_fields(obj))
     else:
         result = dict(obj)
     meta = result.get("metadata")
     if isinstance(meta, dict):
         result["metadata"] = {key: value for key, value in meta.items() if key not in _READ_ONLY_METADATA}
     return result
+
+
+def known_fields(obj: Tree) -> Tree:
+    """A built-in object without the fields that its kind does not have, and without empty lists and maps.
+
+    The official plugin turns an object into its Go type and back, which drops both.
+    """
+    result: Tree = _known(obj, _model_of(gvk_of(obj)))
+    return result
+
+
+def _model_of(gvk: GroupVersionKind) -> str:
+    """Name of the client library's model; where two groups have a kind of one name, it begins with the group's."""
+    version = gvk.version.capitalize()
+    names = (f"{version}{gvk.kind}", f"{(gvk.group or 'core').partition('.')[0].capitalize()}{version}{gvk.kind}")
+    return next((name for name in names if hasattr(models, name)), "")
+
+
+def _known(value: Any, model: str) -> Any:
+    many = _MANY.fullmatch(model)
+    if isinstance(value, list):
+        return [_known(item, many[1] if many else "") for item in value]
+    if not isinstance(value, dict):
+        return value
+    if many:
+        return {key: _known(item, many[1]) for key, item in value.items()}
+    fields = getattr(models, model, None)
+    if not hasattr(fields, "openapi_types"):
+        return value
+    types = {fields.attribute_map[name]: type_ for name, type_ in fields.openapi_types.items()}
+    return {
+        key: _known(item, types[key])
+        for key, item in value.items()
+        if key in types and not (item in ([], {}) and _MANY.fullmatch(types[key]))
+    }
 
 
 def _without_crd_leftovers(obj: Tree) -> Tree:
@@ -113,8 +145,6 @@ def _canonical(value: Any) -> Any:
     result: Tree = {}
     for key, item in value.items():
         if item is None or (item is False and key in _FORGOTTEN_WHEN_FALSE):
-            continue
-        if isinstance(item, (dict, list)) and not item and key in _FORGOTTEN_WHEN_EMPTY:
             continue
         if key in _QUANTITY_MAPS and isinstance(item, dict):
             result[key] = {name: canonical_quantity(amount) for name, amount in item.items()}

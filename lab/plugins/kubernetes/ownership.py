@@ -15,9 +15,12 @@ from lab.plugins.kubernetes.properties import Tree
 CREATOR: Final = "pulumi-kubernetes"
 
 _UPDATERS: Final = frozenset({CREATOR, "pulumi-kubernetes.exe", "pulumi-resource-kubernetes"})
-_ABSORBED: Final = frozenset(
-    {("kubectl", "Apply"), ("kubectl", "Update"), ("before-first-apply", "Update")}
-    | {(manager, "Update") for manager in _UPDATERS}
+# By the first letters of a manager's name: kubectl-set, kubectl-label and kubectl-rollout are taken over as well.
+_ABSORBED: Final = (
+    ("kubectl", "Apply"),
+    ("kubectl", "Update"),
+    ("before-first-apply", "Update"),
+    *((manager, "Update") for manager in _UPDATERS),
 )
 
 
@@ -45,8 +48,9 @@ def _is_own(entry: Tree, manager: str) -> bool:
 
 
 def _is_absorbed(entry: Tree, manager: str) -> bool:
-    key = (entry.get("manager"), entry.get("operation"))
-    return key in _ABSORBED and not entry.get("subresource") and not _is_own(entry, manager)
+    name = str(entry.get("manager"))
+    named = any(name.startswith(first) and entry.get("operation") == operation for first, operation in _ABSORBED)
+    return named and not entry.get("subresource") and not _is_own(entry, manager)
 
 
 def _merge(into: Tree, other: Tree) -> None:

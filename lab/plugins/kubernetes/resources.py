@@ -210,8 +210,6 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
         live = applying.update(operation, inputs, _with_last_applied(old_inputs, old_live), old_live, manager, ignored)
         if not operation.preview:
             live = waiting.until_ready(operation, inputs, live, created=False)
-    except applying.NoPreviewError:
-        return None
     except PartialError as error:
         failure, live = error, error.live
     except KindNotFoundError as error:
@@ -219,8 +217,10 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
     except ApiError as error:
         if operation.preview and error.status == 403:
             return None
-        # Refused as a whole: what the engine knows of the resource stays true.
-        raise ProviderError(f"cannot update {_called(old_live)}: {error}") from error
+        refusal = f"cannot update {_called(old_live)}: {error}"
+        live = _still_there(operation, old_live, refusal)
+        # The state has what was refused, and that it failed, so even the file before it previews an update.
+        raise InitializationError(refusal, Stored(resource_id, _state(inputs, live, news, first, manager)), []) from error
     stored = Stored(resource_id, _state(inputs, live, news, first, manager))
     if isinstance(failure, PartialError):
         raise InitializationError(
@@ -233,6 +233,14 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
     if is_crd(inputs) and not operation.preview:
         session.cluster.kinds_changed()
     return stored
+
+
+def _still_there(operation: Operation, known: Tree, refusal: str) -> Tree:
+    """The object as it is after an update was refused. Raises ProviderError, as the update alone does, if it is not."""
+    try:
+        return operation.session.cluster.get(gvk_of(known), name_of(known), namespace_of(known))
+    except (ApiError, ProviderError) as error:
+        raise ProviderError(refusal) from error
 
 
 def _with_last_applied(old_inputs: Tree, old_live: Tree) -> Tree:

@@ -189,6 +189,18 @@ def test_normalizing_a_workload() -> None:
     assert "uid" in obj["metadata"], "the argument stays as it was"
 
 
+def policy(*, name: str = "networking.k8s.io/v1", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": name, "kind": "NetworkPolicy", "spec": {"podSelector": {}, **spec}}
+
+
+def test_built_in_kinds_lose_unknown_fields_and_empty_lists_before_anything_is_compared_or_sent() -> None:
+    assert normalize(policy(ingress=[], policyTyp=["Ingress"])) == policy()
+    rule = {"ports": [{"port": 80, "colour": "red"}], "from": [{"podSelector": {}, "namespaceSelector": {}}]}
+    assert normalize(policy(ingress=[rule])) == policy(ingress=[{**rule, "ports": [{"port": 80}]}])
+    custom = policy(name="example.com/v1", ingress=[], policyTyp=["Ingress"])
+    assert normalize(custom) == custom
+
+
 def test_normalizing_leaves_custom_objects_alone() -> None:
     spec: dict[str, Any] = {"requests": {"cpu": "1000m"}, "nothing": None, "env": []}
     assert normalize({"apiVersion": "example.com/v1", "kind": "X", "spec": spec})["spec"] == spec

@@ -31,6 +31,25 @@ def test_the_first_update_takes_over_what_creating_wrote() -> None:
     assert absorb([created, status], MINE) == [entry(MINE, "Apply", {"f:data": {"f:a": {}}}), status]
 
 
+@pytest.mark.parametrize(
+    ("manager", "operation", "taken"),
+    [
+        ("kubectl-set", "Update", True),
+        ("kubectl-label", "Update", True),
+        ("kubectl-rollout", "Update", True),
+        ("kubectl-client-side-apply", "Update", True),
+        ("kubectl", "Apply", True),
+        ("kube-controller-manager", "Update", False),
+        ("pulumi-kubernetes-87654321", "Apply", False),
+    ],
+)
+def test_an_update_takes_over_every_manager_whose_name_begins_with_kubectl(
+    manager: str, operation: str, taken: bool
+) -> None:
+    theirs = entry(manager, operation, {"f:metadata": {"f:labels": {"f:note": {}}}})
+    assert absorb([theirs], MINE) == ([{**theirs, "manager": MINE, "operation": "Apply"}] if taken else None)
+
+
 def test_fields_of_several_writers_are_merged() -> None:
     entries = [
         entry(MINE, "Apply", {"f:data": {"f:a": {}}}),

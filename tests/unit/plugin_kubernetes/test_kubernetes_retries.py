@@ -7,15 +7,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from lab.plugins.kubernetes.applying import NoPreviewError, _previewing
 from lab.plugins.kubernetes.cluster import Cluster
 from lab.plugins.kubernetes.errors import ApiError
 from lab.plugins.kubernetes.objects import GroupVersionKind
-from lab.plugins.kubernetes.session import Operation
 
 pytestmark = pytest.mark.row("C.04")
 
@@ -87,7 +85,6 @@ def create(cluster: Cluster) -> Any:
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (500, 'failed calling webhook "validate": connect: connection refused'),
         (500, "etcdserver: leader changed"),
         (500, 'failed to allocate a serviceIP for Service "picker": range is full'),
         (403, f"denied request: {UNREADY}"),
@@ -103,7 +100,15 @@ def test_what_an_api_server_says_while_it_starts_or_ends_is_asked_again(
     assert server.creates == 3
 
 
-@pytest.mark.parametrize(("status", "message"), [(500, "it is broken"), (422, "spec.ports: required"), (403, "no")])
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (500, "it is broken"),
+        (500, 'failed calling webhook "validate": connect: connection refused'),
+        (422, "spec.ports: required"),
+        (403, "no"),
+    ],
+)
 def test_what_does_not_pass_is_said_at_once(
     server: ScriptedServer, cluster: Cluster, status: int, message: str
 ) -> None:
@@ -111,27 +116,3 @@ def test_what_does_not_pass_is_said_at_once(
     with pytest.raises(ApiError, match=message):
         create(cluster)
     assert server.creates == 1
-
-
-class Previewed:
-    """As much of an operation as showing its inputs takes."""
-
-    def __init__(self, *, preview: bool) -> None:
-        self.preview = preview
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
-@pytest.mark.parametrize(("status", "message"), [(403, UNREADY), (500, "failed calling webhook")])
-def test_a_preview_shows_the_inputs_while_an_api_server_starts(status: int, message: str) -> None:
-    def refuse() -> Any:
-        raise ApiError(status, "Forbidden", message)
-
-    operation = Previewed(preview=True)
-    with pytest.raises(NoPreviewError):
-        _previewing(cast("Operation", operation), refuse)
-    assert operation.warnings == [f"the API server could not compute this preview, showing the inputs: {message}"]
-    with pytest.raises(ApiError):
-        _previewing(cast("Operation", Previewed(preview=False)), refuse)
