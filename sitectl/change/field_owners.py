@@ -1,7 +1,8 @@
 """Which fields of a site's objects another manager has set, and how to revert them: from `metadata.managedFields`.
 
-A field that others alone own survives every `up`: server-side apply takes away only what its own manager has applied
-before, and the engine compares the program with the state.
+A field that others alone own is in no preview: server-side apply takes away only what its own manager has applied
+before, and the engine compares the program with the state. The provider takes over what kubectl has set when it updates
+the object for another reason; what other managers have set survives every `up`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from typing import Any, Final
+from typing import Final
 
 from lab.plugins.kubernetes import ownership
 from lab.plugins.kubernetes.checking import unique_name

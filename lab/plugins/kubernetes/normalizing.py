@@ -91,8 +91,8 @@ def _known(value: Any, model: str) -> Any:
         return value
     if many:
         return {key: _known(item, many[1]) for key, item in value.items()}
-    fields = getattr(models, model, None)
-    if not hasattr(fields, "openapi_types"):
+    fields: Any = getattr(models, model, None)
+    if fields is None:
         return value
     types = {fields.attribute_map[name]: type_ for name, type_ in fields.openapi_types.items()}
     return {

@@ -220,7 +220,8 @@ def update(operation: Operation, resource_id: str, state: Tree, news: Tree, igno
         refusal = f"cannot update {_called(old_live)}: {error}"
         live = _still_there(operation, old_live, refusal)
         # The state has what was refused, and that it failed, so even the file before it previews an update.
-        raise InitializationError(refusal, Stored(resource_id, _state(inputs, live, news, first, manager)), []) from error
+        refused = Stored(resource_id, _state(inputs, live, news, first, manager))
+        raise InitializationError(refusal, refused, []) from error
     stored = Stored(resource_id, _state(inputs, live, news, first, manager))
     if isinstance(failure, PartialError):
         raise InitializationError(

@@ -13,6 +13,7 @@ from tests.lab.plugin_kubernetes.declared import config_map, declare, deployment
 from tests.lab.provider_driver import Declared, Driver, FailedError
 
 FORCE = {"pulumi.com/patchForce": "true"}
+ODD = {"ports": [{"port": 80, "colour": "red"}], "prots": [], "externalIPs": []}
 AT_ONCE = {"pulumi.com/skipAwait": "true"}
 
 
@@ -163,6 +164,51 @@ def test_a_conflict_on_update_names_who_what_and_how(driver: Driver, plane: Plan
     driver.unchanged(forced)
 
 
+def test_the_next_update_removes_what_kubectl_has_set(driver: Driver, plane: Plane) -> None:
+    driver.up(deployment("hand", replicas=0))
+    plane.kubectl("label", "deployment", "hand", "note=mine")
+    plane.kubectl("set", "env", "deployment/hand", "DEBUG=1")
+    plane.kubectl("rollout", "restart", "deployment/hand")
+    driver.refresh()
+    driver.unchanged(deployment("hand", replicas=0))
+    changed = deployment("hand", replicas=0, annotations={"a": "b"})
+    assert set(driver.preview(changed)["hand"].detailed_diff) == {"metadata.annotations"}
+    driver.up(changed)
+    live = plane.get("deployment", "hand")
+    template = live["spec"]["template"]
+    assert "labels" not in live["metadata"]
+    assert "annotations" not in template["metadata"]
+    assert "env" not in template["spec"]["containers"][0]
+
+
+def test_after_a_refused_update_the_earlier_file_previews_an_update(driver: Driver) -> None:
+    def port(number: int) -> Declared:
+        return declare("core/v1:Service", "ref", {**named("ref"), "spec": {"ports": [{"port": number}]}})
+
+    driver.up(port(80))
+    with pytest.raises(FailedError, match=r"spec\.ports\[0\]\.port: Invalid value"):
+        driver.up(port(99999))
+    assert driver.state["ref"].init_errors
+    step = driver.preview(port(80))["ref"]
+    assert (step.op, step.detailed_diff) == ("update", {})
+    driver.up(port(80))
+    driver.unchanged(port(80))
+
+
+@pytest.mark.parametrize("upsert", ["false", "true"])
+def test_a_wrong_type_fails_the_preview_and_an_unknown_field_is_dropped(driver: Driver, upsert: str) -> None:
+    driver.settings["upsertExistingObjects"] = upsert
+    wrong = deployment("typed", replicas="many")
+    with pytest.raises(FailedError, match=r"replicas"):
+        driver.preview(wrong)
+    driver.up(deployment("typed", replicas=0))
+    with pytest.raises(FailedError, match=r"replicas"):
+        driver.preview(wrong)
+    driver.unchanged(deployment("typed", replicas=0, replicaz=3))
+    driver.up(deployment("typed", replicas=0), declare("core/v1:Service", "odd", {**named("odd"), "spec": ODD}))
+    assert driver.state["odd"].inputs["spec"] == {"ports": [{"port": 80}]}
+
+
 def test_ignored_changes_stay_ignored(driver: Driver, plane: Plane) -> None:
     ignoring = {"ignore_changes": ("spec.replicas",)}
     driver.up(deployment("ign", replicas=1, options=ignoring))
@@ -186,9 +232,6 @@ def test_drift_is_shown_and_deleted_objects_come_back(driver: Driver, plane: Pla
     steps = driver.preview(*program)
     assert set(steps["drift"].detailed_diff) == {"metadata.labels.a"}
     assert steps["lost"].op == "create"
-    with pytest.raises(FailedError, match='conflict with "kubectl-label"'):
-        driver.up(*program)
-    driver.settings["enablePatchForce"] = "true"
     driver.up(*program)
     assert plane.get("namespace", "drift")["metadata"]["labels"]["a"] == "1"
     driver.unchanged(*program)

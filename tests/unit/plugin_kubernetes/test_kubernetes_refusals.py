@@ -75,7 +75,7 @@ def test_a_preview_fails_with_what_up_would_fail_with(refusal: ApiError) -> None
 def test_a_refused_update_is_an_init_error_with_its_inputs_and_the_object_as_it_is() -> None:
     """The engine updates a resource with an init error, whether or not anything differs."""
     cluster = Refusing(INVALID)
-    with pytest.raises(InitializationError, match="cannot update Deployment m/chat: spec.replicas") as refused:
+    with pytest.raises(InitializationError, match=r"cannot update Deployment m/chat: spec\.replicas") as refused:
         resources.update(operation(cluster), "m/chat", STATE, chat(-1), [])
     stored = refused.value.stored
     assert (stored.id, stored.inputs, len(refused.value.reasons)) == ("m/chat", None, 1)
