@@ -95,13 +95,14 @@ def _take_back(declared: Object, live: Object, pointers: Mapping[Path, Pointer],
         # Someone has deleted it and made another one in its place, which no one can change either.
         return [shlex.join(["kubectl", "delete", *_named(live)]), up]
     stored = _as_stored(declared)
-    # Which keys an encrypted Secret has, only the engine knows. A value of others is wrong in each case: `up` puts back
-    # what it declares after that, and would leave a key that it does not know.
+    # Which keys an encrypted Secret has, only the engine knows. A value of others is wrong in each case, and `up` puts
+    # back what it declares.
     hidden = [path for path in pointers if path[0] == "f:data" and _ENCRYPTED in (stored.get("data") or {})]
     ours = [path for path in pointers if path not in hidden and _declares(stored, path)]
     others = {path: pointer for path, pointer in pointers.items() if path not in ours}
     removal = [_removal(live, others)] if others else []
-    return [*removal, up] if hidden else [*([up] if ours else []), *removal]
+    # `up` comes last: where it updates the object it removes what kubectl has set, and the patch would not find it.
+    return [*removal, up] if hidden or ours else removal
 
 
 def _foreign_owners(live: Object, own: str) -> dict[Path, str]:

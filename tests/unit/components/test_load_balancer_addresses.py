@@ -195,6 +195,7 @@ def test_metallb_comes_by_chart_where_the_pod_network_assigns_no_addresses() -> 
     assert release.chart.chart == "oci://registry.site.example/charts/metallb"
     speaker = release.values["speaker"]
     assert speaker["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert release.values["crds"] == {"validationFailurePolicy": "Ignore"}, "its webhook answers after its pod is ready"
     assert "metallb" not in releases_of(plan_values(prod(), "site.yaml"), charts_of(plan_values(prod(), "site.yaml")))
 
 

@@ -61,7 +61,8 @@ def test_fields_are_named_with_their_managers() -> None:
 
 
 def test_what_the_program_declares_comes_back_by_up_and_the_rest_by_kubectl() -> None:
-    by_up, by_kubectl = recorded()[PICKER].take_back
+    """By kubectl first: the update of `up` would remove it too, and the patch fail."""
+    by_kubectl, by_up = recorded()[PICKER].take_back
     assert by_up == "pulumi up --refresh --stack lab"
     assert shlex.split(by_kubectl)[:5] == [
         *("kubectl", "patch", "deployment.apps/qwen3-32b-epp", "--namespace=inference-models", "--type=json")
@@ -77,7 +78,7 @@ def test_what_the_program_declares_comes_back_by_up_and_the_rest_by_kubectl() ->
 
 def test_a_default_that_comes_back_is_not_kubectls_and_the_front_door_knows_the_stack() -> None:
     foreign = recorded()
-    assert "--field-manager=pulumi-kubernetes" in shlex.split(foreign[PICKER].take_back[-1])
+    assert "--field-manager=pulumi-kubernetes" in shlex.split(foreign[PICKER].take_back[0])
     (door,) = foreign["SecurityPolicy inference-gateway/tenants"].take_back
     assert f"--field-manager={STACK}" in shlex.split(door)
 
@@ -272,7 +273,7 @@ def test_the_nightly_job_keeps_them_for_its_issue(drifted: Path, tmp_path: Path)
     shown = run(drifted, "drift", str(folder), "--dry-run", "--quiet")
     assert shown.status == Exit.OK
     assert "env[DEBUG]  set by kubectl-set" in shown.out
-    assert recorded()[PICKER].take_back[-1] in shown.out
+    assert recorded()[PICKER].take_back[0] in shown.out
 
 
 def test_a_cluster_that_cannot_be_read_is_said(drifted: Path, tmp_path: Path) -> None:
