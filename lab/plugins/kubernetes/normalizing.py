@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from typing import Any, Final
 
 from kubernetes.client import models
@@ -91,15 +92,21 @@ def _known(value: Any, model: str) -> Any:
         return value
     if many:
         return {key: _known(item, many[1]) for key, item in value.items()}
-    fields: Any = getattr(models, model, None)
-    if fields is None:
+    types = _types(model)
+    if not types:
         return value
-    types = {fields.attribute_map[name]: type_ for name, type_ in fields.openapi_types.items()}
     return {
         key: _known(item, types[key])
         for key, item in value.items()
         if key in types and not (item in ([], {}) and _MANY.fullmatch(types[key]))
     }
+
+
+@cache
+def _types(model: str) -> dict[str, str]:
+    """Types of the model's fields, by name; none for what is no model, such as a quantity."""
+    fields: Any = getattr(models, model, None)
+    return {fields.attribute_map[name]: type_ for name, type_ in fields.openapi_types.items()} if fields else {}
 
 
 def _without_crd_leftovers(obj: Tree) -> Tree:
