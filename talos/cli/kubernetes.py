@@ -27,6 +27,9 @@ _CALL_S = 30
 # Until a pod's successor is ready on another node, its image pulled there first.
 _SUCCESSOR_S = 120
 _API_PORT = 6443
+# The provider takes over managers whose names begin with kubectl: its next update would remove the time of a restart,
+# and so start the pods once more, which no preview shows.
+_MANAGER = "inference-platform-drain"
 _CONTROL_PLANES = "node-role.kubernetes.io/control-plane"
 _VOLUMES = "volumes.longhorn.io"
 # What it prints where an object is no longer of the version that a patch is for.
@@ -160,7 +163,8 @@ class Kubernetes:
         moved = movable(watch.until("to look for its pods", lambda: self._listed("get", "pods", *on_node)))
         for namespace, deployment in moved:
             watch.say(f"starting a successor of {namespace}/{deployment} elsewhere")
-            self._run("rollout", "restart", f"deployment/{deployment}", "--namespace", namespace)
+            restart = (f"deployment/{deployment}", "--namespace", namespace, f"--field-manager={_MANAGER}")
+            self._run("rollout", "restart", *restart)
         for namespace, deployment in moved:
             waiting = (f"deployment/{deployment}", "--namespace", namespace, f"--timeout={_SUCCESSOR_S}s")
             done = self._kubectl("rollout", "status", *waiting, timeout_s=_SUCCESSOR_S + _CALL_S)

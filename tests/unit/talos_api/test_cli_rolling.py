@@ -188,7 +188,8 @@ def test_what_wants_its_successor_first_is_moved_before_the_drain(
     kubectl.write(kubectl.read() | {"pods": [picker("cp"), picker("gpu")], "nowhere": nowhere})
     site("roll", "m2", "--image", bench.image, config=rebooting(bench))
     log = (kubectl.folder / "log").read_text()
-    assert "rollout restart deployment/glm-epp --namespace models\n" in log
+    restart = "rollout restart deployment/glm-epp --namespace models"
+    assert f"{restart} --field-manager=inference-platform-drain\n" in log, "one that the provider does not take over"
     assert kubectl.calls() == ["annotate", "cordon", "rollout", "rollout", "drain", "uncordon", "annotate"]
     assert ("no successor of models/glm-epp is ready" in site.progress) == nowhere
 
