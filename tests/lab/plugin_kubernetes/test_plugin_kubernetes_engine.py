@@ -132,7 +132,8 @@ def test_ctrl_c_ends_a_wait_and_the_next_up_goes_on(site: Site, plane: Plane) ->
     assert engine.returncode != 0
     assert "cancelled" in output
     assert site.state()["slow"]["id"] == "default/slow"
-    plane.kubectl("patch", "configmap", "slow", "--type=merge", "-p", GO)
+    # As a controller: the update takes over what kubectl has set, and removes it.
+    plane.kubectl("patch", "configmap", "slow", "--field-manager=controller", "--type=merge", "-p", GO)
     site.up()
 
 

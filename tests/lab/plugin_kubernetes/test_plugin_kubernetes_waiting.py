@@ -82,7 +82,8 @@ def test_a_wait_that_failed_is_taken_up_again_without_a_change(driver: Driver, p
     with pytest.raises(FailedError, match=r"\{\.data\.go\} selected nothing"):
         driver.up(program)
     assert driver.state["w"].init_errors
-    plane.kubectl("patch", "configmap", "w", "--type=merge", "-p", GO)
+    # As a controller: the update takes over what kubectl has set, and removes it.
+    plane.kubectl("patch", "configmap", "w", "--field-manager=controller", "--type=merge", "-p", GO)
     driver.up(program)
     assert not driver.state["w"].init_errors
 
