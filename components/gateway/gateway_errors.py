@@ -145,13 +145,17 @@ _ANSWERS = (
             ),
         ),
     ),
-    # CONNECT and upgrades such as WebSocket end before a model is known; a permission is denied after it.
+    # Upgrades such as WebSocket end before a model is known; a permission is denied after it. CONNECT has no route, so
+    # no key of it is checked.
     _Answer(
         status=400,
         code="upgrade_not_supported",
         kind=_CLIENT,
         message="CONNECT and protocol upgrades are not supported.",
-        instead_of=_all(_status("EQ", 403), _header(MODEL_HEADER, {"present_match": True, "invert_match": True})),
+        instead_of=_any(
+            _header(":method", {"string_match": {"exact": "CONNECT"}}),
+            _all(_status("EQ", 403), _header(MODEL_HEADER, {"present_match": True, "invert_match": True})),
+        ),
     ),
     # A model that has as many requests under way as it may; OpenAI answers 503 then, too.
     _Answer(

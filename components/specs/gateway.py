@@ -37,7 +37,7 @@ class GatewaySpec(Spec):
     """Class of the load balancer that serves the address; the cluster's default if not given."""
     max_body_mib: int | None = Field(default=None, ge=1, le=4)
     """Largest request body; what the largest context of the models can need if not given. The endpoint picker takes no
-    message above 4 MiB."""
+    message above 4 MiB, of which 4 KiB are around the body."""
     stream_idle_timeout_s: int = Field(default=900, ge=60, le=MOST_SECONDS)
     """A stream that carries no byte for this long is cut; it must outlast the longest prefill."""
     longest_stream_s: int | None = Field(default=None, ge=1, le=MOST_SECONDS)

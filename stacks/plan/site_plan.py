@@ -184,8 +184,7 @@ class SitePlan:
     def body_kib(self) -> int:
         """Largest request body at the gateway: the site's own value, or what the largest context can need."""
         if self.site.gateway.max_body_mib is not None:
-            # A little below, so that the picker's message around the body fits as well.
-            return self.site.gateway.max_body_mib * 1024 - 4
+            return min(self.site.gateway.max_body_mib * 1024, LARGEST_BODY_KIB)
         needed = [revision.settings["gateway_body_kib"].whole for revision in self.revisions]
         return max(needed, default=LARGEST_BODY_KIB)
 

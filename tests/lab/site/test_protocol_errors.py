@@ -50,8 +50,11 @@ CASES = {
         request=lambda key: (
             b"CONNECT models:443 HTTP/1.1\r\nHost: models\r\nAuthorization: Bearer %b\r\n\r\n" % key.encode()
         ),
-        status=401,
-        code="invalid_api_key",
+        status=400,
+        code="upgrade_not_supported",
+    ),
+    "two hosts": Case(
+        request=lambda key: http1(key, headers=b"Host: others\r\n", body=QUESTION), status=400, code="invalid_request"
     ),
     "websocket": Case(
         request=lambda key: http1(
