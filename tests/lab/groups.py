@@ -1,9 +1,9 @@
 """Which lab tests run together: those of one group share a worker, in their order, and so a lab.
 
-Tests of the running platform are cut in seven, each with a platform of its own: what only sends requests, what changes
-the site and puts it back, what of this decides about callers, what a platform does not survive, whose platform an
-earlier program has made, what needs the checked-in site with all its parts, whose engines are real, and whose parts
-begin at earlier versions. Of all others each module is a group.
+Tests of the running platform are cut in groups, each with a platform of its own: what changes the site and puts it
+back, on a platform that an earlier program has made; what sends requests, and what decides about callers; what needs
+the checked-in site with all its parts; what a platform does not survive; where faults are injected; whose engines are
+real; and whose parts begin at earlier versions. Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 SITE_GROUPS = {
-    "site-ends": ("test_older_program", "test_faults_up", "test_pulumi_secrets", "test_talos_roll"),
     "site-changes": (
+        # First, since it begins with an earlier program.
+        "test_older_program",
         "test_pulumi_day_two",
         "test_drift",
         "test_closed_door",
@@ -35,16 +36,8 @@ SITE_GROUPS = {
         "test_acme",
         "test_live_checks",
         "test_lost_state",
-    ),
-    "site-callers": (
-        "test_tiers",
-        "test_tier_queues",
-        "test_limits",
-        "test_gatekeeper",
-        "test_canary",
-        "test_adapters",
-        "test_usage_ledger",
-        "test_portal",
+        # Last, since it replaces keys.
+        "test_pulumi_secrets",
     ),
     "site-serves": (
         "test_host_untouched",
@@ -69,6 +62,15 @@ SITE_GROUPS = {
         "test_picker",
         "test_slow_clients",
         "test_long_streams",
+        # What these decide about callers is put back.
+        "test_tiers",
+        "test_tier_queues",
+        "test_limits",
+        "test_gatekeeper",
+        "test_canary",
+        "test_adapters",
+        "test_usage_ledger",
+        "test_portal",
     ),
     "site-measured": (
         # First, while no test has touched it or spent any of the error budget.
@@ -84,11 +86,13 @@ SITE_GROUPS = {
         # Last, since it stops to measure.
         "test_monitoring",
     ),
+    "site-ends": ("test_faults_up", "test_talos_roll"),
+    "site-failures": ("test_failure_modes",),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
     "site-walk": ("test_version_walk",),
 }
 # Groups whose site is the checked-in one with all its parts; the others' is plain (plain_site.py), and up sooner.
-MEASURED = ("site-measured", "site-walk")
+MEASURED = ("site-measured", "site-failures", "site-walk")
 # Groups whose replicas are real engines, of one model.
 REAL_ENGINES = ("site-vllm",)
 # The modules of a package that has one lab for all of them.

@@ -169,6 +169,7 @@ def test_wrong_inputs_and_remote_commands_are_refused(driver: Driver) -> None:
         driver.preview(Declared(type="command:remote:Command", name="far", inputs=far))
 
 
+@pytest.mark.exhaustive
 def test_the_engine_and_the_driver_leave_the_same_state(site: Site, driver: Driver) -> None:
     """The same program through both: states after each update, and what the previews between them say."""
     texts = "create='echo $TOKEN; echo bad >&2', update='echo $TOKEN two', environment={{'TOKEN': secret}}, triggers={}"

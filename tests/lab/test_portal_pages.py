@@ -158,7 +158,9 @@ def test_the_keyboard_reaches_everything_with_a_visible_focus(portal: Portal, ch
     expect(page.get_by_role("heading", name="Your key is ready")).to_be_visible()
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "look", ["light", "narrow-dark", *(pytest.param(look, marks=pytest.mark.exhaustive) for look in ("dark", "narrow"))]
+)
 def test_every_page_is_accessible(portal: Portal, chromium: Browser, look: str, tmp_path: Path) -> None:
     scheme, width = LOOKS[look]
     page = opened(chromium, portal, "ann", color_scheme=scheme, viewport={"width": width, "height": 800})

@@ -46,6 +46,7 @@ def diagnostics(output: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+@pytest.mark.exhaustive
 def test_each_step_that_fails_is_named_and_the_next_up_goes_on(make_rig: NewRig) -> None:
     rig = make_rig("infra", "hgx-h200")
     _without_its_image_factory(rig)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.row("opening 14")
 DIGEST = f"sha256:{'1' * 64}"
 
 
+@pytest.mark.exhaustive
 def test_up_asks_no_factory_for_installers_that_are_locked(make_rig: NewRig) -> None:
     rig = make_rig("infra", "hgx-h200")
     plan = plan_values(rig.site, "site")

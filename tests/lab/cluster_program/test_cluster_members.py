@@ -94,6 +94,7 @@ def test_a_dead_node_is_removed_without_being_asked(make_rig: NewRig) -> None:
     assert members(rig) == ["cp-1", "cp-3"]
 
 
+@pytest.mark.exhaustive
 def test_a_replaced_machine_is_installed_anew_and_no_other(make_rig: NewRig) -> None:
     """`replacement` counted up on the same machine: drained, erased, installed; and a `fingerprint` is kept to."""
     rig = make_rig("infra", "hgx-h200", "hgx-h200")
@@ -121,6 +122,7 @@ def test_a_replaced_machine_is_installed_anew_and_no_other(make_rig: NewRig) -> 
     rig.pulumi("preview", "--expect-no-changes")
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_that_exists_is_taken_over_by_its_secrets(make_rig: NewRig, tmp_path: Path) -> None:
     """`secrets_import`: machines that are this cluster's already are only looked at, and a dead one is left out."""
     rig = make_rig("infra", "infra", "infra", "infra")

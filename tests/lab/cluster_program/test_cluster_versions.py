@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lab.machines.faults import Fault
 from tests.lab.cluster_program.conftest import NewRig
 from tests.lab.cluster_program.rig import Rig
@@ -63,6 +65,7 @@ def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig:
     assert rig.boots() == boots
 
 
+@pytest.mark.exhaustive
 def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(make_rig: NewRig) -> None:
     """In one step it is refused, by preview and by `up`; in two no kubelet is ever newer than an API server."""
     rig = make_rig("infra", "infra", "infra", "infra")
@@ -95,6 +98,7 @@ def test_a_minor_version_of_kubernetes_goes_over_api_servers_before_kubelets(mak
     rig.pulumi("preview", "--expect-no-changes")
 
 
+@pytest.mark.exhaustive
 def test_kubernetes_versions_change_live(make_rig: NewRig) -> None:
     rig = make_rig("infra", "infra")
     rig.versions(kubernetes="v1.36.2")

@@ -8,6 +8,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from lab.plugins import values
 from tests.lab.plugin_kubernetes.conftest import Plane, Site
 from tests.lab.plugin_kubernetes.declared import config_map, declare, deployment, named
@@ -72,6 +74,7 @@ def comparable(kept: dict[str, Any], namespace: str) -> Any:
     return json.loads(json.dumps(parts, sort_keys=True).replace(namespace, "namespace"))
 
 
+@pytest.mark.exhaustive
 def test_the_engine_and_the_driver_leave_the_same_state(site: Site, driver: Driver, plane: Plane) -> None:
     """The same program through both: what the previews between its states say, and the states."""
 

@@ -118,6 +118,7 @@ def test_a_client_that_does_not_know_the_ca_is_not_served(certified: Certified) 
         httpx.get(f"{certified.endpoint}/models", trust_env=False, timeout=60)
 
 
+@pytest.mark.exhaustive
 def test_a_second_up_has_nothing_to_do(certified: Certified) -> None:
     assert certified.pulumi.changes(*certified.options) == {}
 
@@ -148,6 +149,7 @@ def test_a_renewed_certificate_reaches_clients_without_a_restart(certified: Cert
         assert _ok(http)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_controller_goes_on(certified: Certified, cluster: Cluster) -> None:
     """The gateway serves meanwhile, and what is asked for in its absence is made."""
     (controller,) = cluster.pods(NAMESPACE, "app.kubernetes.io/component=controller")

@@ -345,6 +345,7 @@ def test_an_up_that_is_killed_may_be_taken_back(decided: Site, stack: EditedStac
     assert until(lambda: _ready(cluster), what="two gatekeepers")
 
 
+@pytest.mark.exhaustive
 def test_a_key_of_the_file_works_once_up_has_ended(decided: Site, stack: EditedStack) -> None:
     """At each gatekeeper, within the seconds in which a pod that has mounted an earlier file reads the new one."""
     front = stack.up(_with_a_key_more)
@@ -353,6 +354,7 @@ def test_a_key_of_the_file_works_once_up_has_ended(decided: Site, stack: EditedS
     until(lambda: _always(decided, front.keys["globex.later"], 401), what="a key that no gatekeeper takes")
 
 
+@pytest.mark.exhaustive
 def test_keys_work_through_the_change_back(decided: Site, stack: EditedStack) -> None:
     load = Load(model=OPEN, stream_tokens=20)
     for step in (_both_back, _limited):

@@ -188,6 +188,7 @@ def test_a_client_does_not_try_again_what_cannot_succeed(
     assert int(caught.value.response.headers["retry-after"]) > 120
 
 
+@pytest.mark.exhaustive
 def test_counters_that_are_away_admit_or_refuse_and_forget_nothing(
     site: Site, stack: EditedStack, keys: dict[str, str], spent: str
 ) -> None:

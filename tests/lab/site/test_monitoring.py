@@ -195,6 +195,7 @@ def test_a_second_up_has_nothing_to_do(pulumi: Pulumi) -> None:
     assert pulumi.changes() == {}
 
 
+@pytest.mark.exhaustive
 def test_a_site_that_stops_to_measure_keeps_nothing_of_it(site: Site, pulumi: Pulumi) -> None:
     """But for definitions, which are deleted by hand: no namespace or volume, and no port that is open to what is gone.
 

@@ -95,6 +95,7 @@ def ready(cluster: Cluster) -> list[Replica]:
     return [picker for picker in cluster.pickers(MODEL) if picker.ready and not picker.leaving]
 
 
+@pytest.mark.exhaustive
 def test_a_picker_gives_way_to_its_successor(site: Site, cluster: Cluster) -> None:
     """As a change of its configuration does it, or a drain of its node: no stream is cut and no request refused."""
     longest_s = plan_file(CHECKOUT / "Pulumi.lab.yaml").site.models[MODEL].server.longest_stream_s

@@ -35,7 +35,7 @@ def refused(pulumi: Pulumi, edit: Callable[[Document], None], command: str = "up
     return output
 
 
-@pytest.mark.parametrize("command", ["preview", "up"])
+@pytest.mark.parametrize("command", ["preview", pytest.param("up", marks=pytest.mark.exhaustive)])
 def test_all_mistakes_of_a_site_are_reported_with_file_and_key(pulumi: Pulumi, command: str) -> None:
     def edit(site: Document) -> None:
         site["models"]["glm-5-1"]["server"]["replica"] = 3

@@ -54,6 +54,7 @@ def test_what_is_no_id_of_a_prompt_is_in_no_line(site: Site) -> None:
         assert text not in json.dumps(line)
 
 
+@pytest.mark.exhaustive
 def test_below_100_percent_what_failed_or_was_slow_is_still_logged(
     site: Site, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_recordings_are_what_the_engine_still_says(site: Site, name: str) ->
     assert live == recorded, f"record it again: python -m tests.fixtures.previews.record {name}"
 
 
+@pytest.mark.exhaustive
 def test_rules_keep_up_from_touching_anything(site: Site, tmp_path: Path) -> None:
     """All violations at once, and not one resource written, also without a preview before."""
     copy_project(site.lab, tmp_path)

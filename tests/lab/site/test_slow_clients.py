@@ -83,7 +83,8 @@ def _held(cluster: Cluster) -> int:
     return sum(int(usage["allocated"]) for usage in memory)
 
 
-@pytest.mark.parametrize("http2", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["http1", "http2"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 def test_slow_clients_hold_no_engine(site: Site, cluster: Cluster, *, http2: bool) -> None:
     """Engines are free as soon as they have generated; Envoy holds the answers, and no more, until clients go."""
     size, before = _answer_bytes(site), _held(cluster)

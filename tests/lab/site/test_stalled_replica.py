@@ -101,7 +101,8 @@ async def _ordinary(site: Site, seconds: float) -> int:
     return asked
 
 
-@pytest.mark.parametrize("seconds", [60, pytest.param(3600, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seconds", [60, 3600])
 def test_ordinary_traffic_restarts_no_replica(site: Site, cluster: Cluster, seconds: int) -> None:
     before = restarts(cluster)
     assert asyncio.run(_ordinary(site, seconds))

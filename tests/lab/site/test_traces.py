@@ -93,6 +93,7 @@ def streamed(site: Site, mark: str, prompt: str, query: str) -> tuple[dict[str, 
     return events[-1]["usage"], text
 
 
+@pytest.mark.exhaustive
 def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cluster: Cluster, tmp_path: Path) -> None:
     prompt, key_in_url = (f"{word}{secrets.token_hex(6)}" for word in ("prompt", "sk-url"))
     fine, refused, full, forced = (f"{word}{secrets.token_hex(6)}" for word in ("fine", "refused", "full", "forced"))

@@ -105,6 +105,7 @@ def revisions(site: Site) -> dict[int, str]:
     return {int(label["version"]): label["status"] for label in labels}
 
 
+@pytest.mark.exhaustive
 def test_a_release_that_a_killed_helm_left_is_reported_with_the_way_back(site: Site) -> None:
     kill_helm_in_an_upgrade(site)
     refused = asked(site)

@@ -62,6 +62,7 @@ def revisions(core: client.CoreV1Api) -> set[str]:
     return {str(mount.sub_path) for mount in mounts if mount.mount_path == "/models/weights" and mount.read_only}
 
 
+@pytest.mark.exhaustive
 def test_a_corrupt_file_ends_the_up_in_words_and_the_next_one_goes_on(
     site: Site, core: client.CoreV1Api, tmp_path: Path
 ) -> None:
