@@ -70,6 +70,8 @@ class Sources:
     """Whether the machines bring Cilium."""
     by_bgp: bool = False
     """Whether Cilium announces addresses by BGP."""
+    measured: bool = False
+    """Whether Cilium serves metrics."""
     asking: Asking = field(default_factory=Asking)
     """Shared by all sites of a run."""
 
@@ -83,10 +85,10 @@ class Sources:
         """Cilium's manifest. Raises BundleError, also for what is not as pinned."""
         pin = self.versions.cilium
         chart = chart_of(pin.chart, pin.version, self.mirror, pin.repository)
-        values = cilium_values(bgp=self.by_bgp)
+        values = cilium_values(bgp=self.by_bgp, measured=self.measured)
         return _pinned(
             pod_network.manifest(self.rendered(chart, "cilium", values, "kube-system"), chart.version),
-            pin.digest(bgp=self.by_bgp),
+            pin.digest(bgp=self.by_bgp, measured=self.measured),
             f"the manifest of Cilium {pin.version}",
         )
 
@@ -223,7 +225,7 @@ def write_crds(sources: Sources, folder: Path, note: Callable[[str], None]) -> l
 def write_pod_network(sources: Sources, file: Path, note: Callable[[str], None]) -> list[Path]:
     """Bring Cilium's manifest to its pin; the file, if it was missing or another."""
     pin = sources.versions.cilium
-    if is_pinned(file, pin.digest(bgp=sources.by_bgp)):
+    if is_pinned(file, pin.digest(bgp=sources.by_bgp, measured=sources.measured)):
         return []
     note(f"{file}: Cilium {pin.version}")
     _write(file.parent, {file.name: sources.pod_network()})

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
-from floor import namespaces
+from floor import namespaces, node_ports
 from talos.documents.document import Wire
 from talos.documents.problems import ConfigError, ConfigProblem, require_none
 from talos.documents.rendering import render
@@ -20,6 +20,7 @@ _AGENT_CAPABILITIES = """
 CHOWN KILL NET_ADMIN NET_RAW IPC_LOCK SYS_ADMIN SYS_RESOURCE DAC_OVERRIDE FOWNER SETGID SETUID
 """
 _CLEANING_CAPABILITIES = ["NET_ADMIN", "SYS_ADMIN", "SYS_RESOURCE"]
+_NAMESPACES = "source_namespace,destination_namespace"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +60,11 @@ class External:
 CNI = Cilium | Flannel | External
 
 
-def cilium_values(*, bgp: bool = False) -> dict[str, Any]:
-    """The chart values that Cilium needs on Talos, whatever else a site sets. bgp: it announces addresses by BGP."""
+def cilium_values(*, bgp: bool = False, measured: bool = False) -> dict[str, Any]:
+    """The chart values that Cilium needs on Talos, whatever else a site sets.
+
+    bgp: it announces addresses by BGP. measured: agents and Hubble serve metrics.
+    """
     announcing = {"enabled": True, "secretsNamespace": {"create": True, "name": namespaces.BGP_SECRETS}}
     return {
         "ipam": {"mode": "kubernetes"},
@@ -73,8 +77,7 @@ def cilium_values(*, bgp: bool = False) -> dict[str, Any]:
         # The publisher adds digests to the chart after the release's tag; by tag, both charts render to the same text.
         "image": {"useDigest": False},
         "operator": {"image": {"useDigest": False}},
-        # The chart makes Hubble's certificates again at each rendering, and would put their keys into machine configs.
-        "hubble": {"enabled": False},
+        **(_measured() if measured else {"hubble": {"enabled": False}}),
         # Talos mounts cgroup v2 itself and lets no pod load kernel modules.
         "cgroup": {"autoMount": {"enabled": False}, "hostRoot": "/sys/fs/cgroup"},
         "securityContext": {
@@ -82,6 +85,21 @@ def cilium_values(*, bgp: bool = False) -> dict[str, Any]:
                 "ciliumAgent": _AGENT_CAPABILITIES.split(),
                 "cleanCiliumState": list(_CLEANING_CAPABILITIES),
             }
+        },
+    }
+
+
+def _measured() -> dict[str, Any]:
+    """Metrics at ports of each node. Hubble counts flows, and answers nobody beyond its own pod."""
+    return {
+        "prometheus": {"enabled": True, "port": node_ports.CILIUM_AGENT},
+        "hubble": {
+            "enabled": True,
+            "listenAddress": "",
+            # The chart makes its certificates again at each rendering, and would put their keys into machine configs.
+            "tls": {"enabled": False},
+            # By namespace, of which a site has few: by pod, series would grow with every start of one.
+            "metrics": {"port": node_ports.HUBBLE, "enabled": [f"drop:labelsContext={_NAMESPACES}", "flow"]},
         },
     }
 
@@ -135,7 +153,7 @@ def _problems(objects: list[Wire]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(
                 document=document,
                 what="was made while rendering: another one each time, and in every machine config",
-                fix="render with cilium_values(), which leaves Hubble off; bring its certificates yourself",
+                fix="render with cilium_values(), which makes no certificates",
             )
     for kind, name in (("DaemonSet", "cilium"), ("Deployment", "cilium-operator")):
         if (kind, name) in by_name and not _over_kube_prism(by_name[kind, name]):

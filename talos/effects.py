@@ -78,7 +78,7 @@ _OF_CLUSTER: dict[Path, Effect] = {
     ("network", "dnsDomain"): _POD_NETWORK,
     ("network", "cni"): _POD_NETWORK,
     ("inlineManifests",): Effect(
-        "unknown", "Talos applies the manifest's objects; what they change is not compared here"
+        "unknown", "Talos makes objects that it has never made, and changes none; what they change is not compared here"
     ),
 }
 _VOLUMES = frozenset({"VolumeConfig", "UserVolumeConfig", "RawVolumeConfig"})

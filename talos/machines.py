@@ -40,6 +40,7 @@ class Firewall:
     load_balancer_ports: tuple[int | str, ...] = ()
     talos_api_pods: tuple[str, ...] = ()
     metrics_pods: tuple[str, ...] = ()
+    pod_network_metrics: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,7 @@ def _firewall(node: NodeDescription, description: ClusterDescription) -> tuple[D
         takes_pods=node.takes_pods,
         talos_api_pods=plan.talos_api_pods,
         metrics_pods=plan.metrics_pods,
+        pod_network_metrics=plan.pod_network_metrics,
     )
 
 

@@ -14,10 +14,12 @@ from tests.alert_site import (
     VOLUME,
     Values,
     certificate,
+    cilium,
     cluster,
     constant,
     deployment,
     disk,
+    dropped,
     ends,
     engine,
     gpu,
@@ -301,5 +303,18 @@ SILENCES = (
             node("up", job="kubelet"): constant(0),
             f'kube_node_status_condition{{{OBJECT}, node="cp-1", condition="Ready", status="true"}}': constant(0),
         },
+    ),
+    Silence(
+        why="a node that is not ready, and that others do not reach",
+        alerts=("CiliumNodesUnreachable",),
+        change={
+            cilium("cilium_unreachable_nodes"): constant(1),
+            f'kube_node_status_condition{{{OBJECT}, node="hgx-1", condition="Ready", status="true"}}': constant(0),
+        },
+    ),
+    Silence(
+        why="packets that a policy refuses, and a protocol that is not carried",
+        alerts=("CiliumDropsPackets",),
+        change={dropped(reason): grows(60_000) for reason in ("Policy denied by denylist", "Unsupported L2 protocol")},
     ),
 )

@@ -195,6 +195,14 @@ def link(metric: str) -> str:
     return node(f"node_network_{metric}_total", ', device="enp1s0"')
 
 
+def cilium(metric: str, more: str = "") -> str:
+    return node(metric, more, job="cilium-agent")
+
+
+def dropped(reason: str) -> str:
+    return cilium("cilium_drop_count_total", f', reason="{reason}", direction="INGRESS"')
+
+
 def etcd(metric: str, more: str = "") -> str:
     return node(metric, more, job="etcd")
 
@@ -360,6 +368,13 @@ HEALTHY: Mapping[str, Values] = {
     of_shipper("unreadable_lines_total"): grows(0),
     **{node("up", job=job): constant(1) for job in ("node-exporter", "kubelet", "cadvisor", "etcd", "apiserver")},
     node("up", job="coredns"): constant(1),
+    **{node("up", job=job): constant(1) for job in ("cilium-agent", "hubble")},
+    dropped("Policy denied"): grows(6_000),
+    dropped("Unsupported L3 protocol"): grows(6_000),
+    dropped("Stale or unroutable IP"): grows(60),
+    cilium("cilium_bpf_map_pressure", ', map_name="ct4_global"'): constant(0.3),
+    cilium("cilium_unreachable_nodes"): constant(0),
+    cilium("cilium_unreachable_health_endpoints"): constant(0),
     disk("node_filesystem_size_bytes"): constant(1e12),
     # A steady write, as of logs, and images that are deleted now and then.
     disk("node_filesystem_avail_bytes"): Values(700e9, -0.1e9),

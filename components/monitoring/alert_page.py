@@ -37,6 +37,7 @@ _TITLES = {
     "hosts": "Nodes from within",
     "control-plane": "API servers and cluster DNS",
     "etcd-members": "Members of etcd",
+    "pod-network": "The pod network",
     "etcd": "etcd",
     "database": "PostgreSQL of the platform",
     "measuring": "What measures",
@@ -55,12 +56,9 @@ third column before it fires; `ReplicaMissing` and `WeightsNotOnNode` wait longe
 site may take longer. Those about models compare with what the site declares and its proof promises, which the rules
 record as series whose names end with `:declared` and `:promised`. GPUs, storage and etcd have alerts where the program
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
-cluster's credentials where it made the cluster and installs Prometheus; gatekeepers, the directory, the ledger,
-prices, canaries and overflow where the site has them.
-prices, canaries and the watcher where the site has them.
 cluster's credentials where it made the cluster and installs Prometheus; nodes from within, API servers, cluster DNS
-and members of etcd with `monitoring.hosts: measured`; gatekeepers, the directory, the ledger, prices and canaries
-where the site has them.
+and members of etcd with `monitoring.hosts: measured`; Cilium with `monitoring.pod_network:
+measured`; gatekeepers, the directory, the ledger, prices, canaries, overflow and the watcher where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from components.monitoring import host_scrapes, queries
 
 NODES = f'job="{host_scrapes.NODE_EXPORTER}"'
@@ -10,6 +12,8 @@ CONTAINERS = f'job="{host_scrapes.CONTAINERS}", container!=""'
 API_SERVERS = f'job="{host_scrapes.API_SERVER}"'
 ETCD = f'job="{host_scrapes.ETCD}"'
 DNS = f'job="{host_scrapes.DNS}"'
+CILIUM = f'job="{host_scrapes.CILIUM}"'
+HUBBLE = f'job="{host_scrapes.HUBBLE}"'
 # Of Talos and of volumes that a site gives its machines; `/` on other clusters, as Talos's own is a read-only image.
 DISKS = f'{NODES}, mountpoint=~"/|/var|/var/mnt/.+"'
 # Of these, what images, containers and logs are on. Weights and Longhorn fill the others on purpose.
@@ -18,6 +22,7 @@ _OF_PODS = f'{NODES}, mountpoint=~"/|/var"'
 _BUSY = 100
 _API_TIMES = "apiserver_request_sli_duration_seconds"
 _DISK = ("node", "mountpoint")
+_READY = f'{queries.OBJECTS}, condition="Ready", status="true"'
 # What a person or a controller asks for and waits. A list of everything, and what goes on for long, has other times.
 _SHORT = f'{API_SERVERS}, verb=~"GET|POST|PUT|PATCH|DELETE"'
 
@@ -111,6 +116,37 @@ def dns_failed() -> str:
     counted = "coredns_dns_responses_total"
     failed = queries.rate(counted, f'{DNS}, rcode="SERVFAIL"', window="10m")
     return queries.share_of(failed, queries.rate(counted, DNS, window="10m"))
+
+
+def faulty_drops() -> str:
+    """Packets a second that Cilium drops of a node, but for those that it should, by reason.
+
+    Not those that a policy or `loadBalancerSourceRanges` refuses, and not protocols that it does not carry, as IPv6
+    here and what switches send: cilium/cilium v1.20.2 pkg/monitor/api/drop.go.
+    """
+    meant = "Policy denied.*|Authentication required|Denied by LB src range check"
+    not_carried = "Unsupported L[23] protocol|VLAN traffic disallowed by VLAN filter"
+    where = f'{CILIUM}, reason!~"{meant}|{not_carried}"'
+    return queries.rate("cilium_drop_count_total", where, by=("node", "reason"), window="10m")
+
+
+def map_full() -> str:
+    """Share of a BPF map of a node that is in use, 0 to 1; of policies the fullest."""
+    return queries.highest("cilium_bpf_map_pressure", CILIUM, by=("node", "map_name"))
+
+
+def not_ready() -> str:
+    """Nodes that are not ready, as one number."""
+    return f"scalar(count(kube_node_status_condition{{{_READY}}} == 0) or vector(0))"
+
+
+def not_measured(jobs: Sequence[str]) -> str:
+    """Targets that do not answer, and jobs without one. Of a node that is not ready nothing answers."""
+    absent = " or ".join(f'absent(up{{job="{job}"}})' for job in jobs)
+    return (
+        f'max by (job, node, instance) (up{{job=~"{"|".join(jobs)}"}} == 0) unless on (node) '
+        f"({queries.total('kube_node_status_condition', _READY, by=('node',))} == 0) or {absent}"
+    )
 
 
 def _share(part: str, whole: str, where: str, by: tuple[str, ...]) -> str:

@@ -20,8 +20,11 @@ from floor import node_ports
 NAME, KEY = "host-scrapes", "scrapes.yaml"
 NODE_EXPORTER, KUBELET, CONTAINERS = "node-exporter", "kubelet", "cadvisor"
 API_SERVER, ETCD, DNS = "apiserver", "etcd", "coredns"
+CILIUM, HUBBLE = "cilium-agent", "hubble"
 JOBS = (NODE_EXPORTER, KUBELET, CONTAINERS, API_SERVER, DNS)
 """Of every cluster. etcd's is of clusters alone whose machines this program configures."""
+POD_NETWORK = (CILIUM, HUBBLE)
+"""Of clusters whose Cilium serves metrics."""
 _ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN = {"credentials_file": f"{_ACCOUNT_FOLDER}/token"}
 _NODE_META = "__meta_kubernetes_node"
@@ -40,17 +43,26 @@ KEPT: Mapping[str, Sequence[str]] = {
         "apiserver_request_sli_duration_seconds_bucket",
         "apiserver_request_total",
     ),
+    CILIUM: (
+        "cilium_bpf_map_pressure",
+        "cilium_drop_count_total",
+        "cilium_unreachable_health_endpoints",
+        "cilium_unreachable_nodes",
+    ),
+    HUBBLE: ("hubble_drop_total", "hubble_flows_processed_total", "hubble_lost_events_total"),
 }
 """What is kept of a job whose parts have tens of thousands of series: what rules and dashboards ask for."""
 
 
-def scrapes(*, etcd: bool) -> list[dict[str, Any]]:
-    """Prometheus's `scrape_configs`. etcd: whether its members serve their metrics by themselves."""
+def scrapes(*, etcd: bool, pod_network: bool = False) -> list[dict[str, Any]]:
+    """Prometheus's `scrape_configs`. etcd, pod_network: whether its members, and Cilium's agents, serve metrics."""
     return [
         _of_nodes(NODE_EXPORTER, port=node_ports.NODE_EXPORTER),
         _of_nodes(KUBELET, **_kubelet("/metrics")),
         _of_nodes(CONTAINERS, **_kubelet("/metrics/cadvisor")),
         *([_of_nodes(ETCD, port=node_ports.ETCD, control_planes=True)] if etcd else []),
+        *([_of_nodes(CILIUM, port=node_ports.CILIUM_AGENT)] if pod_network else []),
+        *([_of_nodes(HUBBLE, port=node_ports.HUBBLE)] if pod_network else []),
         _scrape(
             API_SERVER,
             [{"role": "endpointslice", "namespaces": {"names": [_API_NAMESPACE]}}],
@@ -78,9 +90,9 @@ def scrapes(*, etcd: bool) -> list[dict[str, Any]]:
     ]
 
 
-def host_scrapes(namespace: str, *, etcd: bool) -> dict[str, Any]:
+def host_scrapes(namespace: str, *, etcd: bool, pod_network: bool = False) -> dict[str, Any]:
     """The Secret that Prometheus's object names. Nothing in it is secret."""
-    text = yaml.safe_dump(scrapes(etcd=etcd), sort_keys=False)
+    text = yaml.safe_dump(scrapes(etcd=etcd, pod_network=pod_network), sort_keys=False)
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -188,7 +188,10 @@ class Monitoring(Component, token="monitoring:Monitoring"):
         """What Prometheus needs to read nodes and the control plane, where it does."""
         if not args.host_jobs:
             return []
-        scrapes = host_scrapes.host_scrapes(NAMESPACE, etcd=host_scrapes.ETCD in args.host_jobs)
+        jobs = args.host_jobs
+        scrapes = host_scrapes.host_scrapes(
+            NAMESPACE, etcd=host_scrapes.ETCD in jobs, pod_network=host_scrapes.CILIUM in jobs
+        )
         granted = self._granted("hosts", host_scrapes.host_permissions(NAMESPACE), needs)
         return [*granted, self.child("host-scrapes", scrapes, depends_on=needs)]
 

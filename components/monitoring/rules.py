@@ -21,6 +21,7 @@ from components.monitoring.alerts import (
     measuring,
     models,
     overflows,
+    pod_network,
     secrets,
     storage,
     usage,
@@ -42,7 +43,7 @@ class Measured:
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
     `budgets`, of tenants; `canaries` and `overflows`, of models; `scaling`, of models that follow the load; `hosts`,
-    `control-plane` and `etcd-members`, of the cluster itself."""
+    `control-plane`, `etcd-members` and `pod-network`, of the cluster itself."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -72,6 +73,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "hosts": hosts.hosts,
     "control-plane": hosts.control_plane,
     "etcd-members": etcd.members,
+    "pod-network": pod_network.pod_network,
 }
 _DATABASE = DatabaseSpec(
     run_by="cloudnative_pg",

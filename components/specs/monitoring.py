@@ -25,6 +25,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
         "copies",
         "gpu_faults",
         "hosts",
+        "pod_network",
     ),
 }
 """Which of the keys each system reads."""
@@ -92,6 +93,11 @@ class MonitoringSpec(Spec):
     Prometheus reads it, kubelets, API servers and cluster DNS, and etcd on machines of this program; with alerts and a
     dashboard. A change of it is a change of the machines: etcd takes its part of it at each control plane's next boot.
     `none`: what your own tools measure."""
+    pod_network: Hosts = "none"
+    """`measured`: also Cilium's agents and Hubble on every node, with alerts and panels; it needs `hosts: measured` and
+    this program's Cilium. It is another manifest of Cilium, which `sitectl bundle` fetches. A new cluster starts with
+    it. One that runs takes it with `cluster.machines.cilium_owner: program`, and its agents restart, two nodes at a
+    time; otherwise you apply it by hand. `none`: Hubble is off."""
     storage_class: str | None = None
     """Class of the volumes of Prometheus and Alertmanager; ReadWriteOnce is enough. Longhorn's class for scratch
     volumes if not given, which deletes a volume with its claim, as `destroy` expects; required without

@@ -26,7 +26,7 @@ from sitectl.shell import home
 from sitectl.shell.command import Command, CommandContext, pass_context
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
-from stacks.plan.charts import announces_by_bgp, cilium_manifest, installed_charts, optional_parts
+from stacks.plan.charts import cilium_digest, cilium_manifest, installed_charts, optional_parts
 from stacks.plan.site_plan import plan_file
 from stacks.site.loader import read_site_file
 from stacks.site.model import SiteConfig
@@ -227,7 +227,7 @@ def _site(project: Path, site: str, loaded: SiteConfig | str) -> Iterator[Check]
     yield Check(name=f"site {site}", state="ok", result="valid")
     manifest = cilium_manifest(loaded)
     if manifest:
-        pinned = is_pinned(project / manifest, versions.load().cilium.digest(bgp=announces_by_bgp(loaded)))
+        pinned = is_pinned(project / manifest, cilium_digest(loaded, versions.load().cilium))
         missing = f"{manifest} missing or not as pinned; `plan` needs it"
         yield Check(
             name=f"pod network of {site}",

@@ -50,6 +50,8 @@ def pinned_manifest(site: Any, versions: Any) -> str | None:
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         charts: Any = importlib.import_module("stacks.plan.charts")
         if charts.cilium_manifest(site) is not None:
-            digest = versions.cilium.digest(bgp=charts.announces_by_bgp(site))
+            # An older program has one choice alone.
+            also = {"measured": True} if getattr(site, "measures_pod_network", False) else {}
+            digest = versions.cilium.digest(bgp=charts.announces_by_bgp(site), **also)
             return f"Cilium {versions.cilium.version}, sha256 {digest}"
     return None

@@ -11,7 +11,7 @@ from components.addons.charts import chart_of
 from floor.images import ImageReference
 from policy.model import Resource
 from stacks.facts.image_lock import ChartRelease
-from stacks.plan.charts import cilium_manifest
+from stacks.plan.charts import cilium_digest, cilium_manifest
 from stacks.plan.images import untagged_repositories
 from stacks.plan.site_plan import SitePlan
 
@@ -37,7 +37,7 @@ def rendered_images(
 def _text(chart: str, plan: SitePlan, releases: list[Resource], sources: Sources, project: Path) -> str:
     manifest = cilium_manifest(plan.site)
     if chart == _CILIUM and manifest:
-        there = is_pinned(project / manifest, plan.versions.cilium.digest(bgp=sources.by_bgp))
+        there = is_pinned(project / manifest, cilium_digest(plan.site, plan.versions.cilium))
         return (project / manifest).read_text(encoding="utf-8") if there else sources.pod_network()
     pin = plan.versions.charts[chart]
     name = pin.chart.rpartition("/")[2]

@@ -108,6 +108,7 @@ def sources_of(site: SiteConfig, helm: Helm, mirror: str | None, asking: Asking,
         defined=site.crds.owner == "program",
         networked=brings_cilium(site),
         by_bgp=announces_by_bgp(site),
+        measured=site.measures_pod_network,
         asking=asking,
     )
 

@@ -76,14 +76,18 @@ class ChartVersion(Spec):
 
 
 class CiliumVersion(ChartVersion):
-    """Cilium's chart, in its publisher's repository, and the digests of its manifest without and with BGP."""
+    """Cilium's chart, in its publisher's repository, and the digests of its manifest by what a site chooses."""
 
     repository: str
     manifest: Digest
     manifest_with_bgp: Digest
+    manifest_measured: Digest
+    manifest_with_bgp_measured: Digest
 
-    def digest(self, *, bgp: bool) -> str:
-        """sha256 in hex of the manifest of a site that announces addresses by BGP, or of one that does not."""
+    def digest(self, *, bgp: bool, measured: bool = False) -> str:
+        """sha256 in hex of the manifest. bgp: the site announces addresses by BGP. measured: it reads its metrics."""
+        if measured:
+            return self.manifest_with_bgp_measured if bgp else self.manifest_measured
         return self.manifest_with_bgp if bgp else self.manifest
 
 

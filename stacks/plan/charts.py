@@ -6,6 +6,7 @@ from pathlib import Path
 
 from components.addons import registry
 from stacks.facts import versions
+from stacks.facts.versions import CiliumVersion
 from stacks.site.model import SiteConfig
 
 
@@ -23,14 +24,21 @@ def announces_by_bgp(site: SiteConfig) -> bool:
 def cilium_manifest(site: SiteConfig) -> Path | None:
     """Where the site has Cilium's manifest; None for sites that bring none.
 
-    Without the key, sites with BGP have a file of their own, so that a folder holds sites of both kinds.
+    Without the key, each choice has a file of its own, so that a folder holds sites of all kinds.
     """
     machines = site.cluster.machines
     if machines is None or machines.cni != "cilium":
         return None
     file = machines.cilium_manifest
-    by_key = "cilium_manifest" in machines.model_fields_set
-    return file if by_key or not announces_by_bgp(site) else file.with_name(f"{file.stem}-bgp{file.suffix}")
+    if "cilium_manifest" in machines.model_fields_set:
+        return file
+    choice = ("-bgp" if announces_by_bgp(site) else "") + ("-measured" if site.measures_pod_network else "")
+    return file.with_name(f"{file.stem}{choice}{file.suffix}")
+
+
+def cilium_digest(site: SiteConfig, pin: CiliumVersion) -> str:
+    """The pinned sha256 in hex of that file."""
+    return pin.digest(bgp=announces_by_bgp(site), measured=site.measures_pod_network)
 
 
 def installed_charts(site: SiteConfig) -> list[str]:

@@ -75,6 +75,8 @@ class ClusterPlan:
     """Nodes that one replica takes as a whole, by name."""
     measured: bool = False
     """Whether pods of the site read metrics of machines and of etcd."""
+    pod_network_measured: bool = False
+    """Whether they read Cilium's too."""
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ class ClusterPlan:
             documents=tuple(_site_documents(machines, secret_texts)),
             settings=_site_settings(machines),
             patches=_patches(machines.patches, "cluster"),
-            firewall=_firewall(machines, measured=self.measured),
+            firewall=_firewall(machines, measured=self.measured, pod_network=self.pod_network_measured),
         )
 
     def _node(self, planned: PlannedNode, secret_texts: SecretTexts) -> NodeDescription:
@@ -190,10 +192,11 @@ def plan_cluster(
     whole: frozenset[str] = frozenset(),
     *,
     measured: bool = False,
+    pod_network_measured: bool = False,
 ) -> ClusterPlan:
     """The plan of a cluster. ConfigError or FactoryError for a factory or HGX profile that cannot be.
 
-    measured: whether pods read metrics of its machines.
+    measured: whether pods read metrics of its machines. pod_network_measured: whether they read Cilium's too.
     """
     factory = FactorySite(machines.image_factory)
     nodes = []
@@ -206,7 +209,7 @@ def plan_cluster(
         image = factory.assets(schematic.id, versions.talos, secure_boot=machines.secure_boot).installer
         nodes.append(PlannedNode(node_name, spec, keys, schematic, image))
     ordered = sorted(nodes, key=lambda node: (not node.is_control_plane, node.name))
-    return ClusterPlan(name, machines, versions, tuple(ordered), whole, measured)
+    return ClusterPlan(name, machines, versions, tuple(ordered), whole, measured, pod_network_measured)
 
 
 @lru_cache(maxsize=256)
@@ -222,6 +225,7 @@ def plan_machines(
     whole: frozenset[str] = frozenset(),
     *,
     measured: bool = False,
+    pod_network_measured: bool = False,
 ) -> tuple[ClusterPlan | None, list[ConfigProblem]]:
     """The plan of a cluster with every problem of its machines' configs. whole: nodes that one replica fills, by name.
 
@@ -239,7 +243,9 @@ def plan_machines(
         problems += [replace(problem, path=("hgx",)) for problem in error.problems]
         machines = machines.model_copy(update={"hgx": HgxSpec()})
     try:
-        plan = plan_cluster(name, machines, versions, whole, measured=measured)
+        plan = plan_cluster(
+            name, machines, versions, whole, measured=measured, pod_network_measured=pod_network_measured
+        )
     except ConfigError as error:
         return None, [*problems, *error.problems]
     try:
@@ -303,7 +309,7 @@ def _site_settings(machines: MachinesSpec) -> MachineSettings:
     return MachineSettings(logging=logging)
 
 
-def _firewall(machines: MachinesSpec, *, measured: bool) -> Firewall | None:
+def _firewall(machines: MachinesSpec, *, measured: bool, pod_network: bool) -> Firewall | None:
     spec = machines.firewall
     if spec is None:
         return None
@@ -316,6 +322,7 @@ def _firewall(machines: MachinesSpec, *, measured: bool) -> Firewall | None:
         load_balancer_ports=spec.load_balancer_ports,
         talos_api_pods=(machines.networks.pods,) if machines.etcd_backup else (),
         metrics_pods=(machines.networks.pods,) if measured else (),
+        pod_network_metrics=pod_network,
     )
 
 

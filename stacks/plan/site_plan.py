@@ -326,7 +326,12 @@ def _plan(
             problems += lacking_on_nodes(site, plan.stores)
     if site.cluster.machines is not None:
         machines, in_configs = plan_machines(
-            site.name, site.cluster.machines, pins, whole, measured=site.measures_hosts
+            site.name,
+            site.cluster.machines,
+            pins,
+            whole,
+            measured=site.measures_hosts,
+            pod_network_measured=site.measures_pod_network,
         )
         plan = replace(plan, machines=machines)
         problems += site_problems(in_configs, values)

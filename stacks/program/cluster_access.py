@@ -15,7 +15,7 @@ from components.machines.cluster import Cluster, ClusterArgs
 from components.machines.cluster_nodes import Rollout
 from components.machines.machine_commands import LIMITS, Limits, Machine
 from stacks.facts.versions import Versions
-from stacks.plan.charts import announces_by_bgp, cilium_manifest
+from stacks.plan.charts import cilium_digest, cilium_manifest
 from stacks.plan.cluster import ClusterPlan
 from stacks.plan.site_plan import SitePlan
 from stacks.site.model import SiteConfig
@@ -121,7 +121,7 @@ def _cilium(site: SiteConfig, versions: Versions) -> str | None:
     except OSError:
         raise PodNetworkError(f"{path}: Cilium's manifest is missing\n  fix: {fix}") from None
     digest = hashlib.sha256(content).hexdigest()
-    pinned = versions.cilium.digest(bgp=announces_by_bgp(site))
+    pinned = cilium_digest(site, versions.cilium)
     if digest != pinned:
         raise PodNetworkError(
             f"{path}: sha256 is {digest}, pinned in stacks/facts/versions.yaml is {pinned}\n  fix: {fix}"

@@ -63,6 +63,7 @@ def declare_monitoring(
                 *(["budgets"] if plan.tenants.budgets else []),
                 *(["hosts", "control-plane"] if hosts else []),
                 *(["etcd-members"] if host_scrapes.ETCD in hosts else []),
+                *(["pod-network"] if site.measures_pod_network else []),
             },
             servers=own,
             etcd_backup_every_h=backup.every_h if backup else None,
@@ -122,10 +123,12 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
 
 
 def host_jobs(site: SiteConfig) -> list[str]:
-    """Jobs of nodes and the control plane. etcd's members show theirs where the program configures the machines."""
+    """Jobs of nodes, the control plane and the pod network. etcd's members show theirs where the program configures the
+    machines."""
     if not site.measures_hosts:
         return []
-    return [*host_scrapes.JOBS, *([host_scrapes.ETCD] if site.cluster.machines else [])]
+    etcd = [host_scrapes.ETCD] if site.cluster.machines else []
+    return [*host_scrapes.JOBS, *etcd, *(host_scrapes.POD_NETWORK if site.measures_pod_network else [])]
 
 
 def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:

@@ -161,7 +161,8 @@ class MachinesSpec(MachineKeys):
     """What gives pods their network: Cilium from this program, or a CNI that the site installs itself."""
     cilium_manifest: Path = Path(".bundle/cilium/cilium.yaml")
     """Cilium's manifest as `sitectl bundle` writes it; checked against the pinned digest. Relative to the project. If
-    not set, `cilium-bgp.yaml` in the same folder where `addresses.announced_by` is `cilium_bgp`."""
+    not set, `cilium-bgp.yaml` in the same folder where `addresses.announced_by` is `cilium_bgp`; `-measured` is added
+    to the name with `monitoring.pod_network: measured`."""
     cilium_owner: Literal["machines", "program"] = "machines"
     """Who changes the Cilium of a cluster that runs. `machines`: Talos makes its objects once, and you apply a new
     version by hand; `program`: `up` applies it, object by object as preview shows. Talos makes them in both cases."""

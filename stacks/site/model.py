@@ -307,6 +307,11 @@ class SiteConfig(Spec):
         return self.monitoring.system == "prometheus_operator" and self.monitoring.hosts == "measured"
 
     @property
+    def measures_pod_network(self) -> bool:
+        """Whether it reads this program's Cilium too."""
+        return self.measures_hosts and self.monitoring.pod_network == "measured"
+
+    @property
     def has_gatekeeper(self) -> bool:
         """Whether the gatekeeper runs."""
         return self.callers.decided_by == "gatekeeper" or self.callers.keep_both

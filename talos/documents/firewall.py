@@ -80,6 +80,7 @@ def cluster_rules(
     takes_pods: bool = False,
     talos_api_pods: tuple[str, ...] = (),
     metrics_pods: tuple[str, ...] = (),
+    pod_network_metrics: bool = False,
 ) -> tuple[Document, ...]:
     """Block by default, and the rules without which a node of `role` does not work.
 
@@ -87,7 +88,8 @@ def cluster_rules(
     form; `clients` may reach `load_balancer_ports` where gateways answer: on workers, and on control planes that take
     pods. An external pod network needs its own rules in addition. `talos_api_pods` are subnets of pods that may reach
     the Talos API of control planes: a pod on the machine itself comes by its own address. `metrics_pods` are those of
-    pods that read metrics of machines: without one nothing listens there for etcd.
+    pods that read metrics of machines: without one nothing listens there for etcd. `pod_network_metrics`: they read
+    Cilium's too.
     """
     every = (*nodes, *control_planes)
     readers = (*every, *metrics_pods)
@@ -99,6 +101,8 @@ def cluster_rules(
     ]
     if cni == "cilium":
         rules.append(_rule("cilium-health", (4240,), every))
+        if pod_network_metrics:
+            rules.append(_rule("cilium-metrics", (node_ports.CILIUM_AGENT, node_ports.HUBBLE), readers))
     if role == "controlplane":
         rules += [
             _rule("trustd", (50001,), every),

@@ -30,9 +30,6 @@ def hosts() -> list[Alert]:
         f"{host_queries.room_of_pods_in(_HOURS, window=window)} < {_EVICTED_SHARE}" for window in ("6h", "30m")
     )
     ttl = queries.lowest("kubelet_certificate_manager_client_ttl_seconds", host_queries.KUBELETS, by=("node",))
-    where, jobs = f'job=~"{"|".join(host_scrapes.JOBS)}"', ("job", "node", "instance")
-    gone = f'{queries.OBJECTS}, condition="Ready", status="true"'
-    absent = " or ".join(f'absent(up{{job="{job}"}})' for job in host_scrapes.JOBS)
     return [
         Alert(
             name="NodeDiskFills",
@@ -108,9 +105,8 @@ def hosts() -> list[Alert]:
         Alert(
             name="HostNotMeasured",
             severity="ticket",
-            # Of a node that is not ready nothing answers, and it has an alert of its own.
-            expression=f"max by ({', '.join(jobs)}) (up{{{where}}} == 0) unless on (node) "
-            f"({queries.total('kube_node_status_condition', gone, by=('node',))} == 0) or {absent}",
+            # A node that is not ready has an alert of its own.
+            expression=host_queries.not_measured(host_scrapes.JOBS),
             minutes=15,
             summary="{{ $labels.job }} is not measured everywhere",
             description="Prometheus reads nothing of it ({{ $value }}). Address: {{ $labels.instance }}; without one, "

@@ -1,4 +1,4 @@
-"""Are the machines well: what node-exporter, kubelets, etcd, API servers and cluster DNS measure of themselves."""
+"""Are the machines well: what their parts, the control plane and the pod network measure of themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOARD = Board(
     name=OF_HOSTS,
     title="Inference: are the machines well?",
     question="Processors, memory, disks and links of each node, and the Kubernetes control plane. It is empty "
-    "without `monitoring.hosts: measured`.",
+    "without `monitoring.hosts: measured`, and the pod network's part without `monitoring.pod_network: measured`.",
     groups=(
         PanelGroup(
             title="Is a node well?",
@@ -213,6 +213,65 @@ BOARD = Board(
                     SECONDS,
                     "Below 0.1.",
                     "The servers that it asks for names of outside are slow.",
+                ),
+            ),
+        ),
+        PanelGroup(
+            title="Is the pod network well?",
+            runbook="pod-network-unwell",
+            panels=(
+                _panel(
+                    "Packets that Cilium drops on a node (per second)",
+                    queries.rate("cilium_drop_count_total", host_queries.CILIUM, by=("node", "reason"), window=WINDOW),
+                    "{{node}} {{reason}}",
+                    COUNT,
+                    "Policy denied and Unsupported L3 protocol alone.",
+                    "Any other reason that stays is a fault: the runbook has what they mean.",
+                ),
+                _panel(
+                    "Packets that are dropped between namespaces (per second)",
+                    queries.rate(
+                        "hubble_drop_total",
+                        host_queries.HUBBLE,
+                        by=("source_namespace", "destination_namespace", "reason"),
+                        window=WINDOW,
+                    ),
+                    "{{source_namespace}} to {{destination_namespace}} {{reason}}",
+                    COUNT,
+                    "0, or what a policy is meant to refuse.",
+                    "POLICY_DENIED of a namespace's own traffic: a policy of it lacks a peer. No name is outside.",
+                ),
+                _panel(
+                    "Flows that Hubble has seen (per second)",
+                    queries.rate("hubble_flows_processed_total", host_queries.HUBBLE, by=("verdict",), window=WINDOW),
+                    "{{verdict}}",
+                    COUNT,
+                    "FORWARDED, and few DROPPED.",
+                    "DROPPED that grows with the requests: between which namespaces is shown above.",
+                ),
+                _panel(
+                    "Events that Hubble has lost (per second)",
+                    queries.rate("hubble_lost_events_total", host_queries.HUBBLE, by=("node", "source"), window=WINDOW),
+                    "{{node}} {{source}}",
+                    COUNT,
+                    "0.",
+                    "Counts of flows are too low there; those of packets that Cilium drops are whole.",
+                ),
+                _panel(
+                    "Share of a BPF map that is in use",
+                    host_queries.map_full(),
+                    "{{node}} {{map_name}}",
+                    SHARE,
+                    "Below 0.9.",
+                    "What does not fit is dropped or refused: increase the map, or find what fills it.",
+                ),
+                _panel(
+                    "Nodes that a node does not reach",
+                    queries.highest("cilium_unreachable_nodes", host_queries.CILIUM, by=("node",)),
+                    "{{node}}",
+                    COUNT,
+                    "0, or as many as are not ready.",
+                    "One node has many: its link or its agent. All have one: that node.",
                 ),
             ),
         ),

@@ -22,6 +22,7 @@ _WATCHES = {"on_fault": ("drain",), "new_nodes": ("check", "load_test")}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
+_CILIUM_PORTS = f", and Cilium's at ports {node_ports.CILIUM_AGENT} and {node_ports.HUBBLE}"
 _VALUE = re.compile(rf"({_WORD})?")
 
 
@@ -32,6 +33,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if system not in READ_BY:
         return
     yield from _unread(section, system)
+    yield from _no_cilium(values, section, system)
     if system == "external":
         yield from _of_others(section)
     yield from _unwatched(values, mapping(section.get("gpu_faults")))
@@ -53,6 +55,11 @@ def measures_hosts(values: Mapping[str, Any]) -> bool:
     return system == "prometheus_operator" and section.get("hosts") == "measured"
 
 
+def measures_pod_network(values: Mapping[str, Any]) -> bool:
+    """Whether it reads this program's Cilium too."""
+    return measures_hosts(values) and at(values, _SECTION, "pod_network") == "measured"
+
+
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What works, and is not wise."""
     machines = mapping(at(values, *MACHINES))
@@ -61,7 +68,7 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             path=(_SECTION, "hosts"),
             what="without cluster.machines.firewall opens metrics to all that reach the machines, by plain HTTP: "
             f"etcd's at port {node_ports.ETCD} of control planes, on all their addresses, and node-exporter's at port "
-            f"{node_ports.NODE_EXPORTER}",
+            f"{node_ports.NODE_EXPORTER}{_CILIUM_PORTS if measures_pod_network(values) else ''}",
             got="measured",
             fix="set cluster.machines.firewall, which lets nodes and pods alone in",
         )
@@ -129,6 +136,29 @@ def _unwatched(values: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[
             got=shown(given[key]),
             allowed="with cluster.gpu_stack: operator or device_plugin",
             fix="set cluster.gpu_stack to operator, or take it out",
+        )
+
+
+def _no_cilium(values: Mapping[str, Any], section: Mapping[str, Any], system: str) -> Iterator[Problem]:
+    """A pod network that is measured without the scrapes of nodes, or that is another's."""
+    if section.get("pod_network") != "measured" or system != "prometheus_operator":
+        return
+    machines, path = at(values, *MACHINES), (_SECTION, "pod_network")
+    if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
+        yield Problem(
+            path=path,
+            what="is measured, and the pod network is not this program's Cilium",
+            got="measured",
+            allowed="with cluster.machines and cni: cilium",
+            fix="take it out: measure the pod network by what installs it",
+        )
+    elif section.get("hosts") != "measured":
+        yield Problem(
+            path=path,
+            what="is measured, and nodes are not, whose scrapes and permissions it needs",
+            got="measured",
+            allowed="with hosts: measured",
+            fix="set hosts to measured, or take it out",
         )
 
 

@@ -78,7 +78,7 @@ class _Site:
     name: object
     claims: list[tuple[Claim, Path]]
     pools: list[tuple[AddressRange, Path]]
-    manifest: tuple[str, bool] | None
+    manifest: tuple[str, str] | None
     named: frozenset[Claim]
 
 
@@ -138,23 +138,26 @@ def _announced_twice(pools: list[tuple[AddressRange, Path]], site: _Site, other:
                 yield Problem(path=own, what=what, fix=_FIX)
 
 
-def _manifest(values: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """The file of Cilium's manifest, and whether it is the one with BGP; None where no other site has the file."""
+def _manifest(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The file of Cilium's manifest, and which one it is; None where no other site has the file."""
     machines, by_bgp = at(values, "cluster", "machines"), at(values, "addresses", "announced_by") == "cilium_bgp"
+    measured = at(values, "monitoring", "pod_network") == "measured"
     if not isinstance(machines, Mapping) or machines.get("cni", "cilium") != "cilium":
         return None
     named = machines.get("cilium_manifest")
-    if (named is None and by_bgp) or not isinstance(named, str | None):
+    if (named is None and (by_bgp or measured)) or not isinstance(named, str | None):
         return None
-    return str(FilePath(str(named or MachinesSpec.model_fields["cilium_manifest"].default))), by_bgp
+    return str(FilePath(str(named or MachinesSpec.model_fields["cilium_manifest"].default))), (
+        f"{'with' if by_bgp else 'without'} BGP{' and with metrics' if measured else ''}"
+    )
 
 
-def _another_cilium(own: tuple[str, bool] | None, site: _Site, other: FilePath) -> Iterator[Problem]:
+def _another_cilium(own: tuple[str, str] | None, site: _Site, other: FilePath) -> Iterator[Problem]:
     """Each `sitectl bundle` would write the one over the other."""
     if own is not None and site.manifest is not None and own[0] == site.manifest[0] and own[1] != site.manifest[1]:
         yield Problem(
             path=_MANIFEST,
-            what=f"is the file of {other.name} too, which takes Cilium {'without' if own[1] else 'with'} BGP",
+            what=f"is the file of {other.name} too, which takes Cilium {site.manifest[1]}",
             got=own[0],
-            fix="take it out of the site with cilium_bgp, which then has a file of its own",
+            fix="take it out of the site with cilium_bgp or metrics, which then has a file of its own",
         )

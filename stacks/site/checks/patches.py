@@ -228,7 +228,16 @@ def _own_rules() -> frozenset[str]:
     """Names of the rules that `firewall` makes, on any machine."""
     roles: tuple[Role, ...] = ("controlplane", "worker")
     rules = (
-        cluster_rules(role, admins=(), control_planes=(), nodes=(), cni="cilium", load_balancer_ports=(443,))
+        cluster_rules(
+            role,
+            admins=(),
+            control_planes=(),
+            nodes=(),
+            cni="cilium",
+            load_balancer_ports=(443,),
+            metrics_pods=("10.0.0.0/8",),
+            pod_network_metrics=True,
+        )
         for role in roles
     )
     return frozenset(rule.name for made in rules for rule in made if isinstance(rule, NetworkRuleConfig))

@@ -80,12 +80,19 @@ def test_the_manifest_is_written_as_pinned_and_only_then(helm: StandInHelm, tmp_
     assert write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None) == []
 
 
-def test_a_site_that_announces_by_bgp_has_a_manifest_of_its_own(helm: StandInHelm, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pin", "bgp", "measured"),
+    [("with_bgp", True, False), ("measured", False, True), ("with_bgp_measured", True, True)],
+)
+def test_each_choice_of_a_site_has_a_manifest_of_its_own(
+    helm: StandInHelm, tmp_path: Path, pin: str, bgp: bool, measured: bool
+) -> None:
     helm.renders(RENDERED)
-    text, file = manifest(RENDERED, PINS.cilium.version), tmp_path / "cilium-bgp.yaml"
+    text, file = manifest(RENDERED, PINS.cilium.version), tmp_path / "cilium-own.yaml"
     digest = hashlib.sha256(text.encode()).hexdigest()
-    own = PINS.model_copy(update={"cilium": PINS.cilium.model_copy(update={"manifest_with_bgp": digest})})
-    assert write_pod_network(Sources(versions=own, helm=helm.helm(), by_bgp=True), file, lambda _: None) == [file]
-    assert helm.values() == cilium_values(bgp=True)
+    own = PINS.model_copy(update={"cilium": PINS.cilium.model_copy(update={f"manifest_{pin}": digest})})
+    sources = Sources(versions=own, helm=helm.helm(), by_bgp=bgp, measured=measured)
+    assert write_pod_network(sources, file, lambda _: None) == [file]
+    assert helm.values() == cilium_values(bgp=bgp, measured=measured)
     with pytest.raises(BundleError, match="is not the pinned one"):
         write_pod_network(Sources(versions=own, helm=helm.helm()), file, lambda _: None)

@@ -11,16 +11,21 @@ import yaml
 
 from components.monitoring import host_scrapes
 from floor import node_ports
+from stacks.facts import metrics, versions
+from stacks.plan.charts import cilium_digest, cilium_manifest
 from stacks.plan.cluster import placeholder_bundle
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.program.monitoring import host_jobs
+from talos.cni import cilium_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.test_wrong_bgp import site as by_bgp
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = pytest.mark.row("002.09")
 
 OFF: dict[str, Any] = {"monitoring.hosts": None}
+POD_NETWORK: dict[str, Any] = {"monitoring.pod_network": "measured"}
 PODS = {"subnet": prod()["cluster"]["machines"]["networks"]["pods"]}
 
 
@@ -81,6 +86,79 @@ def test_the_firewall_lets_pods_read_metrics_of_machines_and_no_one_else() -> No
     opened = on["cp", "etcd-metrics"]
     assert opened["portSelector"] == {"ports": [node_ports.ETCD], "protocol": "tcp"}
     assert opened["ingress"] == on["cp", "kubelet"]["ingress"]
+
+
+def test_the_pod_network_is_read_where_a_site_asks_for_it_and_nothing_else_changes(tmp_path: Path) -> None:
+    on, off = declared(tmp_path / "on", POD_NETWORK), declared(tmp_path / "off", {})
+    assert on.keys() == off.keys()
+    changed_too = {name for name in on if on[name] != off[name] and not name.startswith(("machines-", "crds-"))}
+    assert changed_too == {"monitoring-host-scrapes", "monitoring-rules"}
+    before, after = (host_scrapes.scrapes(etcd=True, pod_network=measured) for measured in (False, True))
+    added = {scrape["job_name"]: scrape for scrape in after if scrape not in before}
+    assert added.keys() == set(host_jobs(planned(POD_NETWORK).site)) - set(host_jobs(planned({}).site))
+    values = cilium_values(measured=True)
+    ports = {"cilium-agent": values["prometheus"]["port"], "hubble": values["hubble"]["metrics"]["port"]}
+    for job, port in ports.items():
+        # Each node, so that one without an agent is seen, and of thousands of series what rules ask for.
+        assert added[job]["kubernetes_sd_configs"] == [{"role": "node"}]
+        assert added[job]["relabel_configs"][0]["replacement"] == f"$1:{port}"
+        (kept,) = added[job]["metric_relabel_configs"]
+        (part,) = [part for part in metrics.load().values() if part.job == job]
+        assert (kept["action"], set(kept["regex"].split("|"))) == ("keep", set(part.series))
+
+
+@pytest.mark.row("004.11")
+def test_the_firewall_lets_pods_read_the_pod_networks_metrics_only_where_they_are_served() -> None:
+    on, off = rules(planned(POD_NETWORK)), rules(planned({}))
+    assert {key: rule for key, rule in on.items() if key in off} == off
+    assert on.keys() - off.keys() == {("cp", "cilium-metrics"), ("worker", "cilium-metrics")}
+    opened = on["worker", "cilium-metrics"]
+    assert opened["portSelector"] == {"ports": [node_ports.CILIUM_AGENT, node_ports.HUBBLE], "protocol": "tcp"}
+    assert opened["ingress"] == on["worker", "kubelet"]["ingress"]
+
+
+@pytest.mark.parametrize("bgp", [False, True])
+def test_each_choice_of_cilium_has_a_file_and_a_digest_of_its_own(bgp: bool) -> None:
+    base = {} if bgp else {"cluster.machines.cilium_manifest": None}
+    sites = [(by_bgp if bgp else planned)(base | more).site for more in ({}, POD_NETWORK)]
+    stem, suffix = ("cilium-bgp", "_with_bgp") if bgp else ("cilium", "")
+    assert [str(cilium_manifest(site)) for site in sites] == [
+        f".bundle/cilium/{stem}.yaml",
+        f".bundle/cilium/{stem}-measured.yaml",
+    ]
+    pin = versions.load().cilium
+    digests = {pin.manifest, pin.manifest_with_bgp, pin.manifest_measured, pin.manifest_with_bgp_measured}
+    assert len(digests) == 4
+    assert [cilium_digest(site, pin) for site in sites] == [
+        getattr(pin, f"manifest{suffix}{choice}") for choice in ("", "_measured")
+    ]
+
+
+def test_hubble_counts_by_namespace_and_makes_no_certificate() -> None:
+    """Text of the chart's values, as no test has the chart: its manifest with them is pinned by digest."""
+    hubble = cilium_values(measured=True)["hubble"]
+    assert not hubble["tls"]["enabled"] and hubble["listenAddress"] == ""
+    labels = set(",".join(hubble["metrics"]["enabled"]).split("=")[1].split(" ")[0].split(",")) - {"flow"}
+    assert labels == {"source_namespace", "destination_namespace"}
+    assert labels < set(metrics.load()["hubble"].series["hubble_drop_total"])
+    assert cilium_values()["hubble"] == {"enabled": False} and "prometheus" not in cilium_values()
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "fixed"),
+    [
+        ({"monitoring.hosts": "none"}, "is measured, and nodes are not", {"monitoring.hosts": "measured"}),
+        (
+            {"cluster.machines.cni": "external", "addresses": None},
+            "is measured, and the pod network is not this program's Cilium",
+            {"monitoring.pod_network": "none"},
+        ),
+    ],
+)
+def test_the_pod_network_is_measured_with_nodes_and_where_it_is_the_programs(
+    change: dict[str, Any], what: str, fixed: dict[str, Any]
+) -> None:
+    refused_and_fixed(Wrong(POD_NETWORK | change, "monitoring.pod_network", what, fixed))
 
 
 def rules(plan: SitePlan) -> dict[tuple[str, str], dict[str, Any]]:

@@ -92,7 +92,8 @@ def requested(
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
     digest_of_cilium = hashlib.sha256(cilium.read_bytes()).hexdigest()
-    pin = {f"manifest{'_with_bgp' if site.addresses.bgp else ''}": digest_of_cilium}
+    choice = ("_with_bgp" if site.addresses.bgp else "") + ("_measured" if site.measures_pod_network else "")
+    pin = {f"manifest{choice}": digest_of_cilium}
     pins = {
         "crds": {"things.json": digest},
         "crd_versions": {"things.json": "v1.0.0"},

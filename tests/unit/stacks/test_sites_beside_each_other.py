@@ -128,6 +128,11 @@ def test_sites_with_bgp_and_without_have_no_manifest_in_common(tmp_path: Path) -
     assert reported(tmp_path / "Pulumi.prod.yaml") == {
         key: "is the file of Pulumi.rome.yaml too, which takes Cilium with BGP"
     }
+    values["monitoring"]["pod_network"] = "measured"
+    file_of(tmp_path, "rome", yaml.safe_dump(site))
+    assert reported(tmp_path / "Pulumi.prod.yaml") == {
+        key: "is the file of Pulumi.rome.yaml too, which takes Cilium with BGP and with metrics"
+    }
     values["cluster"]["machines"].pop("cilium_manifest")
     assert plan_file(file_of(tmp_path, "rome", yaml.safe_dump(site)))
     assert plan_file(tmp_path / "Pulumi.prod.yaml")

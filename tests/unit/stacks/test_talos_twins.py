@@ -116,6 +116,7 @@ TWINS = (
             "nodes": "networks.nodes, which is for more than the firewall",
             "talos_api_pods": "follows from etcd_backup",
             "metrics_pods": "follows from monitoring.hosts",
+            "pod_network_metrics": "follows from monitoring.pod_network",
         },
     ),
     Twins(

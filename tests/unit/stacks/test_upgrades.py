@@ -200,7 +200,7 @@ def pinned_versions() -> list[str]:
         leaves = []
         for key, value in section.items():
             where = (*path, key)
-            if where[0] in ("crds", "crd_sources") or key in ("chart", "repository", "manifest", "manifest_with_bgp"):
+            if where[0] in ("crds", "crd_sources") or key in ("chart", "repository") or key.startswith("manifest"):
                 continue
             leaves += below(value, where) if isinstance(value, dict) else [".".join(("versions", *where))]
         return leaves

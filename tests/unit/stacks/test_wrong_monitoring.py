@@ -103,6 +103,13 @@ def test_metrics_that_every_network_reaches_are_warned_of(change: dict[str, Any]
     assert ("set cluster.machines.firewall" in fixes.get("monitoring.hosts", "")) is warned
 
 
+@pytest.mark.parametrize("pod_network", ["none", "measured"])
+def test_it_names_the_ports_of_cilium_where_they_answer(pod_network: str) -> None:
+    change = {f"{M}.firewall": None, "monitoring.pod_network": pod_network}
+    warned = {w.key: w.what for w in plan_values(changed(prod(), MEASURED | change), "site.yaml").warnings}
+    assert ("9962 and 9965" in warned["monitoring.hosts"]) is (pod_network == "measured")
+
+
 @pytest.mark.parametrize(("own", "warned"), [("longhorn-scratch", True), ("fast-scratch", False), ("nvme", False)])
 def test_a_class_that_took_another_name_is_warned_of(own: str, warned: bool) -> None:
     change = {"storage.storage_class": "fast", "monitoring.storage_class": own}
