@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from components.addons.charts import Chart
 from components.network_policies import Peer
 from components.scrape_target import ScrapeTarget
+from components.specs.administrators import AdministratorsSpec
 from components.specs.longhorn import DataEngine
 from components.specs.rdma_devices import LinkKind
 from floor.namespaces import PodSecurity
@@ -32,6 +33,20 @@ class Offer:
     resource: str
     """Whole GPUs, or slices of one profile."""
     count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """The program's own Prometheus and what shows its samples, for others in its namespace."""
+
+    prometheus: str
+    """Address that pods ask."""
+    pods: Peer
+    port: int
+    interval_s: int
+    """Between two samples of a target."""
+    dashboards: Sequence[str]
+    """Names of their ConfigMaps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +83,12 @@ class AddonSite:
     """Whether volumes are kept."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics; none where nothing measures."""
+    measuring: Measuring | None = None
+    """None where the program installs no Prometheus."""
+    administrators: AdministratorsSpec | None = None
+    """Whose logins the cluster takes; None where that is not the program's to know."""
+    trusted_roots: Mapping[str, str] = field(default_factory=dict)
+    """Certificates (PEM) that machines trust beside public ones, by name."""
 
     def spec(self, kind: type[Section]) -> Section:
         """The section, which is of this kind."""
@@ -158,7 +179,8 @@ class AddonComponent:
     name: str
     resource_type: str
     """Token of its type, for good: another one replaces all of it on every site."""
-    pod_security: PodSecurity
+    pod_security: PodSecurity | None
+    """What its namespace admits; None where that is made by what it needs."""
     content: Callable[[AddonSite], AddonContent]
     needs: tuple[str, ...] = ()
     """Parts of `stacks/program` that it comes after, and keys of addons; one that the site has not is left out."""

@@ -65,15 +65,17 @@ class InstalledAddon(Component):
             raise ValueError(f"another component installs {addon.key}")
         super().__init__(own.name, opts, token=own.resource_type)
         here, content = pulumi.ResourceOptions(parent=self), own.content(site)
-        space = Namespace(addon.namespace, pod_security=own.pod_security, opts=here).handle
+        space = list(needs)
+        if own.pod_security is not None:
+            space = [Namespace(addon.namespace, pod_security=own.pod_security, opts=here).handle.ready]
         allowed: list[pulumi.Resource] = [
-            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=[space.ready])
+            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=space)
             for policy in content.network_policies
         ]
         first = [self.child(f"{body['kind'].lower()}-{body['metadata']['name']}", body) for body in content.before]
         installed: dict[str, pulumi.Resource] = {}
         for release in content.releases:
-            after = [*needs, space.ready, *allowed, *first, *installed.values()]
+            after = [*needs, *space, *allowed, *first, *installed.values()]
             installed[release.name] = self._release(release, addon.namespace, after)
         self.ready: list[pulumi.Resource] = [*installed.values(), *self._objects(content, installed)]
         """The addon works once these are there."""

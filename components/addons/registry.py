@@ -12,6 +12,7 @@ from components.addons.cloudnative_pg import BARMAN_CLOUD, CLOUDNATIVE_PG, POSTG
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
+from components.addons.grafana import GRAFANA
 from components.addons.keda import KEDA
 from components.addons.leader_worker_set import LEADER_WORKER_SET
 from components.addons.longhorn import LONGHORN
@@ -39,6 +40,7 @@ ADDONS: tuple[Addon, ...] = (
     METALLB,
     PROMETHEUS_OPERATOR,
     NODE_EXPORTER,
+    GRAFANA,
     KEDA,
     LEADER_WORKER_SET,
     CLOUDNATIVE_PG,

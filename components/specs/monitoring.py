@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from components.specs.grafana import GrafanaSpec
 from floor.spec import Spec
 
 MonitoringSystem = Literal["none", "external", "prometheus_operator"]
@@ -14,7 +15,7 @@ Hosts = Literal["none", "measured"]
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "none": (),
-    "external": ("labels", "scraper_namespace", "availability_percent", "runbooks_url"),
+    "external": ("labels", "scraper_namespace", "availability_percent", "runbooks_url", "grafana"),
     "prometheus_operator": (
         "availability_percent",
         "runbooks_url",
@@ -26,6 +27,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
         "gpu_faults",
         "hosts",
         "pod_network",
+        "grafana",
     ),
 }
 """Which of the keys each system reads."""
@@ -108,3 +110,5 @@ class MonitoringSpec(Spec):
     """Secret in `inference-monitoring` that you make, with Alertmanager's configuration under `alertmanager.yaml`.
     Alertmanager does not start, and `up` waits 15 minutes, until the Secret and that key are there. Without
     `alerts_secret` alerts are kept and shown, and sent to no one."""
+    grafana: GrafanaSpec = Field(default_factory=GrafanaSpec)
+    """The Grafana that shows the dashboards. The program's own is for `system: prometheus_operator`."""

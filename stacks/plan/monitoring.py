@@ -31,3 +31,26 @@ def longhorn_copies(
         scratch_class(name): scratch_copies(of_weights),
     }
     return by_class.get(storage_class or volume_class(site) or "") if site.storage.system == "longhorn" else None
+
+
+def describe_grafana(site: SiteConfig) -> str:
+    """Who gets in, how, and what is kept, as text for people; empty where the program installs no Grafana."""
+    spec = site.monitoring.grafana
+    if spec.run_by != "platform":
+        return ""
+    way = (
+        f"at {spec.url}, by way of the namespace {spec.proxy.namespace}" if spec.proxy else "by a forwarded port alone"
+    )
+    people = site.cluster.machines and site.cluster.machines.administrators
+    if spec.login and people:
+        roles = {"admins": "Admin", "operators": "Editor", "viewers": "Viewer"}
+        groups = [f"{role}: {', '.join(names)}" for key, role in roles.items() if (names := getattr(people, key))]
+        login = f"by a login at {people.issuer}; {'; '.join(groups)}"
+    else:
+        login = f"one administrator, by the Secret {spec.admin_secret}"
+    lines = [
+        f"grafana: the dashboards over the site's own Prometheus, {way}",
+        f"   who gets in: {login}",
+        "   it keeps nothing: what people save in it goes with its pod",
+    ]
+    return "\n".join(lines)

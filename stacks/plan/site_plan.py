@@ -30,6 +30,7 @@ from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
 from stacks.plan.limits import describe_limits, exceedings, past_context
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
+from stacks.plan.monitoring import describe_grafana
 from stacks.plan.node_disks import describe_node_weights, lacking_on_nodes, many_downloads
 from stacks.plan.overflows import carrying_nothing, describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
@@ -145,6 +146,7 @@ class SitePlan:
             self.limits_text,
             self.gpu_faults_text,
             describe_database(self.site),
+            describe_grafana(self.site),
             describe_administrators(self.site.cluster.machines),
         ]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]

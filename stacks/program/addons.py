@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pulumi
 
 from components.addons import registry
-from components.addons.addon import Addon, AddonRelease, AddonSite, Gives, Offer
+from components.addons.addon import Addon, AddonRelease, AddonSite, Gives, Measuring, Offer
 from components.addons.charts import Chart, chart_of
 from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.installed import InstalledAddon
@@ -16,7 +16,10 @@ from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerA
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.machines.administrators import Administrators
 from components.machines.pod_network import PodNetwork, PodNetworkArgs
+from components.monitoring import prometheus
+from components.monitoring.dashboard_config_maps import dashboard_config_maps
 from components.monitoring.monitoring import scrapers
+from components.network_policies import peer
 from floor import namespaces
 from floor.address_ranges import read_ranges
 from stacks.facts import chart_values
@@ -79,7 +82,8 @@ def releases_of(plan: SitePlan, charts: Mapping[str, Chart]) -> dict[str, AddonR
 def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> AddonSite:
     """What this addon may know of the site."""
     site = plan.site
-    hgx = site.cluster.machines.hgx if site.cluster.machines else None
+    machines = site.cluster.machines
+    hgx = machines.hgx if machines else None
     return AddonSite(
         charts=charts,
         section=registry.at(site, addon.section),
@@ -96,6 +100,20 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
         scrapers=scrapers(site.monitoring),
+        measuring=_measuring(site) if site.monitoring.system == "prometheus_operator" else None,
+        administrators=machines.administrators if machines else None,
+        trusted_roots=machines.trusted_roots if machines else {},
+    )
+
+
+def _measuring(site: SiteConfig) -> Measuring:
+    shown = dashboard_config_maps(namespaces.MONITORING, hosts=site.measures_hosts)
+    return Measuring(
+        prometheus=prometheus.ADDRESS,
+        pods=peer(prometheus.LABELS),
+        port=prometheus.PORT,
+        interval_s=prometheus.INTERVAL_S,
+        dashboards=[body["metadata"]["name"] for body in shown.values()],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 
 from components.addons import registry
+from components.addons.grafana import GRAFANA_PODS
 from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import host_scrapes, kube_state_metrics, prometheus, watcher
@@ -34,15 +35,15 @@ def declare_monitoring(
     opts: pulumi.ResourceOptions,
     filled: Sequence[Mapping[str, Any]] = (),
     ends: Mapping[str, Mapping[str, pulumi.Output[int]]] | None = None,
-) -> None:
-    """Declare nothing where the site sets `none`.
+) -> list[pulumi.Resource]:
+    """Declare nothing where the site sets `none`; what must be there before it works.
 
     needs: definitions, volumes, and every namespace with targets. filled: what fills Secrets that it reads.
     ends: of the cluster's credentials; empty or None for an existing cluster.
     """
     site = plan.site
     if site.monitoring.system == "none":
-        return
+        return []
     targets, hosts = targets_of(site, models_namespace, gateway_namespace), host_jobs(site)
     own = site.monitoring.system == "prometheus_operator"
     backup = site.cluster.machines.etcd_backup if site.cluster.machines else None
@@ -77,12 +78,14 @@ def declare_monitoring(
         askers=[
             *([peer(OPERATOR_PODS, keda_namespace(site))] if own and site.scales else []),
             *([peer(watcher.LABELS)] if site.has_watcher else []),
+            *([peer(GRAFANA_PODS)] if site.monitoring.grafana.run_by == "platform" else []),
         ],
         needs=needs,
     )
     measuring = Monitoring("monitoring", args, opts).handle
     if site.has_watcher:
         _declare_watcher(plan, models_namespace, measuring.ready, opts)
+    return measuring.ready
 
 
 def _declare_watcher(

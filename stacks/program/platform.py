@@ -323,8 +323,8 @@ def _models(step: PartStep) -> PartDone:
 def _monitoring(step: PartStep) -> PartDone:
     filled = step.handle("secret-store", SecretSource).bodies(namespaces.MONITORING)
     spaces = (step.on.models_namespace, GATEWAY_NAMESPACE)
-    declare_monitoring(step.on.plan, *spaces, step.ready(), step.on.opts, filled, step.on.cluster.ends)
-    return PartDone()
+    ready = declare_monitoring(step.on.plan, *spaces, step.ready(), step.on.opts, filled, step.on.cluster.ends)
+    return PartDone(ready=ready)
 
 
 _SPACES = ("gateway-namespace", "models-namespace")

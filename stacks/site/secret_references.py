@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from components.specs.grafana import ADMIN_KEYS
 from floor import namespaces
 from floor.problems import Path
 from services.portal.variables import CLIENT_SECRET_KEY
@@ -57,6 +58,10 @@ class _Use:
 
 def _by_cert_manager(values: Mapping[str, Any]) -> bool:
     return at(values, "certificates", "system") in ("external", "cert_manager")
+
+
+def _has_grafana(values: Mapping[str, Any]) -> bool:
+    return bool(at(values, "monitoring", "grafana", "run_by") == "platform")
 
 
 _USES = (
@@ -142,6 +147,18 @@ _USES = (
         namespace=namespaces.MONITORING,
         keys=("alertmanager.yaml",),
         read=lambda values: at(values, "monitoring", "system") == "prometheus_operator",
+    ),
+    _Use(
+        pattern="monitoring.grafana.admin_secret",
+        namespace=namespaces.MONITORING,
+        keys=ADMIN_KEYS,
+        read=_has_grafana,
+    ),
+    _Use(
+        pattern="monitoring.grafana.login.client_secret",
+        namespace=namespaces.MONITORING,
+        keys=(CLIENT_SECRET_KEY,),
+        read=_has_grafana,
     ),
 )
 

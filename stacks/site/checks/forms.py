@@ -154,6 +154,21 @@ _FORMS: Mapping[str, _Form] = {
         "the https address of a folder",
         "https://pages.site.example/runbooks",
     ),
+    "monitoring.grafana.admin_secret": _NAME._replace(example="grafana-admin", hidden=True),
+    "monitoring.grafana.login.client_secret": _NAME._replace(example="grafana-login", hidden=True),
+    **{
+        f"monitoring.grafana.login.{key}": _Form(_is_https, "an https address of the issuer", f"https://{example}")
+        for key, example in (
+            ("authorization_url", "login.site.example/realms/platform/protocol/openid-connect/auth"),
+            ("token_url", "login.site.example/realms/platform/protocol/openid-connect/token"),
+        )
+    },
+    "monitoring.grafana.proxy.namespace": _NAME._replace(example="ingress"),
+    "monitoring.grafana.proxy.url": _Form(
+        lambda text: _is_web(text) and not urlsplit(text).path.strip("/"),
+        "the address of a host, without a path",
+        "https://grafana.site.example",
+    ),
     "gateway.certificate_secret": _NAME._replace(example="inference-tls"),
     "certificates.names.<name>": _Form(
         lambda text: is_host(text.removeprefix("*.")) and not (text.startswith("*.") and address(text[2:])),

@@ -13,7 +13,7 @@ from floor import node_ports
 from floor.problems import Problem, shown
 from stacks.site.model import StorageSpec
 from stacks.site.reading.levels import MACHINES
-from stacks.site.reading.raw import at, mapping
+from stacks.site.reading.raw import at, items, mapping
 
 _SECTION = "monitoring"
 _STORAGE_CLASS = str(StorageSpec.model_fields["storage_class"].default)
@@ -24,6 +24,7 @@ _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}")
 _CILIUM_PORTS = f", and Cilium's at ports {node_ports.CILIUM_AGENT} and {node_ports.HUBBLE}"
 _VALUE = re.compile(rf"({_WORD})?")
+_GROUP = re.compile(r"[\w .:/@=,+-]+")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -37,6 +38,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     if system == "external":
         yield from _of_others(section)
     yield from _unwatched(values, mapping(section.get("gpu_faults")))
+    if at(section, "grafana", "run_by") == "platform":
+        yield from _of_grafana(values, system)
     unknown = section.get("storage_class") is None and at(values, "storage", "system") != "longhorn"
     if system == "prometheus_operator" and unknown:
         yield Problem(
@@ -160,6 +163,38 @@ def _no_cilium(values: Mapping[str, Any], section: Mapping[str, Any], system: st
             allowed="with hosts: measured",
             fix="set hosts to measured, or take it out",
         )
+
+
+def _of_grafana(values: Mapping[str, Any], system: str) -> Iterator[Problem]:
+    """A Grafana without a Prometheus to ask, and logins without a group that may do something."""
+    path = (_SECTION, "grafana")
+    if system == "external":
+        yield Problem(
+            path=(*path, "run_by"),
+            what="platform shows what the program's own Prometheus measured, and with system external there is none",
+            got="platform",
+            fix="set run_by to external, whose Grafana finds the dashboards by their label, or system to "
+            "prometheus_operator",
+        )
+    if at(values, _SECTION, "grafana", "login") is None:
+        return
+    people = mapping(at(values, *MACHINES, "administrators"))
+    if not people:
+        yield Problem(
+            path=(*path, "login"),
+            what="takes issuer and groups of cluster.machines.administrators, and the site has none",
+            fix="set cluster.machines.administrators, or name a Secret with a password in admin_secret instead",
+        )
+    for role in ("viewers", "operators", "admins"):
+        for index, group in enumerate(items(people.get(role))):
+            if isinstance(group, str) and not _GROUP.fullmatch(group):
+                yield Problem(
+                    path=(*MACHINES, "administrators", role, str(index)),
+                    what="has a sign that Grafana reads as something else, and monitoring.grafana.login asks for it",
+                    got=shown(group),
+                    allowed="letters, digits, blanks and . _ : / @ = , + -",
+                    fix="rename the group at the issuer, or take login out and set admin_secret",
+                )
 
 
 def _of_others(section: Mapping[str, Any]) -> Iterator[Problem]:

@@ -56,6 +56,7 @@ _NO_CHART = (
     "external secrets",
     "keda",
     "node exporter",
+    "grafana",
     "leader worker set",
     "cloudnative pg",
     "barman cloud",

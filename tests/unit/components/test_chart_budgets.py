@@ -45,6 +45,8 @@ REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
         # The program leaves them out.
         "webhooks.replicaCount": (1, "podDisruptionBudget.webhooks"),
     },
+    # It keeps nothing that a second pod could share.
+    "grafana": {"replicas": (1, "podDisruptionBudget")},
     # Its chart has no budget.
     "leader_worker_set": {"replicaCount": (1, "")},
     # Three each, on different nodes where there are so many; they elect one that works.

@@ -50,6 +50,7 @@ EVERY_ADDON: list[dict[str, Any]] = [
             "run_by": "cloudnative_pg",
             "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
         },
+        "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
     },
     SPANNING,
 ]

@@ -57,6 +57,7 @@ GOOD: dict[str, Fact] = {
     "barman_cloud": "0.7.0",
     "metallb": "0.16.1",
     "node_exporter": "4.56.1",
+    "grafana": "12.11.1",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -244,6 +245,7 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
             "run_by": "cloudnative_pg",
             "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
         },
+        "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
     }
     other = plan_values(changed(reference_site(), choice), "site.yaml").site
     grouped = plan_values(alone(), "site.yaml").site
@@ -268,6 +270,7 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "simulator",
         "cloudnative_pg",
         "barman_cloud",
+        "grafana",
     }
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "node_exporter",

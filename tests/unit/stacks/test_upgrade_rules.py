@@ -81,6 +81,8 @@ RULES: dict[str, Rule] = {
     "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
     "counters of limits": Rule("00-RELEASENOTES", ("8.1.7", "8.1.8"), ("7.2.0", "8.1.8"), "", "any"),
     "node-exporter": Rule("CHANGELOG", ("1.0.0", "4.56.1"), ("1.0.0", "4.56.1"), "", "any"),
+    # README.md, "Upgrading": a major version needs actions by hand where it says so, and none that reads settings here.
+    "Grafana": Rule("README", ("12.11.0", "12.11.1"), ("11.0.0", "12.11.1"), "", "any"),
     "kube-state-metrics": Rule("README", ("2.17.0", "2.18.0"), ("2.13.0", "2.18.0"), "", "any"),
     "inference extension's CRDs": Rule("config/crd", ("1.4.0", "1.5.0"), ("1.1.0", "1.5.0"), "", "any"),
     # "Upgrading from the previous version" is the only path that install-yaml.md has.
