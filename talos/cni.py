@@ -90,7 +90,7 @@ def cilium_values(*, bgp: bool = False, measured: bool = False) -> dict[str, Any
 
 
 def _measured() -> dict[str, Any]:
-    """Metrics at ports of each node. Hubble counts flows, and answers nobody beyond its own pod."""
+    """Metrics at ports of each node. Hubble counts flows, and answers on a socket of its node alone."""
     return {
         "prometheus": {"enabled": True, "port": node_ports.CILIUM_AGENT},
         "hubble": {

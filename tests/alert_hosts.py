@@ -117,11 +117,11 @@ CASES = (
     Case(alert="ApiServerSlow", change={api("sli_duration_seconds_bucket", ', le="1.0"'): grows(582)}, shown="3%"),
     Case(
         alert="CiliumNotMeasured",
-        change={cilium("up"): constant(0)},
-        labels={**_NODE, "job": "cilium-agent", "instance": "10.5.0.11:9100"},
+        change={node("up", job="hubble"): constant(0)},
+        labels={**_NODE, "job": "hubble", "instance": "10.5.0.11:9100"},
         shown="0",
     ),
-    Case(alert="CiliumNotMeasured", change={node("up", job="hubble"): None}, labels={"job": "hubble"}, shown="1"),
+    Case(alert="CiliumNotMeasured", change={cilium("up"): None}, labels={"job": "cilium-agent"}, shown="1"),
     Case(
         alert="CiliumDropsPackets",
         change={dropped("Stale or unroutable IP"): grows(1_200)},

@@ -18,7 +18,7 @@ from stacks.facts.hardware import GPUS, GpuSlice
 from stacks.plan.cluster import PlannedNode
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.placing import nodes_of
-from stacks.program.monitoring import targets_of
+from stacks.program.monitoring import host_jobs, targets_of
 from stacks.program.platform import GATEWAY_NAMESPACE
 from talos.hgx import required_services
 from tests.live.conftest import Seen
@@ -28,7 +28,7 @@ _API = f"/apis/monitoring.coreos.com/v1/namespaces/{MONITORING}"
 _WATCHDOG = "Watchdog"
 _UP = "up"
 # Those that no lab has, and two that it has, whose faults it can plant; it compares all others with a scrape.
-_LISTED = ("dcgm_exporter", "longhorn", "alertmanager", "prometheus_operator")
+_LISTED = ("dcgm_exporter", "longhorn", "cilium_agent", "hubble", "alertmanager", "prometheus_operator")
 _FABRIC_STATUS, _JOINED = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3"
 # Alerts whose conditions are faults that a GPU did not correct.
 UNCORRECTED = ("GpuXidError", "GpuRowRemapFailed", "GpuMemoryErrors")
@@ -51,7 +51,7 @@ def _targets(site: RunningSite) -> Sequence[ScrapeTarget]:
 
 
 def _need(site: RunningSite, job: str) -> None:
-    if job not in {target.job for target in _targets(site)}:
+    if job not in {*(target.job for target in _targets(site)), *host_jobs(site.plan.site)}:
         pytest.skip(f"the site's file does not let the program install what is measured as {job}")
 
 

@@ -26,6 +26,7 @@ NOT_SHOWN = {
     "canary-worse": "the group of failure mode 7 has it",
     "node-unwell": "the dashboard of hosts has it, where a site measures them",
     "control-plane-unwell": "the same",
+    "pod-network-unwell": "the same",
     "credential-ends": "no figure moves before its end; the alert names it and its days",
     "bring-up": "planned work, before there is a cluster",
     "secure-boot": "planned work on machines",

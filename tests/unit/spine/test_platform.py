@@ -91,9 +91,8 @@ def requested(
     cluster = site.cluster.model_copy(update={"machines": machines})
     crds = site.crds.model_copy(update={"folder": tmp_path})
     site = site.model_copy(update={"crds": crds, "cluster": cluster})
-    digest_of_cilium = hashlib.sha256(cilium.read_bytes()).hexdigest()
     choice = ("_with_bgp" if site.addresses.bgp else "") + ("_measured" if site.measures_pod_network else "")
-    pin = {f"manifest{choice}": digest_of_cilium}
+    pin = {f"manifest{choice}": hashlib.sha256(cilium.read_bytes()).hexdigest()}
     pins = {
         "crds": {"things.json": digest},
         "crd_versions": {"things.json": "v1.0.0"},
