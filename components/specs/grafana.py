@@ -33,7 +33,7 @@ class GrafanaLoginSpec(Spec):
 
 
 class GrafanaProxySpec(Spec):
-    """A proxy of yours that brings browsers to Grafana and ends TLS."""
+    """A proxy of yours by which browsers reach Grafana, and which ends TLS."""
 
     namespace: str
     """Its namespace. All pods there may reach Grafana's login page, at port 3000 of the Service `grafana`."""

@@ -20,7 +20,7 @@ from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
-pytestmark = pytest.mark.row("000.52")
+pytestmark = pytest.mark.row("003.19", "001.38")
 
 G, ADMINISTRATORS = "monitoring.grafana", "cluster.machines.administrators"
 PASSWORD: dict[str, Any] = {G: {"run_by": "platform", "admin_secret": "grafana-admin"}}
@@ -95,7 +95,7 @@ def values(made: dict[str, Any]) -> dict[str, Any]:
         "USERS_ALLOW_SIGN_UP",
     ],
 )
-def test_it_asks_nobody_outside_and_shows_nothing_without_a_login(made: dict[str, Any], variable: str) -> None:
+def test_it_asks_no_one_outside_and_shows_nothing_without_a_login(made: dict[str, Any], variable: str) -> None:
     """Of what has a switch the other way round: pictures of people, and plugins that it would fetch as it starts."""
     env = values(made)["env"]
     assert env[f"GF_{variable}"] == "false"
@@ -172,7 +172,7 @@ def test_no_password_is_in_values_and_secrets_are_named(made: dict[str, Any], by
     assert f"Secret {namespaces.MONITORING}/grafana-login with client-secret" in by_hand(planned(LOGIN))
 
 
-def test_groups_of_the_clusters_administrators_have_roles_and_nobody_else_gets_in(by_issuer: dict[str, Any]) -> None:
+def test_groups_of_the_clusters_administrators_have_roles_and_no_one_else_gets_in(by_issuer: dict[str, Any]) -> None:
     env = values(by_issuer)["env"]
     path = env["GF_AUTH_GENERIC_OAUTH_ROLE_ATTRIBUTE_PATH"]
     # The first that fits decides.
