@@ -67,34 +67,33 @@ def grafana_values(
     roots: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Values of its chart. people: with whose issuer and groups `login` works. roots: certificates that it trusts."""
+    security: dict[str, Any] = {**_AT_HOME["security"], "cookie_secure": spec.url.startswith("https:")}
     settings: dict[str, Mapping[str, Any]] = {
         **_AT_HOME,
+        "security": security,
         "server": {"root_url": f"{spec.url}/"},
         "dashboards": {"default_home_dashboard_path": _HOME},
     }
-    secrets: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    if spec.url.startswith("https:"):
-        settings["security"] = {**settings["security"], "cookie_secure": True}
+    login: dict[str, Any]
     if spec.login and people:
         settings |= _login(spec.login, people)
-        settings["security"] = {**settings["security"], "disable_initial_admin_creation": True}
+        # Only where it is true: the chart takes any text for yes.
+        security["disable_initial_admin_creation"] = True
         secret = {"name": spec.login.client_secret, "key": CLIENT_SECRET_KEY}
-        secrets = {_variable("auth.generic_oauth", "client_secret"): {"secretKeyRef": secret}}
+        login = {"envValueFrom": {_variable("auth.generic_oauth", "client_secret"): {"secretKeyRef": secret}}}
     else:
-        values["admin"] = {"existingSecret": spec.admin_secret, "userKey": USER_KEY, "passwordKey": PASSWORD_KEY}
+        login = {"admin": {"existingSecret": spec.admin_secret, "userKey": USER_KEY, "passwordKey": PASSWORD_KEY}}
     variables = {_variable(part, key): _text(value) for part, keys in settings.items() for key, value in keys.items()}
     sources = [{"configMap": {"name": name}} for name in measuring.dashboards]
     trusted = _trusted(roots or {}) if spec.login else {}
     return {
-        **values,
+        **login,
         "rbac": {"create": False},
         "automountServiceAccountToken": False,
         "testFramework": {"enabled": False},
         "service": {"port": PORT},
         "resources": _SMALL,
         "env": {**variables, **({"SSL_CERT_DIR": _ROOTS} if trusted else {})},
-        **({"envValueFrom": secrets} if secrets else {}),
         "datasources": {"datasources.yaml": {"apiVersion": 1, "datasources": [_source(measuring)]}},
         "dashboardProviders": {"dashboardproviders.yaml": {"apiVersion": 1, "providers": [_provider()]}},
         "extraContainerVolumes": [{"name": "dashboards", "projected": {"sources": sources}}],
