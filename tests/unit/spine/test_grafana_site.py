@@ -75,8 +75,8 @@ def by_issuer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def values(made: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = made["grafana-grafana"]["values"]
-    return found
+    of_chart: dict[str, Any] = made["grafana-grafana"]["values"]
+    return of_chart
 
 
 OFF = """ANALYTICS_REPORTING_ENABLED ANALYTICS_CHECK_FOR_UPDATES ANALYTICS_CHECK_FOR_PLUGIN_UPDATES
