@@ -39,8 +39,8 @@ RUNNER = textwrap.dedent(
     from lab.runner.records import PodRecord, Records
     from lab.runner.sandbox import RunAs, Sandbox
 
-    async def main(home, user, script):
-        lab = Lab(home=Path(home), cache=Path(home))
+    async def main(home, index, user, script):
+        lab = Lab(home=Path(home), cache=Path(home), index=int(index))
         records = Records(lab.pods / "uid-of-a-pod")
         records.write_pod(PodRecord(boot="b", address="198.18.1.2", network=""))
         sandbox = Sandbox(
@@ -68,11 +68,13 @@ RUNNER = textwrap.dedent(
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
-    return Lab(home=tmp_path, cache=tmp_path)
+    """Of an index that no other has: a lab's runs are ended by their mark, also those of one that is up here."""
+    return Lab(home=tmp_path, cache=tmp_path, index=1000 + os.getpid())
 
 
 def started_by_a_killed_runner(lab: Lab, script: str, user: int = 0) -> None:
-    done = subprocess.run([sys.executable, "-c", RUNNER, str(lab.home), str(user), script], cwd=CHECKOUT, check=False)
+    argv = [str(lab.home), str(lab.index), str(user), script]
+    done = subprocess.run([sys.executable, "-c", RUNNER, *argv], cwd=CHECKOUT, check=False)
     assert done.returncode == -signal.SIGKILL
 
 
