@@ -29,8 +29,8 @@ def cases_file(rule_path: str, cases: Sequence[Case], silences: Sequence[Silence
     """The healthy site, on which nothing fires; each fault, on which its alert fires and no other; and what is none."""
     return {
         "rule_files": [rule_path],
-        # Longer than the site's own: a fraction of the time is enough to see each alert fire. What one rule records, the
-        # next ones find for five minutes.
+        # Longer than the site's own: a fraction of the time is enough to see each alert fire. What one rule records is
+        # there for others for five minutes.
         "evaluation_interval": "5m",
         "group_eval_order": [group["name"] for group in rules.groups(PROMISE)],
         "tests": [

@@ -224,7 +224,7 @@ def test_the_largest_context_decides_on_the_largest_body() -> None:
     small = site()
     unset = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": None})})
     assert plan_site(unset).body_kib == 40_960 * 24 // 1024 + 64
-    assert plan_site(small).body_kib == 4092, "prod's file says 4 MiB, of which the picker's message around a body has 4 KiB"
+    assert plan_site(small).body_kib == 4092, "of 4 MiB, the picker's message around a body has 4 KiB"
     two = small.model_copy(update={"gateway": small.gateway.model_copy(update={"max_body_mib": 2})})
     assert plan_site(two).body_kib == 2048
     limit = traffic_policies.backend_traffic_policy("g", unset.gateway, body_kib=plan_site(unset).body_kib)
