@@ -1,6 +1,6 @@
 # `make` alone lists the targets. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools lab lab-vllm lab-down doctor test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
+.PHONY: help root venv tools lab lab-vllm lab-down doctor drill test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -72,6 +72,9 @@ test-lab: root tools ## tests against running labs, each worker with its own lab
 
 test-site: root tools ## of these, the tests of the running platform
 	@$(call lab_tests,$(WORKERS)) tests/lab/site
+
+drill: root tools ## inject each failure mode into a lab; prints panel, alert, runbook and answer (25 minutes)
+	@$(RUN) -m pytest -q -m exhaustive tests/lab/site/test_failure_modes.py
 
 # One lab at a time: beside two others on two cores some of these tests failed that pass alone.
 test-all: root test ## all of `make test`, and the slow tests that it leaves out; hours

@@ -24,7 +24,12 @@ _BY_REVISION = queries.rate("gatekeeper_canary_requests_total", _GATEKEEPERS, by
 _NO_OVERFLOW = "no model of its site overflows to another one"
 _NO_CANARY = "no model of its site has a canary"
 # Neither pickers, nor what brings and removes weights.
-_SERVERS = f'{queries.IN_MODELS}, condition!="true", pod!~".+-(epp|weights|prune)-.+"'
+_SERVERS = f'{queries.IN_MODELS}, pod!~".+-(epp|weights|prune)-.+"'
+# A pod that waits for a node has no condition yet.
+_NOT_READY = " or ".join(
+    queries.total(metric, f"{_SERVERS}, {which}", by=("pod",))
+    for metric, which in (("kube_pod_status_ready", 'condition!="true"'), ("kube_pod_status_phase", 'phase="Pending"'))
+)
 
 
 def _middle_and_slowest(histogram: str) -> tuple[Query, ...]:
@@ -183,7 +188,7 @@ GROUPS = (
                 good="0, except while a replica starts, which takes as long as `sitectl proof` states.",
                 do="Waiting for a node, for weights, or loading: its Pod's events name which.",
                 unit=COUNT,
-                queries=lines(queries.total("kube_pod_status_ready", _SERVERS, by=("pod",)), "{{pod}}"),
+                queries=lines(_NOT_READY, "{{pod}}"),
             ),
             Panel(
                 title="Share of prompt tokens that a replica finds in its cache",

@@ -35,6 +35,7 @@ PROMISES = {
     "lab": ["-m lab install", "-m lab up", "-m lab deploy"],
     "lab-down": ["-m lab down"],
     "doctor": ["-m lab doctor"],
+    "drill": ["-m lab install", "-m exhaustive tests/lab/site/test_failure_modes.py"],
     "test": [
         "mypy",
         f'pytest -q -p tests.forks --forks {CORES + 2} -m "not exhaustive and not second_source" tests/unit',
