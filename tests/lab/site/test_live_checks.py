@@ -92,7 +92,7 @@ IN_MONITORING = {
     "pods refuse what no policy lets in[inference-monitoring]",
     "a namespace admits no pod with more rights[inference-monitoring]",
 }
-_NOT_MEASURED = ("dcgm exporter", "longhorn")
+_NOT_MEASURED = ("dcgm exporter", "longhorn", "cilium agent", "hubble")
 # The faults of these are in tests/unit/live/test_live_addons.py and test_live_fabric.py.
 NOT_INSTALLED = {
     **{f"what rules and dashboards ask for is measured[{part}]": "monitoring.system is none" for part in _NOT_MEASURED},
@@ -100,6 +100,8 @@ NOT_INSTALLED = {
     # The lab's GPUs are emulated, and no DCGM reads them. Its faults are in tests/unit/live/test_live_gpu_faults.py.
     "no gpu reports an uncorrected fault": "monitoring.system is none",
     **{f"the release is deployed in its pinned version[{chart}]": "does not let the program" for chart in _NO_CHART},
+    # Grafana's alone, of charts.
+    "an addon s pods are ready[inference-monitoring]": "does not let the program",
     **{f"an addon s pods are ready[{space}]": "does not let the program" for space in _NO_SPACE},
     **{
         f"{check}[{space}]": "does not let the program"
