@@ -34,7 +34,7 @@ _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 # Whether it answers is all that an alert asks; it would send some thousand samples.
 _NO_SAMPLES: Relabeling = {"action": "drop", "sourceLabels": ["__name__"], "regex": ".+"}
 
-# By section and key: nothing is sent, asked or fetched outside of the site, and no one sees anything without a login.
+# By section and key: by itself it sends and fetches nothing outside, and no one sees anything without a login.
 _AT_HOME: Mapping[str, Mapping[str, bool]] = {
     "analytics": {
         "reporting_enabled": False,

@@ -135,9 +135,10 @@ def map_full() -> str:
     return queries.highest("cilium_bpf_map_pressure", CILIUM, by=("node", "map_name"))
 
 
-def not_ready() -> str:
-    """Nodes that are not ready, as one number."""
-    return f"scalar(count(kube_node_status_condition{{{_READY}}} == 0) or vector(0))"
+def silent_nodes() -> str:
+    """Nodes that are not ready or whose Cilium does not answer, as one number: they answer no other."""
+    without = f"kube_node_status_condition{{{_READY}}} == 0 or on (node) up{{{CILIUM}}} == 0"
+    return f"scalar(count({without}) or vector(0))"
 
 
 def not_measured(jobs: Sequence[str]) -> str:

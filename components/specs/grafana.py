@@ -46,8 +46,8 @@ class GrafanaSpec(Spec):
 
     run_by: Literal["external", "platform"] = "external"
     """`external`: a Grafana of yours, which finds the dashboards by their label, or none. `platform`: this program
-    installs Grafana beside its own Prometheus, with these dashboards and that Prometheus in it, and nothing else. It
-    asks no one outside and keeps nothing: what people save in it goes with its pod."""
+    installs Grafana beside its own Prometheus, with these dashboards and that Prometheus in it, and nothing else. By
+    itself it asks no one outside but the issuer, and it keeps nothing: what people save in it goes with its pod."""
     login: GrafanaLoginSpec | None = None
     """People log in at the issuer; either this or `admin_secret` with `run_by: platform`."""
     admin_secret: str | None = None

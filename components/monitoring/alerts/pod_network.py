@@ -13,7 +13,7 @@ _FULL_SHARE = 0.9
 def pod_network() -> list[Alert]:
     """Agents, what they drop by a fault, how full their maps are, and whom they do not reach."""
     unreachable = " or ".join(
-        f"{queries.highest(name, host_queries.CILIUM, by=('node',))} > {host_queries.not_ready()}"
+        f"{queries.highest(name, host_queries.CILIUM, by=('node',))} > {host_queries.silent_nodes()}"
         for name in ("cilium_unreachable_nodes", "cilium_unreachable_health_endpoints")
     )
     return [
@@ -42,8 +42,8 @@ def pod_network() -> list[Alert]:
             expression=f"{host_queries.map_full()} > {_FULL_SHARE}",
             minutes=10,
             summary="The map {{ $labels.map_name }} of Cilium on {{ $labels.node }} is nearly full",
-            description="{{ $value | humanizePercentage }} of it is in use. What does not fit into a full one is "
-            "dropped or refused: new connections, Services or policies.",
+            description="{{ $value | humanizePercentage }} of it is in use. Of a full one of connections or NAT the "
+            "oldest entries go, so that idle connections break; others refuse new Services or policies.",
             runbook="pod-network-unwell",
         ),
         Alert(
@@ -52,7 +52,8 @@ def pod_network() -> list[Alert]:
             expression=unreachable,
             minutes=10,
             summary="{{ $labels.node }} does not reach other nodes over the pod network",
-            description="{{ $value }} of them, more than are not ready. Requests between pods of these nodes fail.",
+            description="{{ $value }} of them, more than are not ready or not measured. Requests between pods of these "
+            "nodes may fail.",
             runbook="pod-network-unwell",
         ),
     ]

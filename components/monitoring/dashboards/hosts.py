@@ -263,7 +263,7 @@ BOARD = Board(
                     "{{node}} {{map_name}}",
                     SHARE,
                     "Below 0.9.",
-                    "What does not fit is dropped or refused: increase the map, or find what fills it.",
+                    "A full one of connections or NAT loses the oldest, others refuse what is new: find what fills it.",
                 ),
                 _panel(
                     "Nodes that a node does not reach",

@@ -56,6 +56,11 @@ CASES = {
     "two hosts": Case(
         request=lambda key: http1(key, headers=b"Host: others\r\n", body=QUESTION), status=400, code="invalid_request"
     ),
+    "two hosts, and no body": Case(
+        request=lambda key: http1(key, method="GET", path="/v1/models", headers=b"Host: others\r\n", body=b""),
+        status=400,
+        code="invalid_request",
+    ),
     "websocket": Case(
         request=lambda key: http1(
             key, method="GET", path="/v1/models", headers=b"Connection: Upgrade\r\nUpgrade: websocket\r\n", body=b""
