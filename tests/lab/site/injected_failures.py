@@ -235,9 +235,10 @@ def slow_canary(rig: Rig) -> Iterator[Callable[[], str]]:
     before = httpx.get(f"{rig.canary.url}/admin/config", trust_env=False).json()
 
     def answer() -> str:
-        first, second = (_sessions_of(rig) for _ in range(2))
-        assert first == second
-        return f"{first} of {SESSIONS} sessions are the canary's, and the same ones when asked again"
+        """That each session stays where it is, tests/lab/test_sessions_of_canaries.py holds."""
+        of_canary = _sessions_of(rig)
+        assert 0 < of_canary < SESSIONS
+        return f"{of_canary} of {SESSIONS} sessions are the canary's; the others do not wait for it"
 
     set_pace(rig.canary, {"prefill-overhead": "1s"})
     with ExitStack() as stack:
