@@ -53,3 +53,15 @@ class Spec(BaseModel):
 
     # One validator for a whole site instead of one more for each section that it is made of.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+def refuse_unread(spec: Spec, *, instead: str) -> None:
+    """For a section with `run_by: external`: it reads no other key.
+
+    Raises WrongValueError where one is set. instead: the value of `run_by` that reads them.
+    """
+    if others := sorted(spec.model_fields_set - {"run_by"}):
+        raise WrongValueError(
+            f"{', '.join(others)} set, and run_by external reads nothing of it",
+            fix=f"set run_by to {instead}, or take it out",
+        )

@@ -65,11 +65,11 @@ class InstalledAddon(Component):
             raise ValueError(f"another component installs {addon.key}")
         super().__init__(own.name, opts, token=own.resource_type)
         here, content = pulumi.ResourceOptions(parent=self), own.content(site)
-        space = list(needs)
+        space: list[pulumi.Resource] = []
         if own.pod_security is not None:
             space = [Namespace(addon.namespace, pod_security=own.pod_security, opts=here).handle.ready]
         allowed: list[pulumi.Resource] = [
-            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=space)
+            self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=space or list(needs))
             for policy in content.network_policies
         ]
         first = [self.child(f"{body['kind'].lower()}-{body['metadata']['name']}", body) for body in content.before]

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from components.specs.weights import BucketSpec
 from floor.problems import WrongValueError
-from floor.spec import Spec
+from floor.spec import Spec, refuse_unread
 from floor.stateful import Keeping
 
 DATABASES = {"callers": "directory", "usage": "ledger"}
@@ -95,12 +95,8 @@ class DatabaseSpec(Spec):
 
     @model_validator(mode="after")
     def _is_read(self) -> DatabaseSpec:
-        others = sorted(self.model_fields_set - {"run_by"})
-        if self.run_by == "external" and others:
-            raise WrongValueError(
-                f"{', '.join(others)} set, and run_by external reads nothing of it",
-                fix="set run_by to cloudnative_pg, or take it out",
-            )
+        if self.run_by == "external":
+            refuse_unread(self, instead="cloudnative_pg")
         return self
 
     @model_validator(mode="after")

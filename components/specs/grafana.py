@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from floor.problems import WrongValueError
-from floor.spec import Spec
+from floor.spec import Spec, refuse_unread
 
 # What `kubectl port-forward` of the how-to gives it.
 LOCAL_URL = "http://localhost:3000"
@@ -45,9 +45,9 @@ class GrafanaSpec(Spec):
     """Who runs the Grafana that shows the dashboards."""
 
     run_by: Literal["external", "platform"] = "external"
-    """`external`: a Grafana of yours, which finds the dashboards by their label, or none. `platform`: this program
+    """`external`: your own Grafana, if any, which finds the dashboards by their label. `platform`: this program
     installs Grafana beside its own Prometheus, with these dashboards and that Prometheus in it, and nothing else. By
-    itself it asks no one outside but the issuer, and it keeps nothing: what people save in it goes with its pod."""
+    itself it asks no one outside but the issuer. What people save in it is lost when its pod restarts."""
     login: GrafanaLoginSpec | None = None
     """People log in at the issuer; either this or `admin_secret` with `run_by: platform`."""
     admin_secret: str | None = None
@@ -63,12 +63,8 @@ class GrafanaSpec(Spec):
 
     @model_validator(mode="after")
     def _is_read(self) -> GrafanaSpec:
-        others = sorted(self.model_fields_set - {"run_by"})
-        if self.run_by == "external" and others:
-            raise WrongValueError(
-                f"{', '.join(others)} set, and run_by external reads nothing of it",
-                fix="set run_by to platform, or take it out",
-            )
+        if self.run_by == "external":
+            refuse_unread(self, instead="platform")
         return self
 
     @model_validator(mode="after")

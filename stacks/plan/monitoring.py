@@ -51,6 +51,6 @@ def describe_grafana(site: SiteConfig) -> str:
     lines = [
         f"grafana: the dashboards over the site's own Prometheus, {way}",
         f"   who gets in: {login}",
-        "   it keeps nothing: what people save in it goes with its pod",
+        "   it keeps nothing: what people save in it is lost when its pod restarts",
     ]
     return "\n".join(lines)

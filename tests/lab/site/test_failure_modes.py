@@ -1,8 +1,8 @@
 """Each failure mode of a platform for inference, injected: its panel moves, its alert fires and ends with its cause,
 and what the platform does about it by itself.
 
-`make drill` walks them in a lab and prints each as it was seen. The alerts are the site's own, over a minute
-and at once in the place of a quarter of an hour; the engines are simulators.
+`make drill` walks them in a lab and prints each as it was seen. The alerts are the site's own, over windows of one
+minute and without their waits; the engines are simulators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from components.monitoring import queries
 from components.monitoring.prometheus import SELECTED
 from lab import session
 from tests.lab.site.cluster_objects import kubectl
-from tests.lab.site.injected_failures import COPY, LARGE, MODES, SHORT_WINDOW, USUAL, Mode, Rig, broken_site, planned
+from tests.lab.site.injected_failures import COPY, LARGE, MODES, SHORT_WINDOW, USUAL, Mode, Rig, drilled_site, planned
 from tests.lab.site.measured import MONITORING, Prometheus
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
@@ -36,7 +36,7 @@ CONTROL_S = 100
 @pytest.fixture(scope="module")
 def rig(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with edited_stack(site.lab, tmp_path_factory.mktemp("failures")) as stack:
-        front = stack.up(broken_site)
+        front = stack.up(drilled_site)
         plan = planned(site)
         (name,) = plan.named.keys() - plan.models.keys()
         (canary,) = cluster.ready_replicas(name, 1)
@@ -61,7 +61,8 @@ def usual(rig: Rig) -> Iterator[dict[int, float]]:
             assert not got.refused()
             early = [mode.alert for mode in MODES if rig.fires(mode)]
             assert not early
-            yield {mode.number: rig.reads(mode) for mode in MODES}
+            read = {mode.number: rig.reads(mode) for mode in MODES}
+        yield read
     finally:
         kubectl(rig.site.lab, "delete", "prometheusrule", "failure-modes", "-n", MONITORING)
 
@@ -98,7 +99,7 @@ def test_it_is_seen_named_and_answered(
 {mode.group.title}
   fault    {mode.title}
   panel    {mode.group.panels[panel].title}: {usual[mode.number]:.3g}, then {value:.3g}
-  alert    {mode.alert} after {seconds:.0f} s, over a minute in the place of a quarter of an hour
+  alert    {mode.alert} after {seconds:.0f} s, over a window of one minute, without its wait
   runbook  docs/runbooks/{mode.group.runbook}.md
   answer   {answered}"""
     with capsys.disabled():

@@ -146,7 +146,7 @@ def earlier() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def site(platforms: Platforms, earlier: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The platform that the earlier program has brought up, proven to answer; afterwards the checkout's site."""
+    """The platform that the earlier program has installed, proven to answer; afterwards the checkout's site."""
     options = ("--config-file", str(_stack_file(earlier)))
     site = platforms.of(group_of(request.node.path), *options, project=earlier)
     yield site

@@ -212,7 +212,7 @@ def test_preview_says_who_gets_in_and_what_is_kept() -> None:
     (text,) = [text for text in planned(LOGIN).texts if text.startswith("grafana:")]
     assert "at https://grafana.site.example, by way of the namespace ingress" in text
     assert "Admin: platform; Editor: on-call; Viewer: all staff, cn=ml,ou=groups" in text
-    assert "goes with its pod" in text
+    assert "is lost when its pod restarts" in text
 
 
 WRONG = {
