@@ -73,7 +73,7 @@ test-lab: root tools ## tests against running labs, each worker with its own lab
 test-site: root tools ## of these, the tests of the running platform
 	@$(call lab_tests,$(WORKERS)) tests/lab/site
 
-drill: root tools ## inject each failure mode into a lab; prints panel, alert, runbook and answer (25 minutes)
+drill: root tools ## inject each failure mode into a lab; prints panel, alert, runbook and answer (15 minutes)
 	@$(RUN) -m pytest -q -m exhaustive tests/lab/site/test_failure_modes.py
 
 # One lab at a time: beside two others on two cores some of these tests failed that pass alone.
