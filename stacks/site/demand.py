@@ -55,6 +55,10 @@ class LoadSpec(Spec):
     """Tokens of an answer, reasoning included."""
     prefix_hit: float = Field(default=0.0, ge=0, le=1)
     """Share of the prompt tokens that a replica finds in its cache; 0 if it was not measured."""
+    common_prefix: float = Field(default=0.0, ge=0, le=1)
+    """Share of the prompt tokens that several tenants send, such as the system prompt of a tool that all of them use;
+    a part of `prefix_hit`, as one cache for all would find it. Where a gatekeeper keeps tenants' caches apart, preview
+    counts what of it is computed again, and what that costs."""
 
 
 _TargetMs = Annotated[float | None, Field(gt=0, le=_LONGEST_MS)]
