@@ -15,7 +15,7 @@ from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
 from floor.problems import WrongValueError
 from floor.revision_ids import RevisionId
-from floor.spec import MOST_SECONDS, Name, Spec
+from floor.spec import MOST_SECONDS, Day, Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 
@@ -214,6 +214,9 @@ class OrderedModelSpec(ModelSpec):
     """A second revision that serves a share of its sessions, to try it before it serves all."""
     overflow: OverflowSpec | None = None
     """Another model that answers requests while this one is full or has no ready replica."""
+    served_until: Day | None = None
+    """The last day on which tenants may count on this checkpoint under this name: "2027-06-30". The portal shows it,
+    and `plan` and `diff` name each change that takes the model from them before."""
 
     @property
     def of_canary(self) -> OrderedModelSpec | None:
