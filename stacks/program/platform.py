@@ -18,6 +18,7 @@ from components.gateway.gateway_protection import GatewayProtection, GatewayProt
 from components.gateway.pickers import Picker
 from components.gateway.traffic_policies import target_gateway
 from components.machines.machine_commands import LIMITS, Limits
+from components.models.engine_images import EngineImages
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
 from components.models.model_server import programs_of
@@ -287,6 +288,15 @@ def _pod_programs(step: PartStep) -> PartDone:
     return PartDone(ready=PodPrograms("pod-programs", programs=used, namespace=space, opts=step.on.opts).handle.ready)
 
 
+def _engine_images(step: PartStep) -> PartDone:
+    plan = step.on.plan
+    families = {serving.spec.server.gpu_family for serving in plan.revisions if serving.spec.server.engine == "vllm"}
+    if plan.site.images.engine_ahead and families:
+        space, image = step.handle("models-namespace", NamespaceHandle), plan.versions.images.vllm
+        EngineImages("engine-images", image=image, gpu_families=sorted(families), namespace=space, opts=step.on.opts)
+    return PartDone()
+
+
 def _models(step: PartStep) -> PartDone:
     storage = step.on.plan.site.storage
     scaler = Scaler(prometheus=prometheus_of(step.on.plan.site), ready=step.ready("autoscaling"))
@@ -348,6 +358,7 @@ PARTS = (
         "portal", _portal, (*_GATEWAYS, "ledger", "gateway", "tenants", "gateway-namespace", "certificate-secrets")
     ),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
+    SitePart("engine-images", _engine_images, ("models-namespace", "hardware")),
     SitePart(
         "models",
         _models,

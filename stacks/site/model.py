@@ -76,6 +76,10 @@ class ImagesSpec(Spec):
     """true: the file `images.lock` of the project decides. The program's own pods run its digests, and a site whose
     machines, charts or pods need an image that is not in it is refused. No image factory is asked: it built the locked
     installers before. `sitectl bundle lock` writes the file."""
+    engine_ahead: bool = False
+    """true: GPU nodes pull vLLM's image, some 10 GB, before a replica needs it, a quarter of them at once, and keep it.
+    So a replica that moves to another node, comes with a new one or is not the first of an upgrade starts without the
+    pull. With `storage.weights.place: nodes` they have it anyway, of the models that they serve."""
 
 
 class StorageSpec(Spec):
