@@ -355,14 +355,12 @@ def _narrower(scope: str, limits: Mapping[str, MostSpec | None]) -> dict[str, in
     }
 
 
-def choices() -> dict[str, list[str]]:
-    """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
-    entries = catalogue.names()
-    return {
-        "cluster.gpu": sorted(GPUS),
-        "models.<name>.catalogue": entries,
-        "models.<name>.canary.catalogue": entries,
-        "models.<name>.server.speculative.catalogue": entries,
-        "orderable.<name>.catalogue": entries,
-        "orderable.<name>.server.speculative.catalogue": entries,
-    }
+CHOICES: Mapping[str, Callable[[], list[str]]] = {
+    "cluster.gpu": lambda: sorted(GPUS),
+    "models.<name>.catalogue": catalogue.names,
+    "models.<name>.canary.catalogue": catalogue.names,
+    "models.<name>.server.speculative.catalogue": catalogue.names,
+    "orderable.<name>.catalogue": catalogue.names,
+    "orderable.<name>.server.speculative.catalogue": catalogue.names,
+}
+"""Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
