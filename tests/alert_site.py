@@ -167,6 +167,15 @@ def of_ledger(metric: str) -> str:
     return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
 
 
+def signal_of_keys(signal: str) -> str:
+    labels = f'job="ledger", pod="ledger-a", tenant="acme", signal="{signal}"'
+    return f"inference_usage_key_signals{{{labels}}}"
+
+
+def of_directory(metric: str, labels: str = "") -> str:
+    return f'directory_{metric}{{job="directory", pod="directory-a"{labels}}}'
+
+
 def kept_tokens(kind: str) -> str:
     return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", kind="{kind}"}}'
 
@@ -360,6 +369,11 @@ HEALTHY: Mapping[str, Values] = {
     kept_tokens("output"): grows(1_000),
     of_ledger("unpriced_rows_total"): grows(0),
     of_ledger("prices_unusable"): constant(0),
+    of_ledger("keys_looked_timestamp_seconds"): grows(60),
+    of_directory("suspensions", ', by="signal"'): constant(0),
+    of_directory("suspensions", ', by="person"'): constant(4),
+    of_directory("suspensions_held"): constant(0),
+    of_directory("key_signals_read_timestamp_seconds"): grows(60),
     of_shipper("oldest_seconds"): constant(2),
     target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),

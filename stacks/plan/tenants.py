@@ -41,6 +41,8 @@ class TenantsPlan:
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
+    names_networks: bool
+    """Whether it names the network of each request, by which the ledger watches keys."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
     bounds: Mapping[str, Mapping[str, int]]
@@ -136,6 +138,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         filling={name: _pool(models[name]) for name in sorted({*overflows, *overflows.values()})},
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
+        names_networks=site.has_gatekeeper and site.usage.abuse is not None,
         limits=site.limits,
         bounds=site.bounds,
         budgets=site.budgets,

@@ -156,7 +156,7 @@ def _models_namespace(step: PartStep) -> PartDone:
 def _tenants(step: PartStep) -> PartDone:
     front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
     needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets", "database")
-    ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.tenants.budgets else None
+    ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.site.has_ledger else None
     tenants = declare_tenants(
         step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts, ledger=ledger
     )
@@ -234,6 +234,7 @@ def _gateway(step: PartStep) -> PartDone:
         decided=plan.tenants.by_gatekeeper,
         overflows=bool(plan.tenants.overflows),
         budgeted=bool(plan.tenants.budgets),
+        suspends=plan.site.has_directory,
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,

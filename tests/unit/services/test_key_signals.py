@@ -81,9 +81,9 @@ def test_a_ledger_sees_each_signal_in_the_rows_that_arrive(both: tuple[Server, L
     """A model that is full refuses everyone, which is no one's fault; nor is a row that arrives twice two."""
     server, ledger = both
     usual = [row for hour in range(1, 14) for row in lines(6, "bursts", ago_s=hour * HOUR_S)]
-    limited = {"status": 429, "flags": "RL", "details": "request_rate_limited"}
-    spent = {"status": 429, "details": "gatekeeper_insufficient_quota.spend_per_month"}
-    full = {"status": 429, "details": "via_upstream"}
+    limited: dict[str, Any] = {"status": 429, "flags": "RL", "details": "request_rate_limited"}
+    spent: dict[str, Any] = {"status": 429, "details": "gatekeeper_insufficient_quota.spend_per_month"}
+    full: dict[str, Any] = {"status": 429, "details": "via_upstream"}
     many = lines(11, "bursts")
     ledger.send(*usual, *many)
     ledger.send(*many)
