@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from tests.alert_site import (
-    Case,
+from tests.alert_series import (
     answered,
     budget_used,
-    constant,
     files_refused,
-    grows,
     heard,
     heard_of_use,
     kept_tokens,
@@ -17,8 +14,8 @@ from tests.alert_site import (
     of_shipper,
     overflow,
     signal_of_keys,
-    target,
 )
+from tests.alert_site import Case, constant, grows, target
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
