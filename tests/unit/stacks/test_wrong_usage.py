@@ -167,7 +167,7 @@ def test_networks_that_are_not_seen_are_a_warning() -> None:
         return [".".join(problem.path) for problem in plan.warnings if "network" in problem.what]
 
     policy = "gateway.external_traffic_policy"
-    local = {policy: "Local", "addresses.announced_by": "metallb_l2"}
+    local = {policy: "Local", "addresses": None, "gateway.address": None}
     assert warned(**local) == ["usage.abuse"]
     assert warned(**DECIDED, **local) == []
     assert warned(**DECIDED) == [policy]
