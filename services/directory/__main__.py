@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         "--suspend-on",
         type=lambda text: text.split(","),
         metavar="SIGNAL[,SIGNAL]",
-        help="signals that suspend a key, the most telling one first; default: none",
+        help="signals that suspend a key, by their rank; default: none",
     )
     parser.add_argument(
         "--most-suspended-per-hour",

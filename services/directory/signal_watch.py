@@ -36,7 +36,7 @@ class SuspendOptions:
     ledger_url: str
     ledger_token: Path
     signals: Sequence[str]
-    """Those that suspend, the most telling one first."""
+    """Those that suspend, by their rank."""
     most_per_hour: int
 
 
@@ -77,9 +77,9 @@ class SignalWatch:
         headers = {ledger.TOKEN_HEADER: secret(options.ledger_token).decode()}
         answer = await client.get(f"{options.ledger_url}{ledger.SIGNALS_PATH}", headers=headers)
         answer.raise_for_status()
-        found = suspicions(answer.json(), options.signals)
+        suspects = suspicions(answer.json(), options.signals)
         _READ.set_to_current_time()
-        acted = await self._suspensions.suspend_all(found, options.most_per_hour, _BY)
+        acted = await self._suspensions.suspend_all(suspects, options.most_per_hour, _BY)
         _HELD.set(acted.held)
         for suspicion in acted.suspended:
             log.warning("suspended %s.%s: %s", suspicion.tenant, suspicion.name, suspicion.why)

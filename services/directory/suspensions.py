@@ -1,4 +1,4 @@
-"""Suspends keys, and lifts that again: a key is suspended by its name, TENANT.NAME, whoever made it.
+"""Suspends keys, and lifts that again: a key is suspended by its name, TENANT.NAME, wherever it was made.
 
 So the name of a key in the site's file can be suspended too, and a successor of a rotated key is as well. Nothing is
 lost: the key works again once the suspension is lifted.
@@ -87,8 +87,8 @@ class Suspensions:
             version, now = await next_version(connection)
             row = await _row(connection, order.tenant, order.name)
             if row is None or row.lifted is not None:
-                found = Suspicion(tenant=order.tenant, name=order.name, why=order.why)
-                await _suspend(connection, found, version, now, by, by_signal=False)
+                suspect = Suspicion(tenant=order.tenant, name=order.name, why=order.why)
+                await _suspend(connection, suspect, version, now, by, by_signal=False)
                 row = await _row(connection, order.tenant, order.name)
             return _shown(row)
 
@@ -107,41 +107,41 @@ class Suspensions:
             await record(connection, now, by, Act("lift", f"{tenant}.{name}", tenant, _kept(row), {"lifted": now}))
             return _shown(await _row(connection, tenant, name))
 
-    async def suspend_all(self, found: Sequence[Suspicion], most_per_hour: int, by: AskedBy) -> Acted:
+    async def suspend_all(self, suspects: Sequence[Suspicion], most_per_hour: int, by: AskedBy) -> Acted:
         """Suspend those that may be, the first ones first, and no more than so many within an hour."""
         async with self._database.transaction() as connection:
-            chosen, held = await _chosen(connection, found, most_per_hour)
+            chosen, held = await _chosen(connection, suspects, most_per_hour)
             if chosen:
                 version, now = await next_version(connection)
                 # Another directory, or a person, may have acted while this one waited.
-                chosen, held = await _chosen(connection, found, most_per_hour)
+                chosen, held = await _chosen(connection, suspects, most_per_hour)
                 for suspicion in chosen:
                     await _suspend(connection, suspicion, version, now, by, by_signal=True)
         return Acted(chosen, held)
 
 
 async def _chosen(
-    connection: AsyncConnection, found: Sequence[Suspicion], most_per_hour: int
+    connection: AsyncConnection, suspects: Sequence[Suspicion], most_per_hour: int
 ) -> tuple[list[Suspicion], int]:
     """Whom to suspend, and how many more would be."""
     now = float(await connection.scalar(sa.select(CLOCK)) or 0)
     rows = (await connection.execute(sa.select(SUSPENSIONS))).all()
     spared = {(row.tenant, row.name) for row in rows if row.lifted is None or row.lifted > now - LIFTED_FOR_S}
     last = sum(row.by_signal and row.since > now - HOUR_S for row in rows)
-    wanted = list({(one.tenant, one.name): one for one in reversed(found)}.values())[::-1]
-    wanted = [one for one in wanted if (one.tenant, one.name) not in spared]
+    wanted = list({(suspect.tenant, suspect.name): suspect for suspect in reversed(suspects)}.values())[::-1]
+    wanted = [suspect for suspect in wanted if (suspect.tenant, suspect.name) not in spared]
     room = max(0, most_per_hour - last)
     return wanted[:room], len(wanted[room:])
 
 
 async def _suspend(
-    connection: AsyncConnection, found: Suspicion, version: int, now: int, by: AskedBy, *, by_signal: bool
+    connection: AsyncConnection, suspect: Suspicion, version: int, now: int, by: AskedBy, *, by_signal: bool
 ) -> None:
-    row = {"since": now, "why": found.why, "actor": by.actor, "by_signal": by_signal, "lifted": None}
-    new = insert(SUSPENSIONS).values(tenant=found.tenant, name=found.name, version=version, **row)
+    row = {"since": now, "why": suspect.why, "actor": by.actor, "by_signal": by_signal, "lifted": None}
+    new = insert(SUSPENSIONS).values(tenant=suspect.tenant, name=suspect.name, version=version, **row)
     again = {**row, "version": version}
     await connection.execute(new.on_conflict_do_update(index_elements=["tenant", "name"], set_=again))
-    act = Act("suspend", f"{found.tenant}.{found.name}", found.tenant, after={"since": now, "why": found.why})
+    act = Act("suspend", f"{suspect.tenant}.{suspect.name}", suspect.tenant, after={"since": now, "why": suspect.why})
     await record(connection, now, by, act)
 
 

@@ -84,5 +84,5 @@ def _thresholds(text: str) -> Thresholds:
     try:
         return Thresholds.model_validate_json(text)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        wrong = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
         raise argparse.ArgumentTypeError(f"got {text}; {wrong}") from None

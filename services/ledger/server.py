@@ -105,10 +105,10 @@ class _LedgerRequests:
         """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
 
         async def look() -> None:
-            found = Counted((signal.tenant, signal.signal) for signal in await self._watch.look())
+            signals = Counted((signal.tenant, signal.signal) for signal in await self._watch.look())
             # Nothing is measured between these.
             _SIGNALS.clear()
-            for place, keys in found.items():
+            for place, keys in signals.items():
                 _SIGNALS.labels(*place).set(keys)
             _LOOKED.set_to_current_time()
 

@@ -35,7 +35,7 @@ class Thresholds(BaseModel):
 
 
 @dataclass(frozen=True)
-class Usual:
+class UsualUse:
     """A key's requests in the days before, and in how many hours of them it had any."""
 
     requests: int
@@ -48,7 +48,7 @@ class Usual:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class KeyUse:
     """What a key did lately."""
 
     requests: int = 0
@@ -56,18 +56,18 @@ class Seen:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Requests by why they were refused."""
     networks: int = 0
-    usual: Usual | None = None
+    usual: UsualUse | None = None
 
 
-def signals_of(seen: Seen, most: Thresholds) -> dict[str, dict[str, Any]]:
+def signals_of(seen: KeyUse, most: Thresholds) -> dict[str, dict[str, Any]]:
     """Signal -> the figures that make it one."""
-    found: dict[str, dict[str, Any]] = {}
+    signals: dict[str, dict[str, Any]] = {}
     usual = seen.usual.in_window if seen.usual else None
     if usual is not None and seen.requests > max(most.burst_requests, most.burst_factor * usual):
-        found["burst"] = {"requests": seen.requests, "usual": round(usual, 1)}
+        signals["burst"] = {"requests": seen.requests, "usual": round(usual, 1)}
     refused = sum(seen.refused.values())
     if refused >= most.refused_requests and 100 * refused >= most.refused_percent * seen.requests:
-        found["refusals"] = {"requests": seen.requests, "refused": refused, "why": dict(sorted(seen.refused.items()))}
+        signals["refusals"] = {"requests": seen.requests, "refused": refused, "why": dict(sorted(seen.refused.items()))}
     if seen.networks > most.networks:
-        found["networks"] = {"networks": seen.networks}
-    return found
+        signals["networks"] = {"networks": seen.networks}
+    return signals

@@ -78,7 +78,7 @@ def _statement(*more: str) -> str:
         sum(input_tokens + output_tokens), sum(cost_pico) FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
         ON CONFLICT (month, tenant, price_version) DO UPDATE SET
         tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
-    ){"".join(f", {one}" for one in more)}
+    ){"".join(f", {statement}" for statement in more)}
     SELECT model, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output FROM added GROUP BY model
     """  # noqa: S608 - names of columns
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
 from services.ledger.lines import UsageRow
-from services.ledger.signals import USUAL_DAYS, WINDOW_MINUTES, Seen, Thresholds, Usual, signals_of
+from services.ledger.signals import USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, UsualUse, signals_of
 from services.ledger.tables import NETWORKS, RECENT, SIGNALS, USAGE
 
 LOOK_EVERY_S = 60.0
@@ -92,7 +92,7 @@ _DROP = (
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """One that a look found."""
+    """One that a look has."""
 
     tenant: str
     key: str
@@ -117,7 +117,7 @@ class KeyWatch:
 
     def __init__(self, database: Database, most: Thresholds | None) -> None:
         self._database, self.most = database, most
-        self._usual: dict[tuple[str, str], Usual] = {}
+        self._usual: dict[tuple[str, str], UsualUse] = {}
         self._usual_until = 0.0
 
     async def look(self) -> list[Signal]:
@@ -130,16 +130,16 @@ class KeyWatch:
             for statement in _DROP:
                 await connection.execute(statement)
             seen = await self._seen(connection)
-            found = [
+            signals = [
                 Signal(tenant=tenant, key=key, signal=signal, figures=figures)
                 for (tenant, key), of_key in sorted(seen.items())
                 for signal, figures in signals_of(of_key, self.most).items()
             ]
-            if found:
-                columns = [[getattr(signal, name) for signal in found] for name in ("tenant", "key", "signal")]
-                figures = [json.dumps(signal.figures) for signal in found]
+            if signals:
+                columns = [[getattr(signal, name) for signal in signals] for name in ("tenant", "key", "signal")]
+                figures = [json.dumps(signal.figures) for signal in signals]
                 await connection.exec_driver_sql(_KEEP, (*columns, figures))
-        return found
+        return signals
 
     async def kept(self) -> list[dict[str, Any]]:
         """Signals of the last days, the newest first; `on` is whether the last look had it."""
@@ -154,17 +154,17 @@ class KeyWatch:
         async with self._database.transaction() as connection:
             return [dict(row) for row in (await connection.execute(query)).mappings()]
 
-    async def _seen(self, connection: AsyncConnection) -> dict[tuple[str, str], Seen]:
+    async def _seen(self, connection: AsyncConnection) -> dict[tuple[str, str], KeyUse]:
         if time.monotonic() >= self._usual_until:
             rows = (await connection.execute(_USUAL)).all()
-            self._usual = {(row.tenant, row.key): Usual(row.requests, row.hours) for row in rows}
+            self._usual = {(row.tenant, row.key): UsualUse(row.requests, row.hours) for row in rows}
             self._usual_until = time.monotonic() + _USUAL_EVERY_S
         requests = defaultdict[tuple[str, str], dict[str, int]](dict)
         for row in (await connection.execute(_RECENT)).all():
             requests[row.tenant, row.key][row.refusal] = row.requests
         networks = {(row.tenant, row.key): row.networks for row in (await connection.execute(_CAME_FROM)).all()}
         return {
-            place: Seen(
+            place: KeyUse(
                 requests=sum(requests[place].values()),
                 refused={why: count for why, count in requests[place].items() if why},
                 networks=networks.get(place, 0),

@@ -229,7 +229,7 @@ def signals(context: CommandContext, *, site: str) -> int:
         cluster = site_cluster.of_site(context.project, site, file)
         with ledger.of_cluster(cluster) as asked:
             record = asked.key_signals()
-    found = record["signals"]
+    listed = record["signals"]
     rows = [("KEY", "SIGNAL", "NOW", "BEGAN", "LAST", "FIGURES")]
     rows += [
         (
@@ -240,12 +240,12 @@ def signals(context: CommandContext, *, site: str) -> int:
             _moment(row["seen"]),
             _figures(row["figures"]),
         )
-        for row in found
+        for row in listed
     ]
-    seen = {row["signal"] for row in found}
-    lines = columns(rows) if found else []
+    seen = {row["signal"] for row in listed}
+    lines = columns(rows) if listed else []
     lines += [f"{signal}: {what}" for signal, what in _TO_DO.items() if signal in seen]
-    lines.append(f"{site}: {counted(len(found), 'signal')}, {sum(row['on'] for row in found)} of them now")
+    lines.append(f"{site}: {counted(len(listed), 'signal')}, {sum(row['on'] for row in listed)} of them now")
     context.say("\n".join(lines), {"site": site, **record})
     return int(Exit.OK)
 

@@ -128,8 +128,8 @@ def suspend(server: Server, *batches: list[Suspicion], most: int = 2) -> list[Ac
         databases = [Database(lambda: server.url, KEPT) for _ in batches]
         try:
             acts = [
-                Suspensions(database).suspend_all(found, most, AskedBy("signals", ""))
-                for database, found in zip(databases, batches, strict=True)
+                Suspensions(database).suspend_all(suspects, most, AskedBy("signals", ""))
+                for database, suspects in zip(databases, batches, strict=True)
             ]
             return list(await asyncio.gather(*acts))
         finally:
@@ -142,14 +142,14 @@ def suspend(server: Server, *batches: list[Suspicion], most: int = 2) -> list[Ac
 def test_signals_suspend_no_more_keys_in_an_hour_than_they_may(server: Server) -> None:
     """However many look at once, and whatever is lifted meanwhile; those that are held back come later."""
     (first,) = suspend(server, of_names("a", "b", "b", "c", "d"))
-    assert ([one.name for one in first.suspended], first.held) == (["a", "b"], 2)
+    assert ([suspect.name for suspect in first.suspended], first.held) == (["a", "b"], 2)
     server.sql("UPDATE suspensions SET lifted = since WHERE name = 'a'")
     (second,) = suspend(server, of_names("b", "c", "d"))
     assert (second.suspended, second.held, in_force(server)) == ([], 2, {"search.b"})
     server.sql("UPDATE suspensions SET since = since - 3601")
     many = [of_names("b", "c", "d"), of_names("c", "d", "e"), of_names("d", "e", "f"), of_names("f", "g")]
     acted = suspend(server, *many)
-    assert len([one for act in acted for one in act.suspended]) == 2
+    assert len([suspect for act in acted for suspect in act.suspended]) == 2
     assert len(in_force(server)) == 3
 
 
@@ -163,7 +163,7 @@ def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Se
     operator.delete("/v1/suspensions/search/ci")
     server.sql("UPDATE suspensions SET lifted = lifted - 86401")
     (acted,) = suspend(server, of_names("ci"))
-    assert [one.name for one in acted.suspended] == ["ci"]
+    assert [suspect.name for suspect in acted.suspended] == ["ci"]
 
 
 def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.database import Database
-from services.ledger.signals import Seen, Thresholds, Usual, signals_of
+from services.ledger.signals import KeyUse, Thresholds, UsualUse, signals_of
 from services.ledger.tables import KEPT
 from services.ledger.variables import SIGNALS_PATH
 from services.ledger.watched import KeyWatch, Signal
@@ -27,24 +27,24 @@ HOUR_S = 3600
 @pytest.mark.parametrize(
     ("seen", "signals"),
     [
-        (Seen(), set()),
+        (KeyUse(), set()),
         # 60 requests an hour are 10 in ten minutes, so 40 are the most.
-        (Seen(requests=40, usual=Usual(60 * 20, 20)), set()),
-        (Seen(requests=41, usual=Usual(60 * 20, 20)), {"burst"}),
+        (KeyUse(requests=40, usual=UsualUse(60 * 20, 20)), set()),
+        (KeyUse(requests=41, usual=UsualUse(60 * 20, 20)), {"burst"}),
         # The floor, of a key that hardly works.
-        (Seen(requests=10, usual=Usual(20, 20)), set()),
-        (Seen(requests=11, usual=Usual(20, 20)), {"burst"}),
+        (KeyUse(requests=10, usual=UsualUse(20, 20)), set()),
+        (KeyUse(requests=11, usual=UsualUse(20, 20)), {"burst"}),
         # Too little is known of what is usual.
-        (Seen(requests=9_000, usual=Usual(11, 11)), set()),
-        (Seen(requests=9_000), set()),
-        (Seen(requests=10, refused={"429": 3, "404": 2}), {"refusals"}),
-        (Seen(requests=11, refused={"429": 3, "404": 2}), set()),
-        (Seen(requests=4, refused={"429": 4}), set()),
-        (Seen(networks=3), set()),
-        (Seen(networks=4), {"networks"}),
+        (KeyUse(requests=9_000, usual=UsualUse(11, 11)), set()),
+        (KeyUse(requests=9_000), set()),
+        (KeyUse(requests=10, refused={"429": 3, "404": 2}), {"refusals"}),
+        (KeyUse(requests=11, refused={"429": 3, "404": 2}), set()),
+        (KeyUse(requests=4, refused={"429": 4}), set()),
+        (KeyUse(networks=3), set()),
+        (KeyUse(networks=4), {"networks"}),
     ],
 )
-def test_a_signal_is_more_than_usual_and_more_than_little(seen: Seen, signals: set[str]) -> None:
+def test_a_signal_is_more_than_usual_and_more_than_little(seen: KeyUse, signals: set[str]) -> None:
     assert set(signals_of(seen, MOST)) == signals
 
 
@@ -90,7 +90,7 @@ def test_a_ledger_sees_each_signal_in_the_rows_that_arrive(both: tuple[Server, L
     ledger.send(*lines(4, "refused", **limited), *lines(2, "refused", **spent), *lines(9, "unlucky", **full))
     ledger.send(*(row for number in range(4) for row in lines(2, "roams", network=network(number))))
     ledger.send(*(row for number in range(3) for row in lines(2, "at-home", network=network(number))))
-    assert {(found.key, found.signal): dict(found.figures) for found in look(server)} == {
+    assert {(signal.key, signal.signal): dict(signal.figures) for signal in look(server)} == {
         ("bursts", "burst"): {"requests": 11, "usual": 1.0},
         ("refused", "refusals"): {
             "requests": 6,
