@@ -77,10 +77,17 @@ CASES = (
         labels={"tenant": "acme", "signal": "networks"},
         shown="2",
     ),
-    Case(alert="KeysUnwatched", change={of_ledger("keys_looked_timestamp_seconds"): constant(0)}, shown="15"),
+    Case(
+        alert="KeysUnwatched", change={of_ledger("keys_looked_timestamp_seconds"): constant(0)}, shown="20", minutes=20
+    ),
     Case(alert="KeysSuspended", change={of_directory("suspensions", ', by="signal"'): constant(3)}, shown="3"),
     Case(alert="SuspensionsHeld", change={of_directory("suspensions_held"): constant(7)}, shown="7"),
-    Case(alert="SignalsUnread", change={of_directory("key_signals_read_timestamp_seconds"): constant(0)}, shown="15"),
+    Case(
+        alert="SignalsUnread",
+        change={of_directory("key_signals_read_timestamp_seconds"): constant(0)},
+        shown="20",
+        minutes=20,
+    ),
     Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
     # A tenth of the tokens are in no row, and none of them.
     Case(
