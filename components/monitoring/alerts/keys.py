@@ -54,8 +54,8 @@ def suspensions() -> list[Alert]:
             expression=f"{suspended} > 0",
             minutes=0,
             summary="Signals have suspended keys of tenants",
-            description="{{ $value | humanize }} keys get 403 until a person lifts that or revokes them. No more are "
-            "suspended within an hour than usage.abuse.most_suspended_per_hour, so that no fault suspends all.",
+            description="{{ $value | humanize }} keys get 403 until a person lifts that. No more are suspended within "
+            "an hour than usage.abuse.most_suspended_per_hour, so that no fault suspends all.",
             runbook=_RUNBOOK,
         ),
         Alert(
