@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,7 +41,8 @@ _PROPOSE_MORE = """\
 It makes the branch order/ID with one commit on top of the last one: the model moves from `orderable` to `models`, and
 into the tenant's list. The commit's message has the proof, the time and the cost. The files of the checkout stay as
 they are. With --forge it pushes the branch to `origin` and opens the pull or merge request; the token is GITHUB_TOKEN
-or GITLAB_TOKEN. A person merges it, and `up` serves the model.
+or GITLAB_TOKEN. A person merges it, or the forge once all checks have passed, where order_policy of the site's file
+approves the order; then `up` serves the model.
 
 \b
   python -m sitectl order propose prod --forge github --into main
@@ -147,10 +149,23 @@ def propose_(context: CommandContext, /, *, site: str, order_id: str | None, int
                 continue
             directory.change_order(order["id"], "proposed", reference)
             lines.append(f"{order['id']}: {proposal.title}: {reference}")
-            lines += [] if forge else [f"  next: git push origin {proposal.branch}, and open a request to merge it"]
-            records.append({"order": order["id"], "branch": proposal.branch, "reference": reference})
+            lines += [_next(proposal, at_forge=forge is not None)]
+            records.append(
+                {
+                    "order": order["id"],
+                    "branch": proposal.branch,
+                    "reference": reference,
+                    "merged_once_checked": forge is not None and not proposal.person,
+                }
+            )
     context.say("\n".join(lines or [f"{site}: no order is open"]), {"site": site, "proposals": records})
     return int(status)
+
+
+def _next(proposal: Proposal, *, at_forge: bool) -> str:
+    if not at_forge:
+        return f"  next: git push origin {proposal.branch}, and open a request to merge it"
+    return f"  next: a person merges it: {proposal.person}" if proposal.person else "  it is merged once it is checked"
 
 
 def _chosen(directory: KeyDirectory, order_id: str | None) -> list[dict[str, Any]]:
@@ -177,7 +192,15 @@ def _propose(
         if forge is None:
             return proposal, f"branch {proposal.branch}"
         branches.push(context.project, proposal.branch)
-        return proposal, forge.open_change(proposal.title, proposal.body, proposal.branch, into)
+        change = forge.open_change(proposal.title, proposal.body, proposal.branch, into)
+    if not proposal.person:
+        try:
+            with context.progress.layer(f"have {change.address} merged once it is checked"):
+                forge.merge_once_checked(change, proposal.commit)
+        except SitectlError as error:
+            # The request is open: a person can merge it.
+            proposal = replace(proposal, person=f"{error.problem.sentence}; fix: {error.problem.fix}")
+    return proposal, change.address
 
 
 @command.command(cls=Command)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sitectl.forge.model import Client, Note
+from sitectl.forge.model import Client, MergeRequest, Note
+from sitectl.shell.errors import SitectlError
 
 API = "https://api.github.com"
+# Its REST API has no auto-merge: https://docs.github.com/graphql/reference/mutations#enablepullrequestautomerge.
+_MERGE = """\
+mutation($change: ID!, $commit: GitObjectID!) {
+  enablePullRequestAutoMerge(input: {pullRequestId: $change, expectedHeadOid: $commit}) { clientMutationId }
+}"""
 
 
 def headers(token: str) -> dict[str, str]:
@@ -56,6 +62,20 @@ class GitHub:
         self.add_comment(number, why)
         self._client.call("PATCH", f"{self._root}/{number}", json={"state": "closed", "state_reason": "completed"})
 
-    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
+    def open_change(self, title: str, body: str, branch: str, into: str) -> MergeRequest:
         change = {"title": title, "body": body, "head": branch, "base": into}
-        return str(self._client.call("POST", f"{self._repository}/pulls", json=change)["html_url"])
+        made = self._client.call("POST", f"{self._repository}/pulls", json=change)
+        return MergeRequest(address=str(made["html_url"]), number=int(made["number"]), node=str(made["node_id"]))
+
+    def merge_once_checked(self, change: MergeRequest, commit: str) -> None:
+        # An Enterprise server has its GraphQL beside /v3, not below it.
+        address = f"{self._client.base.removesuffix('/v3')}/graphql"
+        variables = {"change": change.node, "commit": commit}
+        answer = self._client.call("POST", address, json={"query": _MERGE, "variables": variables})
+        if errors := answer.get("errors"):
+            # Also where a branch requires no check: then there is nothing to wait for.
+            raise SitectlError(
+                "GitHub merges it by no check",
+                got=str(errors[0].get("message", ""))[:300],
+                fix="allow auto-merge in the repository's settings, and require checks on its branch",
+            )

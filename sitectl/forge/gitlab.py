@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from sitectl.forge.model import Client, Note
+from sitectl.forge.model import Client, MergeRequest, Note
+from sitectl.shell.errors import SitectlError
 
 API = "https://gitlab.com/api/v4"
+_LOOKS, _BETWEEN_LOOKS_S = 12, 5.0
 
 
 def headers(token: str) -> dict[str, str]:
@@ -51,6 +53,24 @@ class GitLab:
         self._client.call("POST", f"{self._root}/issues/{number}/notes", json={"body": why})
         self._client.call("PUT", f"{self._root}/issues/{number}", json={"state_event": "close"})
 
-    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
+    def open_change(self, title: str, body: str, branch: str, into: str) -> MergeRequest:
         change = {"title": title, "description": body, "source_branch": branch, "target_branch": into}
-        return str(self._client.call("POST", f"{self._root}/merge_requests", json=change)["web_url"])
+        made = self._client.call("POST", f"{self._root}/merge_requests", json=change)
+        return MergeRequest(address=str(made["web_url"]), number=int(made["iid"]))
+
+    def merge_once_checked(self, change: MergeRequest, commit: str) -> None:
+        """Once its pipeline is there: before, GitLab refuses it, or merges unseen (its issues 353984 and 37292)."""
+        request = f"{self._root}/merge_requests/{change.number}"
+        for _ in range(_LOOKS):
+            if self._client.call("GET", request).get("head_pipeline"):
+                break
+            self._client.sleep(_BETWEEN_LOOKS_S)
+        else:
+            raise SitectlError(
+                "GitLab has made no pipeline for it",
+                got=f"none within {_LOOKS * _BETWEEN_LOOKS_S:.0f} s",
+                fix="have the project run pipelines of merge requests, and require that they succeed",
+            )
+        # The second name is that of servers before 17.11.
+        merge = {"auto_merge": True, "merge_when_pipeline_succeeds": True, "sha": commit}
+        self._client.call("PUT", f"{request}/merge", json=merge)

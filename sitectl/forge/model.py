@@ -27,6 +27,16 @@ class Note:
     body: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class MergeRequest:
+    """A pull or merge request."""
+
+    address: str
+    number: int
+    node: str = ""
+    """What GitHub calls it in GraphQL."""
+
+
 class Forge(Protocol):
     """One repository on a forge, as one account."""
 
@@ -47,8 +57,15 @@ class Forge(Protocol):
 
     def close_issue(self, number: int, why: str) -> None: ...
 
-    def open_change(self, title: str, body: str, branch: str, into: str) -> str:
-        """Address of a new pull or merge request, of a branch that was pushed."""
+    def open_change(self, title: str, body: str, branch: str, into: str) -> MergeRequest:
+        """A new pull or merge request, of a branch that was pushed."""
+        ...
+
+    def merge_once_checked(self, change: MergeRequest, commit: str) -> None:
+        """Have it merged as soon as all required checks have passed. Raises SitectlError where the forge does not.
+
+        commit: the only one for which that holds.
+        """
         ...
 
 
@@ -66,7 +83,7 @@ class Client:
         parts = urlsplit(base)
         if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
             raise SitectlError("a token is sent over https alone", got=base, fix="https://...", status=Exit.USAGE)
-        self._sleep = sleep
+        self.base, self.sleep = base, sleep
         self._http = httpx.Client(
             base_url=base, headers=dict(headers), transport=transport, timeout=30, follow_redirects=False
         )
@@ -78,7 +95,7 @@ class Client:
                 answer = self._http.request(method, path, **values)
             except httpx.HTTPError as error:
                 if left and method == "GET":
-                    self._sleep(1.0)
+                    self.sleep(1.0)
                     continue
                 raise SitectlError(f"{method} {path}: {error}", fix="is the forge reachable from here?") from None
             busy = answer.status_code in (429, 502, 503) or (
@@ -86,7 +103,7 @@ class Client:
             )
             # A write that met a broken gateway may have been done; only a refusal means that it was not.
             if busy and left and (method == "GET" or answer.status_code in (403, 429)):
-                self._sleep(min(_LONGEST_WAIT_S, float(answer.headers.get("retry-after", "2"))))
+                self.sleep(min(_LONGEST_WAIT_S, float(answer.headers.get("retry-after", "2"))))
                 continue
             if answer.status_code >= 300:
                 raise SitectlError(

@@ -13,6 +13,7 @@ from sitectl.offline import checkout
 from sitectl.offline.ordered_file import with_order
 from sitectl.shell import branches
 from sitectl.shell.errors import Exit, SitectlError
+from stacks.plan.order_policy import why_a_person
 from stacks.plan.orderable import ordered, ready_of, takes
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.site.loader import read_site_file
@@ -28,6 +29,9 @@ class Proposal:
     title: str
     body: str
     """Markdown."""
+    commit: str
+    person: str
+    """Why a person has to merge it; empty where the site's policy approves it."""
 
 
 def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
@@ -43,7 +47,15 @@ def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
         takes_text = "\n".join(_takes(plan, file, model, served=served))
         # A forge reads commands out of a commit's message, such as one that skips its jobs, and the note is anyone's.
         branches.commit(tree, file, f"{title}\n\nOrder {order['id']}.\n\n{takes_text}\n")
-    return Proposal(branch=branch, title=title, body="\n".join([*_asked(order), "", takes_text]))
+        person = why_a_person(plan, model, tenant, served=served) or "; ".join(_steps(file))
+    decides = f"A person merges it: {person}." if person else "`order_policy` approves it: it is merged once checked."
+    return Proposal(
+        branch=branch,
+        title=title,
+        body="\n".join([*_asked(order), "", *([decides, ""] if plan.site.order_policy else []), takes_text]),
+        commit=branches.commit_of(project, branch),
+        person=person,
+    )
 
 
 def _is_served(values: Mapping[str, Any], file: Path, model: str) -> bool:

@@ -48,6 +48,11 @@ def push(project: Path, branch: str) -> None:
     )
 
 
+def commit_of(project: Path, branch: str) -> str:
+    """Its last commit, whole. Raises SitectlError where there is none."""
+    return _git(project, ["rev-parse", branch], "name a branch that is there")
+
+
 def checked_out(project: Path) -> str:
     """The branch that the user is on; empty for none."""
     return _git(project, ["branch", "--show-current"], "clone the repository: a copy without .git has no branches")

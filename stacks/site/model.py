@@ -24,6 +24,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
+from components.specs.orders import OrderPolicySpec
 from components.specs.portal import PortalSpec
 from components.specs.rdma_devices import RdmaDevicesSpec
 from components.specs.secrets import SecretsSpec
@@ -206,6 +207,9 @@ class SiteConfig(Spec):
     """Models that people may order at the portal, each with the keys of `models.<name>`. None of them is served: its
     proof beside the models that are, with time and cost, is on the portal, and an order becomes a change of this
     file."""
+    order_policy: OrderPolicySpec | None = None
+    """Orders that no person has to approve: `sitectl order propose` asks the forge to merge their change as soon as its
+    checks have passed. Without it a person merges each."""
     tiers: dict[Name, TierSpec] = Field(default_factory=dict)
     """Priorities by the name that tenants give as their `tier`. Controllers of the site's own need `enableLua`."""
     plans: dict[Name, LimitsSpec] = Field(default_factory=dict)

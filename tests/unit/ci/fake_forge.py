@@ -2,7 +2,8 @@
 
 It refuses what the forges' documentation does not describe: a path, a missing header, a body with a wrong key or type.
 Sources: docs.github.com/rest/issues (version 2022-11-28), docs.gitlab.com/api/notes and docs.gitlab.com/api/issues;
-docs.github.com/rest/pulls and docs.gitlab.com/api/merge_requests.
+docs.github.com/rest/pulls and docs.gitlab.com/api/merge_requests; docs.github.com/graphql/reference/mutations, with
+what issues quote of its refusal where a branch requires no check.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class FakeForge:
         self.issues: list[dict[str, Any]] = []
         self.changes: list[dict[str, Any]] = []
         """Pull or merge requests, as they were asked for."""
+        self.checks = True
+        """Whether its branch requires any."""
+        self.looks = self.pipeline_after = 0
+        """At a request of GitLab, and after how many its pipeline is there."""
+        self.merging: list[str] = []
+        """Commits that are merged once they are checked."""
         self.closing_words: list[str] = []
         self.requests: list[tuple[str, str]] = []
         self.refusals: list[str] = []
@@ -152,12 +159,31 @@ def _change(forge: FakeForge, method: str, path: str, body: dict[str, Any]) -> A
     if (method, path) == ("POST", "/repos/owner/site/pulls"):
         _keys(body, {"title": str, "body": str, "head": str, "base": str})
         forge.changes.append(body)
-        return 201, {"number": 7, "html_url": "https://forge.example/owner/site/pull/7"}
+        return 201, {"number": 7, "node_id": "PR_7", "html_url": "https://forge.example/owner/site/pull/7"}
+    if (method, path) == ("POST", "/graphql"):
+        _keys(body, {"query": str, "variables": dict})
+        assert "enablePullRequestAutoMerge(input: {pullRequestId: $change, expectedHeadOid: $commit})" in body["query"]
+        assert body["variables"]["change"] == "PR_7"
+        if not forge.checks:
+            return 200, {"data": None, "errors": [{"message": "Pull request Pull request is in clean status"}]}
+        forge.merging.append(body["variables"]["commit"])
+        return 200, {"data": {"enablePullRequestAutoMerge": {"clientMutationId": None}}}
     if (method, path) == ("POST", "/api/v4/projects/group%2Fsub%2Fsite/merge_requests"):
         _keys(body, {"title": str, "description": str, "source_branch": str, "target_branch": str})
         names = {"body": "description", "head": "source_branch", "base": "target_branch", "title": "title"}
         forge.changes.append({name: body[key] for name, key in names.items()})
         return 201, {"iid": 7, "web_url": "https://forge.example/group/sub/site/-/merge_requests/7"}
+    request = "/api/v4/projects/group%2Fsub%2Fsite/merge_requests/7"
+    if (method, path) == ("GET", request):
+        forge.looks += 1
+        there = forge.checks and forge.looks > forge.pipeline_after
+        return 200, {"iid": 7, "head_pipeline": {"id": 1} if there else None}
+    if (method, path) == ("PUT", f"{request}/merge"):
+        _keys(body, {"auto_merge": bool, "merge_when_pipeline_succeeds": bool, "sha": str})
+        if forge.looks <= forge.pipeline_after:
+            return 405, {"message": "405 Method Not Allowed"}
+        forge.merging.append(body["sha"])
+        return 200, {"iid": 7}
     return None
 
 

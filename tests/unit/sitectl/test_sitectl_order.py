@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Iterator
@@ -11,20 +12,24 @@ from typing import Any
 import pytest
 import yaml
 
+from sitectl.forge import gitlab
+from sitectl.forge.model import Client, MergeRequest
 from sitectl.offline.ordered_file import with_order
 from sitectl.offline.proposal import propose
-from sitectl.shell.errors import Exit
+from sitectl.shell.errors import Exit, SitectlError
+from stacks.plan.order_policy import why_a_person
 from stacks.plan.orderable import offer, ordered, takes
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site.loader import KEY
 from tests import documented
-from tests.unit.ci.fake_forge import TOKEN, fake_forge
+from tests.unit.ci.fake_forge import TOKEN, FakeForge, fake_forge
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, Directory
 from tests.unit.services.postgres_rig import Server, setting
 from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, git
 from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11"), pytest.mark.row("003.01")]
 
@@ -262,20 +267,108 @@ def test_an_anchor_is_for_a_person_to_change(site: Site) -> None:
     assert site.git("branch", "--format=%(refname:short)").split() == ["main"]
 
 
+def at_a_forge(site: Site, kind: str, forge: FakeForge) -> CommandResult:
+    words = documented.argv("python -m sitectl order propose prod --forge github --into main")[3:]
+    where = ["--forge", kind, "--repository", "owner/site" if kind == "github" else "group/sub/site"]
+    return site.run(*words, *where, "--api", forge.url)
+
+
+def with_a_remote(site: Site, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    remote = folder / "remote.git"
+    site.git("init", "-q", "--bare", str(remote))
+    site.git("remote", "add", "origin", str(remote))
+    monkeypatch.setenv(f"{kind.upper()}_TOKEN", TOKEN)
+    return remote
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("kind", "checks"), [("github", True), ("github", False), ("gitlab", True)])
+def test_the_policy_has_an_order_merged_once_it_is_checked(
+    site: Site, kind: str, checks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing checks it, the request stays open for a person: no order is merged unseen."""
+    with_a_remote(site, kind, tmp_path, monkeypatch)
+    policy = "    order_policy: {most_gpus: 4, keep_free_gpus: 2}\n    tenants:\n      # A team."
+    site.file.write_text(site.file.read_text().replace("    tenants:\n      # A team.", policy))
+    site.commit()
+    order_id = site.place()
+    with fake_forge(kind) as forge:
+        forge.checks = checks
+        done = at_a_forge(site, kind, forge)
+        assert done.status == Exit.OK, done.err
+        assert forge.refusals == []
+        (change,) = forge.changes
+    assert forge.merging == ([site.git("rev-parse", f"order/{order_id}")] if checks else [])
+    assert "`order_policy` approves it: it is merged once checked." in change["body"]
+    assert ("it is merged once it is checked" in done.out) is checks
+    assert ("next: a person merges it: " in done.out) is not checks
+    assert site.orders()[0]["state"] == "proposed"
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_gitlab_is_asked_once_the_pipeline_of_a_request_is_there(checks: bool) -> None:
+    """Before, it merges what no job has seen."""
+    waits = list[float]()
+    with fake_forge("gitlab") as forge:
+        forge.checks, forge.pipeline_after = checks, 3
+        client = Client(forge.url, gitlab.headers(TOKEN), sleep=waits.append)
+        asked = gitlab.GitLab(client, "group/sub/site")
+        request = MergeRequest(address="https://forge.example", number=7)
+        with contextlib.nullcontext() if checks else pytest.raises(SitectlError, match="has made no pipeline for it"):
+            asked.merge_once_checked(request, "a" * 40)
+    assert (forge.merging, forge.refusals) == (["a" * 40] if checks else [], [])
+    assert waits == [5.0] * (3 if checks else 12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "tenant", "why"),
+    [
+        ({"most_gpus": 4}, "search", ""),
+        ({"most_gpus": 3}, "search", "it takes 4 GPUs, and order_policy.most_gpus is 3"),
+        ({"most_gpus": 4, "keep_free_gpus": 8}, "search", ""),
+        (
+            {"most_gpus": 4, "keep_free_gpus": 9},
+            "search",
+            "8 GPUs would stay free, and order_policy.keep_free_gpus is 9",
+        ),
+        ({"most_gpus": 4, "tenants": ["archive"]}, "search", "order_policy is not for search"),
+        (None, "search", "the site has no order_policy"),
+    ],
+)
+def test_what_the_policy_does_not_approve_is_for_a_person(policy: dict[str, Any] | None, tenant: str, why: str) -> None:
+    values = changed(prod(), {f"models.{MODEL}": {"catalogue": "llama-3.3-70b-fp8", "load": {"requests_per_s": 2}}})
+    if policy is not None:
+        values["order_policy"] = policy
+    shown = why_a_person(plan_values(values, "site.yaml"), MODEL, tenant, served=False)
+    assert (shown.endswith(why), bool(shown)) == (True, bool(why))
+
+
+def test_a_model_that_is_served_takes_no_gpus_and_an_uncertain_one_is_for_a_person() -> None:
+    values = changed(prod(), {"order_policy": {}})
+    assert why_a_person(plan_values(values, "site.yaml"), SERVED, "archive", served=True) == ""
+    rate = {f"models.{MODEL}": {"catalogue": "llama-3.3-70b-fp8", "load": {"requests_per_s": 3.0}}}
+    uncertain = changed(values, {"order_policy": {"most_gpus": 64}} | rate)
+    plan = plan_values(uncertain, "site.yaml")
+    assert plan.proofs[MODEL].verdict == "uncertain"
+    assert "does not hold over the whole band" in why_a_person(plan, MODEL, "search", served=False)
+
+
+def test_tenants_of_the_policy_are_those_of_the_site() -> None:
+    change = {"order_policy": {"tenants": ["serach"]}}
+    refused_and_fixed(
+        Wrong(change, "order_policy.tenants.0", "is no tenant", {"order_policy": {"tenants": ["search"]}})
+    )
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_an_order_becomes_a_request_to_merge_at_a_forge(
     site: Site, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = tmp_path / "remote.git"
-    site.git("init", "-q", "--bare", str(remote))
-    site.git("remote", "add", "origin", str(remote))
+    remote = with_a_remote(site, kind, tmp_path, monkeypatch)
     order_id = site.place()
-    monkeypatch.setenv(f"{kind.upper()}_TOKEN", TOKEN)
-    words = documented.argv("python -m sitectl order propose prod --forge github --into main")[3:]
-    where = ["--forge", kind, "--repository", "owner/site" if kind == "github" else "group/sub/site"]
     with fake_forge(kind) as forge:
-        done = site.run(*words, *where, "--api", forge.url)
+        done = at_a_forge(site, kind, forge)
         assert done.status == Exit.OK, done.err
         assert forge.refusals == []
         (change,) = forge.changes

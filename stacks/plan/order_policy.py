@@ -1,0 +1,46 @@
+"""Whether a site's policy approves an order, or a person has to."""
+
+from __future__ import annotations
+
+from floor.counts import counted
+from stacks.facts.hardware import GPUS
+from stacks.plan.placing import nodes_of
+from stacks.plan.site_plan import SitePlan
+
+
+def why_a_person(plan: SitePlan, model: str, tenant: str, *, served: bool) -> str:
+    """Why the policy does not decide an order, in words; empty where it approves.
+
+    plan: of the site with the order's change. served: whether it serves the model without it.
+    """
+    policy = plan.site.order_policy
+    if policy is None:
+        return "the site has no order_policy"
+    if policy.tenants and tenant not in policy.tenants:
+        return f"order_policy is not for {tenant}"
+    if served:
+        return ""
+    revision = plan.models[model].stable
+    if revision.proof.verdict != "holds":
+        return "its proof does not hold over the whole band of its speed"
+    gpus, free = _gpus(plan, model), _free(plan)
+    if gpus > policy.most_gpus:
+        return f"it takes {counted(round(gpus), 'GPU')}, and order_policy.most_gpus is {policy.most_gpus}"
+    if free is None:
+        return "the site does not list its nodes, so how many GPUs stay free is unknown"
+    if free < policy.keep_free_gpus:
+        return f"{free:g} GPUs would stay free, and order_policy.keep_free_gpus is {policy.keep_free_gpus}"
+    return ""
+
+
+def _gpus(plan: SitePlan, model: str) -> float:
+    """Of all its revisions and replicas, in whole ones; a slice is its part."""
+    proofs = [plan.placed[revision.name] for revision in plan.models[model].revisions.values()]
+    return sum(proof.case.gpus * proof.order.hardware.share for proof in proofs)
+
+
+def _free(plan: SitePlan) -> float | None:
+    nodes = nodes_of(plan.site)
+    if nodes is None:
+        return None
+    return sum(node.gpus * GPUS[node.gpu].share for node in nodes) - sum(_gpus(plan, name) for name in plan.models)
