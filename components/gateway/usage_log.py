@@ -23,8 +23,6 @@ METERED_COUNTS = TOKEN_COUNTS | {"llm_reasoning_token": "ReasoningToken"}
 _VOLUME, _TOKEN, _TOKEN_FOLDER = "usage", "usage-token", "/etc/ledger"
 _LOG = f"{variables.LOG_FOLDER}/{variables.LOG_FILE}"
 _LOG_MOUNT = {"name": _VOLUME, "mountPath": variables.LOG_FOLDER}
-# Envoy's own is ten seconds.
-_FLUSH_MS = 1000
 # It writes into Envoy's folder, and Envoy's pod has no such settings for all of its containers.
 _AS_ENVOY = {
     "runAsNonRoot": True,
@@ -104,7 +102,7 @@ def with_shipping(proxy: Mapping[str, Any], shipping: Shipping, *, overflows: bo
         "container": {"volumeMounts": [_LOG_MOUNT]},
     }
     more = {
-        "extraArgs": ["--file-flush-interval-msec", str(_FLUSH_MS)],
+        "extraArgs": ["--file-flush-interval-msec", f"{1000 * variables.FLUSH_S:.0f}"],
         "provider": {"kubernetes": {"envoyDeployment": pods}},
         "telemetry": {"accessLog": {"settings": [usage_log(overflows=overflows, networks=shipping.networks)]}},
     }

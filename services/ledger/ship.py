@@ -28,7 +28,7 @@ _UNREADABLE = Counter("inference_usage_shipper_unreadable_lines", "Lines that th
 _FAILURES = Counter("inference_usage_shipper_failures", "Attempts that the ledger did not confirm.", ["reason"])
 _ROTATED = Counter("inference_usage_shipper_rotations", "Files that the log has been split into.")
 
-_LOOK_EVERY_S, _REOPEN_EVERY_S = 0.25, 2.0
+_REOPEN_EVERY_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_AT_END_S = 0.2, 10.0, 1.0
 _TIMEOUT_S = 30.0
 _FEWEST_LINES = 50
@@ -73,7 +73,7 @@ class Shipper:
             if piece is None:
                 if ends:
                     return
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(variables.LOOK_EVERY_S)
             elif not self._send(piece.data):
                 self._wait()
             elif piece.is_last:
@@ -116,7 +116,7 @@ class Shipper:
             if self._is_ending:
                 left_s = min(left_s, _LONGEST_AT_END_S)
                 until = min(until, time.monotonic() + left_s)
-            time.sleep(min(left_s, _LOOK_EVERY_S))
+            time.sleep(min(left_s, variables.LOOK_EVERY_S))
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _rotate(self) -> None:

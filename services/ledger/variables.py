@@ -22,6 +22,10 @@ PRICES_CONFIG, PRICES_KEY = "ledger-prices", "prices.json"
 
 LOG_FOLDER, LOG_FILE = "/var/log/usage", "requests.jsonl"
 """Where Envoy writes a line for each request, on a volume of its pod."""
+FLUSH_S = 1.0
+"""For so long Envoy may keep lines before it writes them; its own is ten seconds."""
+LOOK_EVERY_S = 0.25
+"""How often a shipper looks for lines."""
 SHIPPER = "usage-shipper"
 SHIPPER_PORT = 9003
 """Of its metrics."""

@@ -29,6 +29,7 @@ from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
 from stacks.plan.limits import describe_limits, exceedings, past_context
+from stacks.plan.lost_usage import describe_lost_usage
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
 from stacks.plan.monitoring import describe_grafana
@@ -145,6 +146,7 @@ class SitePlan:
             describe_canaries(self.models),
             describe_overflows(self.site, self.models),
             self.limits_text,
+            describe_lost_usage(self.site, self.models),
             self.gpu_faults_text,
             describe_database(self.site),
             describe_grafana(self.site),

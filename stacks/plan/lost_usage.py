@@ -1,0 +1,67 @@
+"""What faults take of the rows that tenants are billed by, as text for people.
+
+A line is written when its request is over, so a killed Envoy loses what it had not written and the requests that were
+open; a lost node also what was not sent yet. What is open usually is the declared load times how long a request is in
+an engine (Little's law).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.ledger import variables
+from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.proof.figures import shown
+from stacks.site.model import SiteConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostUsage:
+    """Of one of the gateway's pods."""
+
+    open_most: int
+    """Requests that it lets through at once."""
+    open_usual: float
+    requests_per_s: float
+    tokens_usual: float
+    """Of a mean request, whole."""
+
+
+def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsage | None:
+    """None without a ledger, and where no model declares a load."""
+    revisions = [revision for model in models.values() for revision in model.revisions.values()]
+    loads = [(revision, load) for revision in revisions if (load := revision.proof.order.load)]
+    if not site.has_ledger or not loads:
+        return None
+    pods, rate = site.gateway.replicas, sum(load.requests_per_s for _, load in loads)
+    return LostUsage(
+        open_most=sum(revision.parallel_requests for revision in revisions),
+        open_usual=sum(_in_engines(revision) for revision, _ in loads) / pods,
+        requests_per_s=rate / pods,
+        tokens_usual=sum(load.requests_per_s * load.request_tokens for _, load in loads) / rate,
+    )
+
+
+def _in_engines(revision: RevisionPlan) -> float:
+    case = revision.proof.case
+    return case.steady.running * case.schedulers if case.steady.computes else 0.0
+
+
+def describe_lost_usage(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
+    """Empty where nothing is known of it."""
+    loss = loss_of_a_pod(site, models)
+    if loss is None:
+        return ""
+    unwritten, unsent = (loss.requests_per_s * s for s in (variables.FLUSH_S, variables.LOOK_EVERY_S))
+    usual = loss.open_usual + unwritten
+    return "\n".join(
+        [
+            "usage: rows that a fault takes from the ledger, at the declared load; others, none",
+            f"  Envoy killed    its {loss.open_most:,} open requests at most, usually {shown(loss.open_usual)}, and "
+            f"{shown(unwritten)} of its last {variables.FLUSH_S:g} s: {shown(usual * loss.tokens_usual)} tokens  "
+            "[estimated]",
+            f"  its node lost   {shown(unsent)} more, not sent yet; while the ledger is away, all since then  "
+            "[estimated]",
+        ]
+    )

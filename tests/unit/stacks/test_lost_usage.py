@@ -1,0 +1,49 @@
+"""What a preview states of the rows that a fault takes from the ledger."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.ledger import variables
+from stacks.plan.lost_usage import describe_lost_usage, loss_of_a_pod
+from stacks.plan.site_plan import SitePlan, plan_values
+from tests import documented
+from tests.unit.stacks.site_examples import ROOT, prod
+from tests.unit.stacks.wrong_sites import changed
+
+pytestmark = pytest.mark.row("opening 17")
+
+LEDGER = {"usage": {"database_secret": "usage-database"}}
+
+
+def planned(pods: int = 2, **more: object) -> SitePlan:
+    return plan_values(changed(prod(), {**LEDGER, "gateway.replicas": pods, **more}), "site.yaml")
+
+
+def test_open_requests_are_those_of_the_engines_over_the_pods() -> None:
+    """By Little's law: rate times mean time to answer, of both models."""
+    plan = planned()
+    loss = loss_of_a_pod(plan.site, plan.models)
+    assert loss is not None
+    expected = 0.0
+    for proof in plan.proofs.values():
+        load, serving = proof.order.load, proof.serving
+        assert load is not None
+        # Most of an answer's time are its tokens.
+        expected += load.requests_per_s * load.answer_tokens.mean * serving["itl_mean"].value / 1000
+    assert loss.open_usual == pytest.approx(expected / 2, rel=0.1)
+    assert loss.open_most == sum(revision.parallel_requests for revision in plan.revisions)
+    assert loss.requests_per_s == pytest.approx((0.7 + 4.0) / 2)
+
+
+def test_more_pods_lose_less_each_and_a_site_without_a_ledger_has_no_such_block() -> None:
+    two, four = (loss_of_a_pod(plan.site, plan.models) for plan in (planned(2), planned(4)))
+    assert two is not None and four is not None
+    assert four.open_usual == pytest.approx(two.open_usual / 2)
+    text = describe_lost_usage((plan := planned()).site, plan.models)
+    assert text in plan.texts
+    fences = documented.fences(ROOT / "docs" / "how-to" / "usage-and-bills.md")
+    assert text in [shown.rstrip("\n") for _, shown in fences], "the page shows the reference site's"
+    assert f"of its last {variables.FLUSH_S:g} s: " in text
+    without = plan_values(prod(), "site.yaml")
+    assert describe_lost_usage(without.site, without.models) == ""
