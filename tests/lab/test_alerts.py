@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from components.monitoring import recording
-from lab.paths import Lab
-from tests import alert_cases, promtool
+from lab.paths import CHECKOUT, Lab
+from tests import alert_cases, documented, promtool
 from tests.alert_silences import SILENCES, Silence
 from tests.alert_site import Case
 
 pytestmark = pytest.mark.row("002.09", "002.18", "003.19", "004.19")
 
+PAGE = CHECKOUT / "docs" / "observability.md"
 RULES, CASES = "rules.yaml", "cases.yaml"
 PARTS = 4
 
@@ -56,3 +57,30 @@ def test_a_case_finds_an_alert_that_never_fires(tmp_path: Path) -> None:
     tested = run(tmp_path, "test", "rules", CASES)
     assert tested.returncode != 0
     assert "GpuHot" in tested.stderr
+
+
+@pytest.mark.row("000.35", "002.16")
+def test_the_pages_routes_send_a_tenant_its_own_alerts(tmp_path: Path) -> None:
+    """By Alertmanager's own tool, with names, severities and labels that the platform's alerts have."""
+    ((text,),) = [[text] for _, text in documented.fences(PAGE) if text.startswith("route:")]
+    (tmp_path / "alertmanager.yaml").write_text(text)
+    amtool = Lab.from_environment().bin / "amtool"
+
+    def asked(*words: str) -> str:
+        done = subprocess.run([amtool, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+
+    asked("check-config", "alertmanager.yaml")
+    by_name = {
+        rule["alert"]: rule for group in promtool.rule_file()["groups"] for rule in group["rules"] if "alert" in rule
+    }
+    for name, tenant, receivers in (
+        ("BudgetSpent", "search", "search,platform"),
+        ("BudgetSpent", "archive", "platform"),
+        ("KeySignal", "search", "search,platform"),
+        ("Watchdog", "", "watchdog"),
+        ("KeysSuspended", "", "platform"),
+    ):
+        labels = [f"alertname={name}", f"severity={by_name[name]['labels']['severity']}"]
+        labels += [f"tenant={tenant}"] if tenant else []
+        assert asked("config", "routes", "test", "--config.file=alertmanager.yaml", *labels) == receivers, labels
