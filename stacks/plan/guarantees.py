@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.specs.limits import limit_of
 from floor.counts import counted, listed
 from floor.problems import Path, Problem, shown
+from floor.revision_ids import RevisionId
 from stacks.plan.models import ModelPlan
 from stacks.plan.scaling import at_least
 from stacks.proof.fixes import carrying
@@ -18,13 +19,27 @@ from stacks.site.model import Guarantee, SiteConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The guarantees that one model has to keep: each in full, as a tenant uses its models in any shares."""
+    """The guarantees that one model's replicas have to keep: each in full, as a tenant uses its models in any shares.
 
-    model: str
+    The shared ones keep those of all tenants without dedicated ones.
+    """
+
+    revision: RevisionId
     guarantees: Mapping[str, Guarantee]
     """By tenant."""
     proof: Proof
     """Of the replicas that there always are."""
+
+    @property
+    def model(self) -> str:
+        """Name of the replicas: dedicated ones have their own."""
+        return self.revision.name
+
+    def answers(self, site: SiteConfig, tenant: str) -> bool:
+        """Whether these replicas answer a tenant."""
+        model = self.revision.model
+        groups = [group for group, spec in site.models[model].dedicated.items() if tenant in spec.tenants]
+        return model in site.tenants[tenant].models and groups == ([self.revision.group] if self.revision.group else [])
 
     @property
     def carried(self) -> int | None:
@@ -47,10 +62,14 @@ def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
     """Of each of these models that a tenant with a guarantee may use."""
     given = site.guarantees
     drawn = []
-    for name, model in models.items():
-        here = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
-        if here:
-            drawn.append(Draw(model=name, guarantees=here, proof=at_least(model.stable.proof, model.stable.spec)))
+    for model in models.values():
+        for revision in model.revisions.values():
+            if revision is model.canary:
+                continue
+            draw = Draw(revision=revision.id, guarantees={}, proof=at_least(revision.proof, revision.spec))
+            here = {tenant: guarantee for tenant, guarantee in given.items() if draw.answers(site, tenant)}
+            if here:
+                drawn.append(replace(draw, guarantees=here))
     return drawn
 
 
@@ -81,7 +100,7 @@ def unproven(
             yield Problem(
                 path=_largest(draw)[0],
                 what=f"guarantees tokens of {draw.model}, which is proven to carry none: it declares no load",
-                fix=f"add models.{draw.model}.load, or take the key out",
+                fix=f"add {'.'.join(draw.revision.path)}.load, or take the key out",
             )
         elif draw.total > draw.carried:
             proof = draw.proof
@@ -134,9 +153,9 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
     limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
         takes = {
-            tenant: _most(limits.get(tenant, {}), draw.model)
+            tenant: _most(limits.get(tenant, {}), draw.revision.model)
             for tenant, spec in sorted(site.tenants.items())
-            if draw.model in spec.models and (tenant in guaranteed or not _gives_way(site, spec.tier))
+            if draw.answers(site, tenant) and (tenant in guaranteed or not _gives_way(site, spec.tier))
         }
         carried_at_most = draw.carried or 0
         free = {tenant for tenant, most in takes.items() if math.isinf(most)}

@@ -19,7 +19,7 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
-from stacks.plan.canaries import describe_canaries
+from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
@@ -121,6 +121,7 @@ class SitePlan:
         return {
             name: revision.weights.volume_bytes if revision.weights else revision.server.weight_bytes
             for name, revision in self.named.items()
+            if not revision.id.group
         }
 
     @cached_property
@@ -142,6 +143,7 @@ class SitePlan:
         ends = [
             self.scaling_text,
             describe_canaries(self.models),
+            describe_dedicated(self.models),
             describe_overflows(self.site, self.models),
             self.limits_text,
             self.gpu_faults_text,

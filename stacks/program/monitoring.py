@@ -60,7 +60,7 @@ def declare_monitoring(
                 *(["prices"] if site.usage.prices else []),
                 *(["canaries"] if plan.tenants.canaries else []),
                 *([SCALING] if site.scales else []),
-                *(["overflows"] if plan.tenants.overflows else []),
+                *(["overflows"] if plan.tenants.filling else []),
                 *(["budgets"] if plan.tenants.budgets else []),
                 *(["hosts", "control-plane"] if hosts else []),
                 *(["etcd-members"] if host_scrapes.ETCD in hosts else []),

@@ -324,7 +324,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
     *filters, names_of_models = first_filters(
-        connection, canaries=made.canary is not None, prompts=True, overflows=bool(made.overflows)
+        connection, revisions=made.canary is not None, prompts=True, overflows=bool(made.overflows)
     )
     # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0),
     # and takes the model out of it.
