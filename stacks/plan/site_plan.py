@@ -83,6 +83,10 @@ class SitePlan:
         """Every revision by its own name, which the stable one has from its model."""
         return {revision.name: revision for revision in self.revisions}
 
+    def filled_by(self, revision: RevisionPlan) -> RevisionPlan:
+        """The revision whose weights its replicas mount: itself, or of dedicated ones the stable one of their model."""
+        return self.models[revision.model].stable if revision.id.group else revision
+
     @property
     def specs(self) -> dict[str, OrderedModelSpec]:
         """What the site sets for each revision, by its name."""

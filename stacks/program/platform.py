@@ -293,7 +293,7 @@ def _models(step: PartStep) -> PartDone:
     scaler = Scaler(prometheus=prometheus_of(step.on.plan.site), ready=step.ready("autoscaling"))
     made: dict[RevisionId, Model] = {}
     for name, serving in step.on.plan.named.items():
-        stable = RevisionId(serving.model)
+        filled = step.on.plan.filled_by(serving)
         args = ModelArgs(
             model=serving.model,
             spec=serving.spec,
@@ -306,8 +306,8 @@ def _models(step: PartStep) -> PartDone:
             place=storage.weights.place,
             storage_class=storage.storage_class,
             hardware=step.ready("hardware"),
-            weights=step.on.plan.models[serving.model].stable.weights if serving.id.group else serving.weights,
-            filled=made[stable].filled if serving.id.group else None,
+            weights=filled.weights,
+            filled=None if filled is serving else made[filled.id].filled,
             programs=step.ready("pod-programs"),
             token=step.ready("weights-token"),
             volume=storage.volumes,

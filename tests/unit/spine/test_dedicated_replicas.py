@@ -20,6 +20,9 @@ from stacks.plan.limits import exceedings
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.whatif.deployment import tiers_of
+from stacks.whatif.scenario import Scenario
+from stacks.whatif.twin import outcome_of
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.spine.test_second_revision import declared
 from tests.unit.stacks.site_examples import prod
@@ -185,3 +188,10 @@ def test_a_canary_and_they_go_together(before: SitePlan) -> None:
     canary = plan.models[MODEL].canary
     assert canary and [revision.name for revision in plan.models[MODEL].serving("search")] == [OWN.name]
     assert [revision.name for revision in plan.models[MODEL].serving("archive")] == [MODEL, canary.name]
+
+
+def test_they_are_simulated_by_themselves_with_the_tiers_of_their_tenants(plan: SitePlan) -> None:
+    outcome = outcome_of(plan, Scenario(), models=(OWN.name,))
+    assert [(model.model, model.replicas) for model in outcome.models] == [(OWN.name, 2)]
+    tiers = {name: [tier.name for tier in tiers_of(plan, name, {})] for name in (MODEL, OWN.name)}
+    assert tiers == {MODEL: ["batch"], OWN.name: ["interactive"]}
