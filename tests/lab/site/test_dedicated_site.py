@@ -96,7 +96,8 @@ def _answered(site: Site, replica: Replica, key: str) -> int:
 
 def _claims(cluster: Cluster, replica: Replica) -> set[str]:
     pod = cluster.core.read_namespaced_pod(replica.name, replica.namespace)
-    return {volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes if volume.persistent_volume_claim}
+    volumes = (pod.spec.volumes if pod.spec else None) or []
+    return {volume.persistent_volume_claim.claim_name for volume in volumes if volume.persistent_volume_claim}
 
 
 @contextmanager

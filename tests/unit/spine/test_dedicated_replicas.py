@@ -25,13 +25,13 @@ from stacks.whatif.scenario import Scenario
 from stacks.whatif.twin import outcome_of
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.spine.test_second_revision import declared
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import ROOT, prod
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("001.10")
 
 MODEL = "qwen3-32b"
-OWN = RevisionId(MODEL, group="searchers")
+OWN = RevisionId(MODEL, group="search")
 FOR_SEARCH = {"tenants": ["search"], "server": {"replicas": 2}, "load": {"requests_per_s": 0.5}}
 GUARANTEED = "tenants.search.limits.guaranteed_tokens_per_minute"
 
@@ -85,9 +85,9 @@ def test_the_weights_are_those_of_the_model(plan: SitePlan, before: SitePlan) ->
 
 
 def test_the_plan_says_whose_they_are(plan: SitePlan) -> None:
-    assert plan.texts[-1] == (
-        f"dedicated:\n  {MODEL}: search has 2 replicas of {OWN.name}; while none is ready, they get 503"
-    )
+    """In the words of the page."""
+    assert plan.texts[-1].startswith(f"dedicated:\n  {MODEL}: search has 2 replicas of {OWN.name}; while none")
+    assert f"```text\n{plan.texts[-1]}\n```" in (ROOT / "docs/how-to/dedicated-replicas.md").read_text()
 
 
 def test_a_guarantee_is_carried_by_the_replicas_that_answer_its_tenant(plan: SitePlan) -> None:
@@ -101,10 +101,10 @@ def test_a_guarantee_is_carried_by_the_replicas_that_answer_its_tenant(plan: Sit
     assert not [warning for warning in kept.warnings if "guaranteed" in warning.what]
     with pytest.raises(SiteError) as caught:
         planned(FOR_SEARCH, **{GUARANTEED.replace(".", "__"): most + 1}, **on_one_model)
-    assert f"raise models.{MODEL}.dedicated.searchers.server.replicas from 2 to 3" in str(caught.value)
+    assert f"raise models.{MODEL}.dedicated.search.server.replicas from 2 to 3" in str(caught.value)
     with pytest.raises(SiteError) as caught:
         planned({**FOR_SEARCH, "load": None}, **{GUARANTEED.replace(".", "__"): 1}, **on_one_model)
-    assert f"add models.{MODEL}.dedicated.searchers.load" in str(caught.value)
+    assert f"add models.{MODEL}.dedicated.search.load" in str(caught.value)
 
 
 def test_limits_are_exceeded_by_what_may_answer_the_tenant(plan: SitePlan, before: SitePlan) -> None:
