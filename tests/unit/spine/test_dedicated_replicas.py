@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from components.monitoring.revisions import of_models
 from floor.headers import MODEL_HEADER, REVISION_HEADER
 from floor.problems import SiteError
 from floor.revision_ids import RevisionId
+from policy.listing import RULES
+from policy.model import SiteFacts, violations
 from sitectl.change.changes import Change
 from sitectl.change.report import callers_of, report
 from stacks.plan.guarantees import carried, draws
@@ -60,6 +64,15 @@ def test_a_name_leads_back_to_what_it_is_of() -> None:
         assert RevisionId.of(revision.name) == revision
     assert RevisionId("a", group="b--for-c").path == ("models", "a", "dedicated", "b--for-c")
     assert RevisionId.of("a--for-b--for-c") == RevisionId("a", group="b--for-c")
+
+
+def test_what_compares_engines_with_bills_counts_them_as_their_model() -> None:
+    """Rows of usage know a model alone."""
+    (pattern,) = re.findall(r'"model", "([^"]+)"\)', of_models("tokens"))
+    for revision in (OWN, RevisionId(MODEL, "0a1b2c3d"), RevisionId(MODEL, group="0a1b2c3d")):
+        matched = re.fullmatch(pattern, revision.name)
+        assert matched and matched[1] == MODEL
+    assert not re.fullmatch(pattern, MODEL)
 
 
 def test_they_have_a_proof_and_a_place_of_their_own_beside_all_others(plan: SitePlan, before: SitePlan) -> None:
@@ -145,12 +158,22 @@ def test_only_the_gatekeepers_mark_leads_to_them_and_nothing_else_changes(
         "search": {MODEL: {"revision": OWN.name, "when_away": "refuse"}},
     }
     assert "pools" not in callers
+    assert "local revision" in json.dumps(new["EnvoyPatchPolicy inference-gateway/front-door"].body)
+    facts = SiteFacts(name="prod", load_s=plan.load_s)
+    broken = [{violation.resource for violation in violations(some, facts, RULES)} for some in (first, after)]
+    assert broken[0] == broken[1]
     rows = report(
         "prod",
         [Change(op="create", type=made.type, name=made.name, after=made.body) for made in added],
         callers_of(after),
     ).rows
     assert {(row.model, row.tenants) for row in rows if row.model} == {(OWN.name, ("search",))}
+    known = "ConfigMap inference-gateway/callers-tenants"
+    moved = Change(
+        op="update", type=new[known].type, name=new[known].name, before=old[known].body, after=new[known].body
+    )
+    (row,) = report("prod", [moved], callers_of(after)).rows
+    assert (row.what, row.tenants) == (f"tenant search: {MODEL} by shared replicas -> {OWN.name}", ("search",))
     shared = f"Deployment inference-models/{MODEL}"
     stopped = Change(op="delete", type=old[shared].type, name=old[shared].name, before=old[shared].body)
     assert {row.tenants for row in report("prod", [stopped], callers_of(after)).rows} == {("archive",)}
