@@ -25,7 +25,7 @@ SMALL = "small"
 QUEUE = 8
 ROOM, FULL, AWAY = (2, 0, 0.1), (2, QUEUE, 0.1), (0, 0, 0)
 OWN, LENT, CANARY = f"{MODEL}--for-acme", f"{MODEL}--for-banks", f"{MODEL}--0a1b2c3d"
-POOLS: dict[str, Filling] = {MODEL: ROOM, SMALL: ROOM, LENT: ROOM}
+POOLS: dict[str, Filling] = {MODEL: ROOM, SMALL: ROOM, OWN: ROOM, LENT: ROOM}
 _BOTH: dict[str, Any] = {"models": (MODEL, SMALL), "tier": "standard", "prefix_cache": "shared"}
 TENANTS = {name: TenantSpec(**_BOTH, overflow="accept") for name in ("acme", "bank", "others", "tries")}
 DEDICATED = {
@@ -89,7 +89,7 @@ def test_their_picker_knows_the_tier(door: Rig) -> None:
 
 
 def test_while_none_is_ready_the_shared_replicas_stand_in_where_the_site_wants_it(door: Rig, pickers: Pickers) -> None:
-    pickers.pools[LENT] = AWAY
+    pickers.pools |= {OWN: AWAY, LENT: AWAY}
     eventually(lambda: got(door, "bank") == (MODEL, ""))
     assert got(door, "acme") == (MODEL, OWN)
     pickers.pools[LENT] = FULL
