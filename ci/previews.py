@@ -18,10 +18,10 @@ import click
 
 from floor import command_line
 from floor.problems import SiteError
-from sitectl.change import cold_starts, guarantees, headroom
+from sitectl.change import cold_starts
 from sitectl.change.previews_folder import SUFFIX, failed
 from sitectl.live import engine, live_objects
-from sitectl.offline import checkout, planned_machines, warned
+from sitectl.offline import both_sides, checkout, warned
 from sitectl.offline.proofs import texts_of_file
 from sitectl.shell import project_folder, revisions, whole_files
 from sitectl.shell.errors import Exit, SitectlError
@@ -63,9 +63,7 @@ def command(
             preview["proofs"] = texts_of_file(file)
             preview["cold_starts"] = cold_starts.of_file(file)
             preview["warnings"] = warned.of_file(file, project, preview)
-            preview["headroom"] = headroom.of_file(project, file, base)
-            preview["guarantees"] = guarantees.of_file(project, file, base)
-            preview["machines"] = planned_machines.of_file(project, file, base)
+            preview |= both_sides.of_file(project, file, base)
             if refresh:
                 preview["foreign"] = live_objects.records(project, site, file, preview)
             print(f"{site}: {preview.get('changeSummary') or 'the preview failed'}", flush=True)

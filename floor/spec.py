@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
@@ -43,6 +44,22 @@ def _plain_name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_plain_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 """A name that a site chooses and that becomes part of the names of Kubernetes objects."""
+
+
+def _day(text: str) -> str:
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").date().isoformat()  # noqa: DTZ007 - a day has no zone
+    except ValueError:
+        day = ""
+    if day != text:
+        raise WrongValueError(
+            "is no day", got=f"'{text}'", allowed="year, month and day", fix='write it as "2026-12-01"'
+        )
+    return text
+
+
+Day = Annotated[str, AfterValidator(_day)]
+"""A day of UTC: year, month and day, in quotes."""
 
 
 class Spec(BaseModel):

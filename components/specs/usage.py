@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from floor.problems import WrongValueError
-from floor.spec import Name, Spec
+from floor.spec import Day, Name, Spec
 
 MILLION = 10**6
 # Of any currency; what the longest request costs then still fits 64 bits in the ledger's units.
@@ -35,18 +35,6 @@ def no_finer(value: float) -> float:
     return value
 
 
-def _day(text: str) -> str:
-    try:
-        day = datetime.strptime(text, "%Y-%m-%d").date().isoformat()  # noqa: DTZ007 - a day has no zone
-    except ValueError:
-        day = ""
-    if day != text:
-        raise WrongValueError(
-            "is no day", got=f"'{text}'", allowed="year, month and day", fix='write it as "2026-12-01"'
-        )
-    return text
-
-
 _Exact = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(no_finer)]
 
 
@@ -64,7 +52,7 @@ class TokenPricesSpec(Spec):
 class PriceVersionSpec(Spec):
     """What tokens cost from a day on, until the next version's."""
 
-    since: Annotated[str, AfterValidator(_day)]
+    since: Day
     """The day, in UTC, in quotes: "2026-12-01". A request costs what held when it began."""
     models: dict[Name, TokenPricesSpec]
     """By the models' own names. A model without a price costs nothing, and is counted. A version that another follows

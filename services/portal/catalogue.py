@@ -57,6 +57,8 @@ class OfferedModel(_Entry):
     proof: ShownProof | None = None
     prices: list[ShownPrice] = []
     """The newest last; each holds until the next one does."""
+    served_until: str | None = None
+    """The last day on which tenants may count on this checkpoint under this name."""
 
     @property
     def price(self) -> ShownPrice | None:

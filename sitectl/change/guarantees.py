@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from components.specs.limits import GUARANTEE
-from sitectl.change.headroom import plans_of_file
 from sitectl.change.saved_previews import SAVE_ONE
 from sitectl.change.verdicts.model import Severity, Verdict
 from sitectl.shell.errors import SitectlError
@@ -24,11 +22,6 @@ def between(before: SitePlan | None, after: SitePlan | None) -> list[Moved]:
     old, new = ({name: had.tokens_per_minute for name, had in plan.site.guarantees.items()} for plan in (before, after))
     moved = [(tenant, old.get(tenant), new.get(tenant)) for tenant in sorted({*old, *new})]
     return [(tenant, was, is_) for tenant, was, is_ in moved if was != is_]
-
-
-def of_file(project: Path, file: Path, since: str | None) -> list[Moved]:
-    """Of a site's file against the same file at a revision of git. since: as for `headroom.of_file`."""
-    return between(*plans_of_file(project, file, since))
 
 
 def of_records(records: Any) -> list[Moved]:

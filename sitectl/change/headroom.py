@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from floor.problems import SiteError
 from sitectl.change.saved_previews import SAVE_ONE
-from sitectl.shell import revisions, temporary
+from sitectl.shell import temporary
 from sitectl.shell.errors import SitectlError
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.proof.demand import METRICS, PERCENTS
@@ -74,30 +73,6 @@ def between(before: SitePlan | None, after: SitePlan) -> list[Headroom]:
                     )
                 )
     return rows
-
-
-def of_file(project: Path, file: Path, since: str | None) -> list[dict[str, Any]]:
-    """Records for a site's file against the same file at a revision of git; nothing for a file that is not valid.
-
-    since: None for the last commit, if there is one. Raises SitectlError for a revision that is named and not there.
-    """
-    before, after = plans_of_file(project, file, since)
-    return [row.record() for row in between(before, after)] if after else []
-
-
-def plans_of_file(project: Path, file: Path, since: str | None) -> tuple[SitePlan | None, SitePlan | None]:
-    """The site's plan at that revision and now, each None where there is none. Raises SitectlError as `of_file`."""
-    try:
-        after = plan_file(file)
-    except SiteError:
-        return None, None
-    try:
-        text = revisions.text(project, since or "HEAD", file.name)
-    except SitectlError:
-        if since:
-            raise
-        text = None
-    return plan_of(text, file.name), after
 
 
 def of_records(records: Any) -> list[Headroom]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from floor.revision_ids import RevisionId
 from policy.model import Resource
-from sitectl.change import cold_starts, field_owners, guarantees, machine_changes
+from sitectl.change import cold_starts, field_owners, guarantees, machine_changes, support
 from sitectl.change.changes import Change, of_preview
 from sitectl.change.cold_starts import ColdStart
 from sitectl.change.field_owners import ForeignFields
@@ -19,6 +19,7 @@ from sitectl.change.guarantees import Moved
 from sitectl.change.headroom import Headroom, of_records
 from sitectl.change.machine_changes import MachineChange
 from sitectl.change.saved_previews import SAVE_ONE
+from sitectl.change.support import Broken
 from sitectl.change.verdicts import front, handover
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.handover import Handover
@@ -129,6 +130,7 @@ def report(
     machines: Sequence[MachineChange] = (),
     machines_unseen: str = "",
     guaranteed: Sequence[Moved] = (),
+    broken: Sequence[Broken] = (),
 ) -> SiteReport:
     """Judge every change.
 
@@ -147,7 +149,7 @@ def report(
         for change in changes
         for row in _judged(change, over)
     ]
-    rows += guarantees.verdicts(guaranteed, callers)
+    rows += [*guarantees.verdicts(guaranteed, callers), *support.verdicts(broken, callers)]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))
     gpus = sum(row.gpus for row in rows)
     return SiteReport(
@@ -231,6 +233,7 @@ def of_preview_document(site: str, preview: Mapping[str, Any]) -> SiteReport:
         foreign=field_owners.of_records(preview.get("foreign")),
         machines=machine_changes.of_records(preview.get("machines")),
         guaranteed=guarantees.of_records(preview.get("guarantees")),
+        broken=support.of_records(preview.get("support")),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from policy.model import Resource
-from sitectl.change import changes, cold_starts, guarantees, headroom, machine_changes, report
+from sitectl.change import changes, cold_starts, guarantees, headroom, machine_changes, report, support
 from sitectl.change.machine_changes import Shown
 from sitectl.offline import checkout, manifests_folder
 from sitectl.output import kept_files, markdown, words
@@ -113,6 +113,7 @@ def _report(site: str, changed: list[changes.Change], before: Side, after: Side)
         machines=machine_changes.between(*sides),
         machines_unseen=machine_changes.NOT_COMPARED if unseen else "",
         guaranteed=guarantees.between(old, new),
+        broken=support.between(old, new),
     )
 
 

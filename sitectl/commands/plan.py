@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from sitectl.change import cold_starts, guarantees, headroom, report, saved_previews
+from sitectl.change import cold_starts, report, saved_previews
 from sitectl.change.verdicts.model import Severity
 from sitectl.live import engine, live_objects
-from sitectl.offline import checkout, planned_machines, proofs, warned
+from sitectl.offline import both_sides, checkout, proofs, warned
 from sitectl.output import kept_files, markdown, words
 from sitectl.shell.command import PATH, Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
@@ -73,9 +73,7 @@ def command(
         preview["proofs"] = proofs.texts_of_file(file)
         preview["cold_starts"] = cold_starts.of_file(file)
         preview["warnings"] = warned.of_file(file, context.project, preview)
-        preview["headroom"] = headroom.of_file(context.project, file, since)
-        preview["guarantees"] = guarantees.of_file(context.project, file, since)
-        preview["machines"] = planned_machines.of_file(context.project, file, since)
+        preview |= both_sides.of_file(context.project, file, since)
         if refresh:
             preview["foreign"] = live_objects.records(context.project, site, file, preview)
     kept_files.write(save, json.dumps(preview, indent=1, sort_keys=True) + "\n", private=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
 from floor.counts import counted
+from floor.problems import SiteError
 from services.ledger.months import Month
 from sitectl.commands.months import MONTH
 from sitectl.live import ledger, site_cluster
@@ -17,6 +21,8 @@ from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit
+from stacks.plan.gpu_time import token_time
+from stacks.plan.site_plan import plan_file
 
 MORE = f"""\
 \b
@@ -25,8 +31,9 @@ MORE = f"""\
   python -m sitectl usage prod --month 2026-11 --by tenant,key --json
 
 Every request that the gateway answered a tenant is in the site's ledger, within seconds after its end; months and days
-are UTC. Cached tokens are part of the prompt's. It needs the stack's kubeconfig and kubectl, and a role that reads the
-Secret ledger-secrets. {ledger.PAGE} has prices, bills and what they do not know.
+are UTC. Cached tokens are part of the prompt's. GPU-S are what they took of the model's GPUs, in GPU-seconds, as its
+proof has it for full GPUs; - for models without a load. It needs the stack's kubeconfig and kubectl, and a role that
+reads the Secret ledger-secrets. {ledger.PAGE} has prices, bills and what they do not know.
 """
 _BY = ("tenant", "key", "model", "tier", "day")
 
@@ -59,9 +66,31 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
         cluster = site_cluster.of_site(context.project, site, file)
         with ledger.of_cluster(cluster) as asked:
             used = asked.used(month.start, (month + 1).start, by, tenant)
-    rows = [dict(zip(by, row.group, strict=True)) | _figures(row) for row in used]
-    context.say(_text(site, month, by, used), {"site": site, "month": str(month), "usage": rows})
+            by_model = used if "model" in by else asked.used(month.start, (month + 1).start, [*by, "model"], tenant)
+    place = [*by, "model"].index("model")
+    seconds = _gpu_seconds(file, by_model, place, whole=len(by))
+    rows = [
+        dict(zip(by, row.group, strict=True)) | _figures(row) | {"gpu_seconds": seconds.get(row.group)} for row in used
+    ]
+    context.say(_text(site, month, by, used, seconds), {"site": site, "month": str(month), "usage": rows})
     return int(Exit.OK)
+
+
+def _gpu_seconds(file: Path, by_model: list[Used], place: int, *, whole: int) -> dict[tuple[str, ...], float]:
+    """Of each group, of the models that are served and have a load. place: of the model. whole: words of a group.
+
+    A file that is refused has none: what was used is known without it.
+    """
+    try:
+        models = plan_file(file).models
+    except SiteError:
+        return {}
+    times = {name: taken for name, model in models.items() if (taken := token_time(model.stable))}
+    seconds: dict[tuple[str, ...], float] = defaultdict(float)
+    for row in by_model:
+        if taken := times.get(row.group[place]):
+            seconds[row.group[:whole]] += taken.of(row.input_tokens, row.cached_tokens, row.output_tokens)
+    return {group: round(total, 3) for group, total in seconds.items()}
 
 
 def _figures(row: Used) -> dict[str, Any]:
@@ -70,9 +99,9 @@ def _figures(row: Used) -> dict[str, Any]:
     return figures
 
 
-def _text(site: str, month: Month, by: list[str], used: list[Used]) -> str:
-    heads = ("REQUESTS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
-    rows = [(*row.group, *_shown(row)) for row in used]
+def _text(site: str, month: Month, by: list[str], used: list[Used], seconds: Mapping[tuple[str, ...], float]) -> str:
+    heads = ("REQUESTS", "FAILED", "INPUT", "CACHED", "OUTPUT", "GPU-S", "COST")
+    rows = [(*row.group, *_shown(row, seconds.get(row.group))) for row in used]
     currency = next((row.currency for row in used if row.currency), "")
     cost = sum((row.cost for row in used), start=0)
     requests = sum(row.requests for row in used)
@@ -82,6 +111,7 @@ def _text(site: str, month: Month, by: list[str], used: list[Used]) -> str:
     return "\n".join([*columns([(*(name.upper() for name in by), *heads), *rows], numbers=len(heads)), total])
 
 
-def _shown(row: Used) -> tuple[str, ...]:
+def _shown(row: Used, gpu_seconds: float | None) -> tuple[str, ...]:
     tokens = (row.requests, row.failed, row.input_tokens, row.cached_tokens, row.output_tokens)
-    return (*(f"{count:,}" for count in tokens), f"{row.cost:,.2f}")
+    taken = "-" if gpu_seconds is None else f"{gpu_seconds:,.0f}"
+    return (*(f"{count:,}" for count in tokens), taken, f"{row.cost:,.2f}")

@@ -29,15 +29,19 @@ def block(
     better: Proof | None = None,
     split: SplitVerdict | None = None,
     most_answer: int | None = None,
+    apart: str = "",
 ) -> str:
     """Lines for one model.
 
     fixes: for a proof that does not hold. better: a proof of the same order with more freedom, mentioned where it needs
     fewer GPUs or carries more. split: mentioned where it would do better. most_answer: tokens that no answer passes.
+    apart: what prompt caches of each tenant cost.
     """
     lines = [_headline(proof), *(f"  {line}" for line in _lines(proof, fixes, better, most_answer))]
     if split is not None and split.better:
         lines.append(f"  {_line('split', f'{split.line}; not deployed  [estimated]')}")
+    if apart:
+        lines.append(f"  {_line('caches', f'{apart}  [estimated]')}")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from components.specs.limits import limit_of
 from floor.counts import counted, listed
@@ -35,12 +35,6 @@ class Draw:
         """Name of the replicas: dedicated ones have their own."""
         return self.revision.name
 
-    def answers(self, site: SiteConfig, tenant: str) -> bool:
-        """Whether these replicas answer a tenant."""
-        model = self.revision.model
-        groups = [group for group, spec in site.models[model].dedicated.items() if tenant in spec.tenants]
-        return model in site.tenants[tenant].models and groups == ([self.revision.group] if self.revision.group else [])
-
     @property
     def carried(self) -> int | None:
         """Tokens per minute that it is proven to carry; None without a load, by which it would be proven."""
@@ -66,10 +60,10 @@ def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
         for revision in model.revisions.values():
             if revision is model.canary:
                 continue
-            draw = Draw(revision=revision.id, guarantees={}, proof=at_least(revision.proof, revision.spec))
-            here = {tenant: guarantee for tenant, guarantee in given.items() if draw.answers(site, tenant)}
+            here = {tenant: given[tenant] for tenant in site.answered_by(revision.id) if tenant in given}
             if here:
-                drawn.append(replace(draw, guarantees=here))
+                proof = at_least(revision.proof, revision.spec)
+                drawn.append(Draw(revision=revision.id, guarantees=here, proof=proof))
     return drawn
 
 
@@ -154,8 +148,8 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
     for draw in draws(site, models):
         takes = {
             tenant: _most(limits.get(tenant, {}), draw.revision.model)
-            for tenant, spec in sorted(site.tenants.items())
-            if draw.answers(site, tenant) and (tenant in guaranteed or not _gives_way(site, spec.tier))
+            for tenant in sorted(site.answered_by(draw.revision))
+            if tenant in guaranteed or not _gives_way(site, site.tenants[tenant].tier)
         }
         carried_at_most = draw.carried or 0
         free = {tenant for tenant, most in takes.items() if math.isinf(most)}

@@ -33,6 +33,7 @@ from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
 from stacks.plan.settings.scaling import first_token_target
 from stacks.plan.settings.start import PROBE_PERIOD_S
+from stacks.plan.tenant_caches import Apart, proven
 from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, volume_files, without_safetensors
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
@@ -66,6 +67,8 @@ class RevisionPlan:
     """What the site sets for this revision."""
     proof: Proof
     """It does not fail: it holds, or it is uncertain."""
+    apart: Apart | None
+    """Prompt caches that its tenants have of their own, where they have prefixes in common."""
     settings: Mapping[str, Setting]
     """Every setting that follows from the proof, by name."""
     server: ModelServerPlan
@@ -110,7 +113,8 @@ class RevisionPlan:
         """The proof as text for people, with the layout that would do better."""
         answer = self.settings.get("gateway_max_tokens")
         most = answer.whole if answer and self.spec.server.engine == "vllm" else None
-        return block(self.proof, better=self.better, split=self.split, most_answer=most)
+        apart = self.apart.text(self.proof) if self.apart else ""
+        return block(self.proof, better=self.better, split=self.split, most_answer=most, apart=apart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +185,8 @@ def plan_revision(
     adapters = unadaptable((*revision.path, "adapters"), spec.adapters, spec.entry)
     if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu), *adapters]:
         raise DoesNotFitError(unable)
-    proof, serving = prove(order_of(site, revision.name, spec, versions.minor_of(images.vllm))), serving_of(spec)
+    order, serving = order_of(site, revision.name, spec, versions.minor_of(images.vllm)), serving_of(spec)
+    proof, apart = proven(site, revision, order)
     unable = [*unstreamable((*revision.path, "server"), spec.server, spec.entry, proof.case.layout)]
     if problems := [*_misfits(revision, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
@@ -194,6 +199,7 @@ def plan_revision(
         id=revision,
         spec=spec,
         proof=proof,
+        apart=apart,
         settings=settings,
         server=server,
         picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),

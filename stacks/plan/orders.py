@@ -104,6 +104,7 @@ def _load(spec: OrderedModelSpec) -> Load | None:
         prompt_tokens=_spread(spec.load.prompt_tokens),
         answer_tokens=_spread(answers) if spec.entry.task == "generate" else Spread(1, 1),
         prefix_hit=spec.load.prefix_hit,
+        common_prefix=spec.load.common_prefix,
     )
 
 

@@ -43,6 +43,7 @@ def _model(revision: RevisionPlan, usage: UsageSpec) -> dict[str, Any]:
         "gpus": proof.case.gpus,
         "proof": _shown(proof),
         "prices": _prices(revision.model, usage),
+        "served_until": revision.spec.served_until,
     }
 
 

@@ -23,6 +23,7 @@ from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
+from stacks.plan.gpu_time import describe_gpu_time
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
@@ -169,8 +170,9 @@ class SitePlan:
 
     @cached_property
     def limits_text(self) -> str:
-        """By how much tenants can exceed their limits, and what they are guaranteed, as text; empty without either."""
+        """What tenants may take by their limits, and what they are guaranteed, as text; empty without either."""
         lines = describe_limits(exceedings(self.site, self.models))
+        lines += describe_gpu_time(self.site, self.models)
         guaranteed = describe_guarantees(draws(self.site, self.models))
         return "\n".join([*(lines or ["limits: of tokens, for no tenant"] if guaranteed else lines), *guaranteed])
 

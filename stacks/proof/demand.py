@@ -90,6 +90,8 @@ class Load:
     answer_tokens: Spread = Spread(400, 2000)
     prefix_hit: float = 0.0
     """Share of prompt tokens that are found in a cache, 0 to 1."""
+    common_prefix: float = 0.0
+    """Of it, the share of prompt tokens that several tenants send."""
 
     @property
     def request_tokens(self) -> float:

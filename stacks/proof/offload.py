@@ -8,8 +8,12 @@ window it keeps less than is counted here, so it has room for more.
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 from stacks.facts.catalogue import LatentAttention
 from stacks.proof.case import Case
+from stacks.proof.demand import Spread
 from stacks.proof.figures import Figure
 
 # Of PCIe's bandwidth. An estimate: blocks lie in pieces, one for each layer.
@@ -25,7 +29,7 @@ def offload(case: Case) -> dict[str, Figure]:
     """
     if not case.order.kv_offload_gib or case.fit_problems or not case.keeps_cache:
         return {}
-    tokens = int(case.order.kv_offload_gib * 2**30 / (case.cache.per_token * _copies(case)))
+    tokens = _tokens(case)
     fetch_s = case.cache.per_token / (case.order.hardware.pcie_bytes_per_s * _PCIE_SHARE)
     figures = {
         "offload_tokens": _figure(tokens, "tokens", "GiB / (bytes of a token x ranks that keep their own)"),
@@ -36,17 +40,43 @@ def offload(case: Case) -> dict[str, Figure]:
         ),
         "offload_fetch": _figure(1000 * fetch_s * 1e3, "ms", "1,000 tokens / half of PCIe's bandwidth"),
     }
-    load = case.order.load
-    if load is not None and case.steady.computes:
-        prompts_per_s = load.requests_per_s * load.prompt_tokens.mean * (1 - load.prefix_hit) / case.replicas
-        answers_per_s = load.requests_per_s * load.answer_tokens.mean / case.replicas
-        used = case.steady.running * case.layout.data * case.order.request_tokens
+    if case.order.load is not None and case.steady.computes:
         formula = "tokens / tokens that {} add a second; the oldest are dropped"
-        if prompts_per_s:
-            figures["offload_kept"] = _figure(tokens / prompts_per_s, "s", formula.format("prompts"))
-        left = max(0.0, case.cache_tokens - used)
-        figures["gpu_kept"] = _figure(left / (prompts_per_s + answers_per_s), "s", formula.format("requests"))
+        if math.isfinite(kept_s := offload_kept_s(case)):
+            figures["offload_kept"] = _figure(kept_s, "s", formula.format("prompts"))
+        figures["gpu_kept"] = _figure(gpu_kept_s(case), "s", formula.format("requests"))
     return figures
+
+
+def offload_kept_s(case: Case) -> float:
+    """Seconds for which a node's memory keeps what was not asked for, under the declared load; infinite if none comes.
+
+    0 where it keeps nothing.
+    """
+    if not case.order.kv_offload_gib:
+        return 0.0
+    prompts_per_s = _new_per_s(case, "prompt_tokens")
+    return _tokens(case) / prompts_per_s if prompts_per_s else math.inf
+
+
+def gpu_kept_s(case: Case) -> float:
+    """Seconds for which a replica's GPUs keep what was not asked for, under the declared load, which it must carry."""
+    used = case.steady.running * case.layout.data * case.order.request_tokens
+    return max(0.0, case.cache_tokens - used) / (_new_per_s(case, "prompt_tokens") + _new_per_s(case, "answer_tokens"))
+
+
+def _new_per_s(case: Case, of: Literal["prompt_tokens", "answer_tokens"]) -> float:
+    """Tokens a second that a replica computes for the first time."""
+    load = case.order.load
+    if load is None:
+        raise ValueError(f"{case.order.name} declares no load")
+    fresh = 1 - load.prefix_hit if of == "prompt_tokens" else 1.0
+    spread: Spread = getattr(load, of)
+    return load.requests_per_s * spread.mean * fresh / case.replicas
+
+
+def _tokens(case: Case) -> int:
+    return int((case.order.kv_offload_gib or 0) * 2**30 / (case.cache.per_token * _copies(case)))
 
 
 def cleared_s(gib: int) -> float:

@@ -15,7 +15,7 @@ from components.specs.model import ModelSpec
 from components.specs.model_server import MOST_PRIORITY, ModelServerSpec
 from floor.problems import WrongValueError
 from floor.revision_ids import RevisionId
-from floor.spec import MOST_REPLICAS, MOST_SECONDS, Name, Spec
+from floor.spec import MOST_REPLICAS, MOST_SECONDS, Day, Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 
@@ -55,6 +55,10 @@ class LoadSpec(Spec):
     """Tokens of an answer, reasoning included."""
     prefix_hit: float = Field(default=0.0, ge=0, le=1)
     """Share of the prompt tokens that a replica finds in its cache; 0 if it was not measured."""
+    common_prefix: float = Field(default=0.0, ge=0, le=1)
+    """Share of the prompt tokens that several tenants send, such as the system prompt of a tool that all of them use;
+    a part of `prefix_hit`, as one cache for all would find it. Where a gatekeeper keeps tenants' caches apart, preview
+    counts what of it is computed again, and what that costs."""
 
 
 _TargetMs = Annotated[float | None, Field(gt=0, le=_LONGEST_MS)]
@@ -240,6 +244,9 @@ class OrderedModelSpec(ModelSpec):
     """Replicas for some tenants alone, by a name of your choice; all other tenants share the model's `server`."""
     overflow: OverflowSpec | None = None
     """Another model that answers requests while this one is full or has no ready replica."""
+    served_until: Day | None = None
+    """The last day on which tenants may count on this checkpoint under this name: "2027-06-30". The portal shows it,
+    and `plan` and `diff` name each change that takes the model from them before."""
 
     @property
     def of_canary(self) -> OrderedModelSpec | None:

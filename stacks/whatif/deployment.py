@@ -103,12 +103,8 @@ def tiers_of(plan: SitePlan, model: str, shares: Mapping[str, float]) -> tuple[T
     A site declares the load of a model and not who causes it: tenants have equal parts, unless `shares` has a tier's
     part. Raises NoScenarioError for shares above 1, or of all tiers and not 1.
     """
-    planned = plan.models[plan.named[model].model]
-    tenants = [
-        tenant.tier or ""
-        for name, tenant in plan.site.tenants.items()
-        if planned.name in tenant.models and planned.dedicated.get(name, planned.stable).name == model
-    ] or [""]
+    answered = plan.site.answered_by(plan.named[model].id)
+    tenants = [plan.site.tenants[tenant].tier or "" for tenant in answered] or [""]
     given = {tier: share for tier, share in shares.items() if tier in tenants}
     rest = [tier for tier in tenants if tier not in given]
     left = 1 - sum(given.values())

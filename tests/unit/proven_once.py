@@ -17,6 +17,7 @@ from stacks.proof.proof import Proof, prove
 _CALLERS = (
     "stacks.plan.models",
     "stacks.plan.advice",
+    "stacks.plan.tenant_caches",
     "stacks.proof.fixes",
     "stacks.proof.several_nodes",
     "sitectl.commands.catalogue",

@@ -313,6 +313,15 @@ def _step(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
 def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     """vLLM computes at least the last token of each prompt, and a prompt's first turn is in no cache."""
     share = number(at(model, "load", "prefix_hit"))
+    common = number(at(model, "load", "common_prefix"))
+    if common and common > (share or 0):
+        yield Problem(
+            path=("models", name, "load", "common_prefix"),
+            what="is more than prefix_hit, of which it is a part",
+            got=_plain(common),
+            allowed=f"at most {_plain(share or 0)}",
+            fix="count it in prefix_hit, too: what one cache for all tenants would find",
+        )
     if share == 1:
         yield Problem(
             path=("models", name, "load", "prefix_hit"),

@@ -12,6 +12,8 @@ import yaml
 
 from services.ledger.months import Month
 from sitectl.shell.errors import Exit
+from stacks.plan.gpu_time import token_time
+from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
 from tests import documented
 from tests.unit.services import ledger_rig
@@ -100,11 +102,8 @@ def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
     assert len(focus) > 6
 
 
-@pytest.mark.row("000.04", "004.17", "opening 15")
-def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> None:
-    """2 replicas of 2.42 requests/s at the slow end would carry thousands of times as much."""
-    command = documented.argv("python -m sitectl costs prod --month 2026-11 --json")
-    assert "fix: set prices.gpu_hour in the file of lab" in shown(site, command).err
+def with_a_load(site: AskedSite) -> None:
+    """Its model is proven for one, and its GPUs have a price."""
     file = site.project / "Pulumi.lab.yaml"
     document = yaml.safe_load(file.read_text())
     values = document["config"][KEY]
@@ -113,6 +112,32 @@ def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> Non
     values |= {"prices": {"gpu_hour": 2.5}, "models": {"chat": chat}}
     values["tenants"] = {"search": {"models": ["chat"], "keys": {"ci": {}}}}
     file.write_text(yaml.safe_dump(document))
+
+
+@pytest.mark.row("001.15", "001.40")
+def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite) -> None:
+    """As the proof has it, alike for whatever it is added up by; a model without a load has none."""
+    month = ("usage", "lab", "--month", str(MONTH), "--json")
+    assert {row["gpu_seconds"] for row in json.loads(site.run(*month).out)["usage"]} == {None}
+    with_a_load(site)
+    time = token_time(plan_file(site.project / "Pulumi.lab.yaml").named["chat"])
+    assert time is not None
+    of_one = time.of(1_000_000, 400_000, 100_000)
+    for by, group in (("tenant,model", "tenant"), ("day", "day"), ("key", "key")):
+        rows = json.loads(site.run(*month, "--by", by).out)["usage"]
+        seconds = {row[group]: row["gpu_seconds"] for row in rows}
+        assert sum(seconds.values()) == pytest.approx(2 * of_one, rel=1e-4), by
+    assert seconds == {"ci": pytest.approx(of_one, rel=1e-4), "nightly": pytest.approx(of_one, rel=1e-4)}
+    (head, *_) = site.run("usage", "lab", "--month", str(MONTH)).out.splitlines()
+    assert head.split()[-2:] == ["GPU-S", "COST"]
+
+
+@pytest.mark.row("000.04", "004.17", "opening 15")
+def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> None:
+    """2 replicas of 2.42 requests/s at the slow end would carry thousands of times as much."""
+    command = documented.argv("python -m sitectl costs prod --month 2026-11 --json")
+    assert "fix: set prices.gpu_hour in the file of lab" in shown(site, command).err
+    with_a_load(site)
     costs = shown(site, command)
     assert costs.status == Exit.OK, costs.err
     data = json.loads(costs.out)

@@ -30,6 +30,7 @@ SETTLED, FREE = "the site's order", "a better layout"
 PROVERS = {
     "stacks/plan/models.py",
     "stacks/plan/advice.py",
+    "stacks/plan/tenant_caches.py",
     "stacks/proof/fixes.py",
     "stacks/proof/several_nodes.py",
     "sitectl/commands/catalogue.py",

@@ -12,6 +12,7 @@ import yaml
 
 from components.models.inference_pool import picker_config
 from floor.problems import SiteError
+from stacks.plan.gpu_time import token_time
 from stacks.plan.limits import UnderWay, exceeded_by, exceedings
 from stacks.plan.site_plan import plan_values
 from tests import documented
@@ -111,6 +112,28 @@ def test_bounds_of_a_tenant_lower_what_it_can_exceed() -> None:
     plan = plan_values(changed(prod(), change), "site.yaml")
     listed = 4 * server.max_model_len + 3 + 500
     assert exceedings(plan.site, plan.models)["archive"].most_tokens == 3 * listed
+
+
+@pytest.mark.row("001.15")
+def test_a_limit_is_shown_in_seconds_of_the_gpus_that_it_is_for() -> None:
+    """A limit of what a model carries at the most is all GPU-seconds that it has, whatever the window."""
+    name = "qwen3-32b"
+    proof = plan_values(prod(), "site.yaml").named[name].proof
+    per_hour = round(3600 * proof.capacity_requests_per_s * proof.order.request_tokens)
+    change = {"tenants.archive.models": [name], "tenants.archive.limits": {"tokens_per_hour": per_hour}}
+    plan = plan_values(changed(prod(), change), "site.yaml")
+    seconds = proof.case.gpus * 3600
+    line = f"archive: {per_hour:,} tokens per hour take up to {seconds:,} GPU-seconds of {name} (100 %)"
+    assert line in plan.limits_text
+    time = token_time(plan.named[name])
+    assert time is not None
+    assert time.answer_s > time.prompt_s > time.cached_s
+    # The day's limit is the tighter one over time.
+    change["tenants.archive.limits"] = {"tokens_per_hour": per_hour, "tokens_per_day": per_hour}
+    assert (
+        f"{per_hour:,} tokens per day take up to {seconds:,} GPU-seconds of {name} (4 %)"
+        in plan_values(changed(prod(), change), "site.yaml").limits_text
+    )
 
 
 def test_the_block_of_the_page_is_the_reference_sites() -> None:

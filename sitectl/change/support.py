@@ -1,0 +1,76 @@
+"""Models that a change takes from tenants before the day until which they may count on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sitectl.change.saved_previews import SAVE_ONE
+from sitectl.change.verdicts.model import Severity, Verdict
+from sitectl.shell.errors import SitectlError
+from stacks.plan.hub_revisions import served_revision
+from stacks.plan.models import ModelPlan
+from stacks.plan.site_plan import SitePlan
+
+Broken = tuple[str, str, str]
+"""Model, the last day that was promised, and what happens before it."""
+
+
+def between(before: SitePlan | None, after: SitePlan | None, today: str = "") -> list[Broken]:
+    """What breaks a promise that has not ended; nothing where a side has no plan. today: of UTC, else the clock's."""
+    if before is None or after is None:
+        return []
+    today = today or datetime.now(UTC).date().isoformat()
+    return [
+        (name, until, what)
+        for name, model in sorted(before.models.items())
+        if (until := model.stable.spec.served_until) and until >= today
+        for what in _broken(model, after.models.get(name))
+    ]
+
+
+def _broken(old: ModelPlan, new: ModelPlan | None) -> Iterator[str]:
+    if new is None:
+        yield "is removed"
+        return
+    was, becomes = _checkpoint(old), _checkpoint(new)
+    if was != becomes:
+        yield f"is served by {becomes} in place of {was}"
+    until, now = old.stable.spec.served_until or "", new.stable.spec.served_until
+    if not now:
+        yield "is promised for no time any more"
+    elif now < until:
+        yield f"is promised until {now} alone"
+
+
+def _checkpoint(model: ModelPlan) -> str:
+    """What its answers are of, in words."""
+    spec = model.stable.spec
+    quantised = f", {spec.server.quantization} on loading" if spec.server.quantization else ""
+    return f"{spec.entry.repository} at {served_revision(spec)[:12]}{quantised}"
+
+
+def of_records(records: Any) -> list[Broken]:
+    """From a saved preview, which may come from any source. Raises SitectlError for another form."""
+    try:
+        return [(str(model), str(until), str(what)) for model, until, what in records or ()]
+    except (TypeError, ValueError) as error:
+        raise SitectlError(
+            "the models that are promised in this preview have not the form that sitectl writes", fix=SAVE_ONE
+        ) from error
+
+
+def verdicts(broken: Iterable[Broken], models: Mapping[str, Iterable[str]]) -> list[Verdict]:
+    """A row for each. models: of each tenant."""
+    return [
+        Verdict(
+            severity=Severity.REPLACED,
+            resource=f"promise {model}",
+            what=f"model {model} {what}, and tenants may count on it until {until}",
+            reason=f"models.{model}.served_until promises it to them",
+            tenants=tuple(sorted(tenant for tenant, names in models.items() if model in names)),
+            model=model,
+        )
+        for model, until, what in broken
+    ]

@@ -1,0 +1,40 @@
+"""What prompt caches that each tenant has of its own cost: hits on prefixes that tenants have in common.
+
+Where a salt keeps tenants apart, an engine computes and keeps such a prefix, as a tool's long system prompt, once for
+each tenant. A tenant finds its copy as long as it asks again before the least recently used blocks are dropped. A cache
+of that kind keeps all of them for about the same time t (H. Che, Y. Tung, Z. Wang, Hierarchical web caching systems,
+IEEE JSAC 20(7), 2002, section III), so a tenant that asks at random r times a second misses exp(-r t) of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stacks.proof.case import Case
+from stacks.proof.offload import gpu_kept_s, offload_kept_s
+
+
+@dataclass(frozen=True)
+class TenantCaches:
+    """Caches side by side under the declared load, of which each tenant uses its own."""
+
+    count: int
+    kept_s: float
+    """Seconds for which one keeps what was not asked for."""
+    asked_s: float
+    """Seconds between two requests of a tenant for one replica, on average."""
+    lost: float
+    """Share of the prompts' tokens, 0 to 1, that one cache for all would hold and these do not, at most: as if tenants
+    asked equally often, and pickers sent their requests to all replicas alike."""
+
+
+def tenant_caches(case: Case, count: int) -> TenantCaches | None:
+    """Of `count` caches; None where that is one, nothing is in common, or the load is none that the case carries."""
+    load = case.order.load
+    if load is None or not load.common_prefix or count < 2 or case.fit_problems or not case.steady.computes:
+        return None
+    kept_s = max(gpu_kept_s(case), offload_kept_s(case))
+    alone_s = case.replicas / load.requests_per_s
+    missed, missed_by_all = (math.exp(-kept_s / asked_s) for asked_s in (alone_s * count, alone_s))
+    return TenantCaches(count, kept_s, alone_s * count, load.common_prefix * (missed - missed_by_all))
