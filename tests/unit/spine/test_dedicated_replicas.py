@@ -95,6 +95,7 @@ def test_the_weights_are_those_of_the_model(plan: SitePlan, before: SitePlan) ->
     assert plan.weight_bytes == before.weight_bytes
     assert plan.stores == before.stores
     assert plan.storage_text == before.storage_text
+    assert [name for name, revision in plan.named.items() if "downloading" in revision.text()] == ["glm-5-1", MODEL]
 
 
 def test_the_plan_says_whose_they_are(plan: SitePlan) -> None:
