@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from tests.alert_site import (
-    Case,
+from tests.alert_series import (
     answered,
     budget_used,
-    constant,
     files_refused,
-    grows,
     heard,
     heard_of_use,
     kept_tokens,
+    of_directory,
     of_ledger,
     of_shipper,
     overflow,
-    target,
+    signal_of_keys,
 )
+from tests.alert_site import Case, constant, grows, target
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
@@ -71,6 +70,23 @@ CASES = (
         labels={"pod": "gatekeeper-b"},
         shown="10",
         minutes=10,
+    ),
+    Case(
+        alert="KeySignal",
+        change={signal_of_keys("networks"): constant(2)},
+        labels={"tenant": "acme", "signal": "networks"},
+        shown="2",
+    ),
+    Case(
+        alert="KeysUnwatched", change={of_ledger("keys_looked_timestamp_seconds"): constant(0)}, shown="20", minutes=20
+    ),
+    Case(alert="KeysSuspended", change={of_directory("suspensions", ', by="signal"'): constant(3)}, shown="3"),
+    Case(alert="SuspensionsHeld", change={of_directory("suspensions_held"): constant(7)}, shown="7"),
+    Case(
+        alert="SignalsUnread",
+        change={of_directory("key_signals_read_timestamp_seconds"): constant(0)},
+        shown="20",
+        minutes=20,
     ),
     Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
     # A tenth of the tokens are in no row, and none of them.

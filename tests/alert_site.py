@@ -7,6 +7,18 @@ from dataclasses import dataclass, field
 
 from components.models.weights import claim_name, volume_gib
 from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
+from tests.alert_series import (
+    answered,
+    budget_used,
+    files_refused,
+    heard,
+    heard_of_use,
+    kept_tokens,
+    of_directory,
+    of_ledger,
+    of_shipper,
+    overflow,
+)
 
 PROMISE = SitePromise(
     models=(
@@ -135,44 +147,8 @@ def filled(status: str) -> str:
     )
 
 
-def answered(answer: str) -> str:
-    return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
-
-
-def heard(pod: str) -> str:
-    return f'gatekeeper_directory_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
-
-
-def overflow(kind: str) -> str:
-    return f'gatekeeper_overflow_{kind}{{job="gatekeeper", pod="gatekeeper-a", model="code"}}'
-
-
-def files_refused(pod: str) -> str:
-    return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
-
-
-def budget_used(budget: str) -> str:
-    return f'gatekeeper_budget_used_ratio{{job="gatekeeper", pod="gatekeeper-a", tenant="acme", budget="{budget}"}}'
-
-
-def heard_of_use(pod: str) -> str:
-    return f'gatekeeper_budgets_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
-
-
 def of_watcher(metric: str, labels: str) -> str:
     return f'watcher_{metric}{{job="watcher", pod="watcher-a"{labels}}}'
-
-
-def of_ledger(metric: str) -> str:
-    return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
-
-
-def kept_tokens(kind: str) -> str:
-    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", kind="{kind}"}}'
-
-
-def of_shipper(metric: str) -> str:
-    return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
 
 
 def etcd_backup(metric: str) -> str:
@@ -360,6 +336,11 @@ HEALTHY: Mapping[str, Values] = {
     kept_tokens("output"): grows(1_000),
     of_ledger("unpriced_rows_total"): grows(0),
     of_ledger("prices_unusable"): constant(0),
+    of_ledger("keys_looked_timestamp_seconds"): grows(60),
+    of_directory("suspensions", ', by="signal"'): constant(0),
+    of_directory("suspensions", ', by="person"'): constant(4),
+    of_directory("suspensions_held"): constant(0),
+    of_directory("key_signals_read_timestamp_seconds"): grows(60),
     of_shipper("oldest_seconds"): constant(2),
     target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),

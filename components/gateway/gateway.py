@@ -247,6 +247,8 @@ class GatewayArgs:
     """Whether another model than theirs may answer requests."""
     budgeted: bool = False
     """Whether it refuses tenants that have spent a month's limit."""
+    suspends: bool = False
+    """Whether it refuses keys that are suspended."""
     shipping: Shipping | None = None
     """How Envoy pods' requests get to the ledger; None where none runs."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
@@ -340,6 +342,7 @@ class Gateway(Component, token="gateway:Gateway"):
             limited=args.rate_limit is not None,
             decided=args.decided,
             budgeted=args.budgeted,
+            suspends=args.suspends,
         )
 
 

@@ -264,6 +264,14 @@ _GATEKEEPER_ANSWERS = (
 )
 # Of a site with limits of a month.
 _SPENT = _of_gatekeeper(429, "insufficient_quota", "insufficient_quota")
+# Of a site with a directory of keys, before a model is known. The gatekeeper's only other refusal there is 401.
+_SUSPENDED = _Answer(
+    status=403,
+    code="key_suspended",
+    kind="permission_error",
+    message="%LOCAL_REPLY_BODY%",
+    instead_of=_all(_status("EQ", 403), _details("ext_authz_denied")),
+)
 # Statuses by the codes of all errors: the ones above, and the front door's own.
 ERROR_STATUSES = {answer.code: answer.status for answer in _ANSWERS} | {
     "method_not_allowed": 405,
@@ -283,11 +291,13 @@ def openai_errors(
     limited: bool = False,
     decided: bool = False,
     budgeted: bool = False,
+    suspends: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
     decided: whether a gatekeeper runs. budgeted: whether it refuses tenants that have spent a month's limit.
+    suspends: whether it refuses keys that are suspended.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -299,8 +309,11 @@ def openai_errors(
         for status, code, kind in ((500, "server_error", _SERVER), (400, "invalid_request", _CLIENT))
     ]
     limits = [answer.mapper() for answer in _LIMIT_ANSWERS] if limited else []
-    asked = [answer.mapper() for answer in (*_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else ()))] if decided else []
-    mappers = [*asked, *limits, refused, *(answer.mapper() for answer in _ANSWERS), *rest]
+    asked: list[_Answer] = []
+    if decided:
+        asked = [*([_SUSPENDED] if suspends else []), *_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else [])]
+    mapped = [answer.mapper() for answer in _ANSWERS]
+    mappers = [*(answer.mapper() for answer in asked), *limits, refused, *mapped, *rest]
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyPatchPolicy",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from components.gateway.envoy_names import DECISIONS
 from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, STREAM_ERROR, TOKEN_COUNTS, counted, marked
 from components.pod_security import CONTAINER_SECURITY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
@@ -42,12 +43,14 @@ class Shipping:
     """Of the ledger, as a URL."""
     secret: str
     """Secret of the Envoy pods' namespace with the token of those who write."""
+    networks: bool = False
+    """Whether gatekeepers name the network of each request, and keys are watched by these."""
 
 
-def usage_log(*, overflows: bool = False) -> dict[str, Any]:
+def usage_log(*, overflows: bool = False, networks: bool = False) -> dict[str, Any]:
     """The access log of Envoy pods that a ledger is made of. It has nothing of a prompt, an answer or a key.
 
-    overflows: whether another model than theirs may answer requests.
+    overflows: whether another model than theirs may answer requests. networks: as of Shipping; never an address.
     """
     fields = {
         # Envoy's own: it takes no client's.
@@ -73,6 +76,7 @@ def usage_log(*, overflows: bool = False) -> dict[str, Any]:
         "replica": "%UPSTREAM_HOST%",
         "prompt_id": marked(PROMPT_ID),
         "trace_id": "%TRACE_ID%",
+        **({"network": marked((DECISIONS, "network"))} if networks else {}),
     }
     return {
         "type": "Route",
@@ -102,7 +106,7 @@ def with_shipping(proxy: Mapping[str, Any], shipping: Shipping, *, overflows: bo
     more = {
         "extraArgs": ["--file-flush-interval-msec", str(_FLUSH_MS)],
         "provider": {"kubernetes": {"envoyDeployment": pods}},
-        "telemetry": {"accessLog": {"settings": [usage_log(overflows=overflows)]}},
+        "telemetry": {"accessLog": {"settings": [usage_log(overflows=overflows, networks=shipping.networks)]}},
     }
     added: dict[str, Any] = _with(proxy, {"spec": more})
     return added

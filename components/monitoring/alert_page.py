@@ -31,6 +31,8 @@ _TITLES = {
     "ledger": "Ledgers of usage",
     "usage-shipper": "Usage on its way to the ledger",
     "prices": "Prices of tokens",
+    "key-signals": "Keys that may be abused",
+    "suspensions": "Keys that signals suspend",
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
     "overflows": "Overflow to other models",
@@ -58,7 +60,8 @@ record as series whose names end with `:declared` and `:promised`. GPUs, storage
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
 cluster's credentials where it made the cluster and installs Prometheus; nodes from within, API servers, cluster DNS
 and members of etcd with `monitoring.hosts: measured`; Cilium with `monitoring.pod_network:
-measured`; gatekeepers, the directory, the ledger, prices, canaries, overflow and the watcher where the site has them.
+measured`; gatekeepers, the directory, the ledger, prices, signals of keys, canaries, overflow and the watcher where
+the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -18,6 +18,7 @@ from components.monitoring.alerts import (
     gateway,
     hardware,
     hosts,
+    keys,
     measuring,
     models,
     overflows,
@@ -42,8 +43,9 @@ class Measured:
 
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
-    `budgets`, of tenants; `canaries` and `overflows`, of models; `scaling`, of models that follow the load; `hosts`,
-    `control-plane`, `etcd-members` and `pod-network`, of the cluster itself."""
+    `budgets`, of tenants; `key-signals` and `suspensions`, of their keys; `canaries` and `overflows`, of models;
+    `scaling`, of models that follow the load; `hosts`, `control-plane`, `etcd-members` and `pod-network`, of the
+    cluster itself."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -67,6 +69,8 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "ledger": usage.ledgers,
     "usage-shipper": usage.shippers,
     "prices": usage.prices,
+    "key-signals": keys.signals,
+    "suspensions": keys.suspensions,
     "canaries": canaries.canaries,
     "overflows": overflows.overflows,
     "watcher": watcher.watched,

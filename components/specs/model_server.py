@@ -236,6 +236,8 @@ def pod_priority(spec: ModelServerSpec, *, whole_nodes: bool) -> PodPriority:
 
 SCALED = "inference-platform/scaled"
 """Annotation of a Deployment whose number follows the load: `2 to 4 replicas`."""
+ENGINE_IMAGE = "engine-image"
+"""Name of the DaemonSet that pulls the engine's image onto GPU nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

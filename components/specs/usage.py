@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -66,6 +66,36 @@ class PriceVersionSpec(Spec):
         return int(datetime.fromisoformat(self.since).replace(tzinfo=UTC).timestamp())
 
 
+class AbuseSpec(Spec):
+    """When a key of a tenant may be abused, and what follows. The ledger looks every minute; each signal is a row of
+    `sitectl key signals` and an alert."""
+
+    suspend_on: tuple[Literal["networks", "refusals", "burst"], ...] = ()
+    """Signals that suspend a key, by which it is refused until a person lifts that; by none if not given. It needs a
+    gatekeeper and the directory of keys."""
+    most_suspended_per_hour: int = Field(default=3, ge=1, le=20)
+    """Keys that signals suspend within an hour; for what is above it there is an alert. A person suspends as many as
+    there are."""
+    networks: int = Field(default=20, ge=1, le=10_000)
+    """`networks`: a key came from more networks than these within an hour, of /24 or, with IPv6, /48. Gatekeepers name
+    them; without one no network is seen."""
+    refused_requests: int = Field(default=300, ge=1, le=10**9)
+    """`refusals`: so many requests of a key within ten minutes are refused for what its client can end: limits of its
+    own, models that it may not call, requests in a wrong form."""
+    refused_percent: int = Field(default=50, ge=1, le=100)
+    """And these are so much of its requests."""
+    burst_requests: int = Field(default=1000, ge=1, le=10**9)
+    """`burst`: a key has more requests than these within ten minutes."""
+    burst_factor: int = Field(default=10, ge=2, le=10_000)
+    """And so many times as many as it usually has: in the hours of the last week in which it had any. A key with
+    fewer than 12 such hours has no burst."""
+
+    @property
+    def thresholds(self) -> dict[str, int]:
+        """What the ledger looks by."""
+        return self.model_dump(exclude={"suspend_on", "most_suspended_per_hour"})
+
+
 class UsageSpec(Spec):
     """The ledger: a row in a database for each request of a tenant, with its tokens and what they cost."""
 
@@ -79,6 +109,9 @@ class UsageSpec(Spec):
     prices: tuple[PriceVersionSpec, ...] = ()
     """The price book, by the day from which each version holds, newest last. An earlier version may go once no request
     that began under it can arrive any more; rows that have arrived keep their cost."""
+
+    abuse: AbuseSpec | None = None
+    """Signals of keys that may be abused; none if not given, and `{}` for all with the thresholds below."""
 
     @model_validator(mode="after")
     def _is_kept(self) -> UsageSpec:

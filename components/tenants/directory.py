@@ -16,13 +16,14 @@ from components.network_policies import allow_ingress
 from components.objects import KEEP
 from components.placing import budget
 from components.tenants.callers import CallersHandle
+from components.tenants.ledger import LedgerAccess
 from components.tenants.pods import ServicePods, opaque_secret, service, two_pods
 from floor.stateful import PEPPER, Keeping
 from services.directory import variables
 
 DIRECTORY_URL = f"http://{variables.SERVICE}.{{namespace}}.svc:{variables.DEFAULT_PORT}"
 _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
-SECRETS_FOLDER, _DATABASE, _TENANTS = "/etc/secrets", "/etc/database", "/etc/tenants"
+SECRETS_FOLDER, _DATABASE, _TENANTS, _LEDGER = "/etc/secrets", "/etc/database", "/etc/tenants", "/etc/ledger"
 
 
 def shared_secrets(*names: str) -> dict[str, Any]:
@@ -31,8 +32,29 @@ def shared_secrets(*names: str) -> dict[str, Any]:
     return {"name": "secrets", "secret": {"secretName": variables.TOKENS_SECRET, "items": items, "defaultMode": 0o440}}
 
 
-def deployment(namespace: str, *, image: str, known: CallersHandle, database_secret: str) -> dict[str, Any]:
-    """The directory reads the same tenants as the gatekeeper."""
+@dataclass(frozen=True, kw_only=True)
+class Suspending:
+    """Where signals of keys come from, and which of these suspend how many."""
+
+    ledger: LedgerAccess
+    signals: Sequence[str]
+    most_per_hour: int
+
+    @property
+    def arguments(self) -> list[str]:
+        """Options of the directory."""
+        return [
+            f"--ledger={self.ledger.url}",
+            f"--ledger-token-file={_LEDGER}/{self.ledger.key}",
+            f"--suspend-on={','.join(self.signals)}",
+            f"--most-suspended-per-hour={self.most_per_hour}",
+        ]
+
+
+def deployment(
+    namespace: str, *, image: str, known: CallersHandle, database_secret: str, suspending: Suspending | None = None
+) -> dict[str, Any]:
+    """The directory reads the same tenants as the gatekeeper. suspending: None where no signal suspends a key."""
     volumes = {
         _TENANTS: {"name": "tenants", "configMap": {"name": known.tenants}},
         _DATABASE: {"name": "database", "secret": {"secretName": database_secret, "defaultMode": 0o440}},
@@ -46,6 +68,9 @@ def deployment(namespace: str, *, image: str, known: CallersHandle, database_sec
         f"--operator-token-file={SECRETS_FOLDER}/{variables.OPERATOR_KEY}",
         f"--reader-token-file={SECRETS_FOLDER}/{variables.READER_KEY}",
     ]
+    if suspending:
+        arguments += suspending.arguments
+        volumes |= {_LEDGER: suspending.ledger.volume}
     pods = ServicePods(
         name=variables.SERVICE,
         image=image,
@@ -73,6 +98,8 @@ class DirectoryArgs:
     pepper: Keeping
     """Whether `up` and `destroy` refuse to delete the pepper."""
     needs: Sequence[pulumi.Resource]
+    suspending: Suspending | None = None
+    """None where no signal suspends a key."""
     recovered: str | None = None
     """File with the secrets that a lost state had."""
 
@@ -96,7 +123,13 @@ class Directory(Component, token="directory:Directory"):
         }
         values[variables.PEPPER_KEY] = self._mint(variables.PEPPER_KEY, args.pepper, args.recovered)
         shared = self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, values), depends_on=needs)
-        pods = deployment(space, image=args.image, known=args.known, database_secret=args.database_secret)
+        pods = deployment(
+            space,
+            image=args.image,
+            known=args.known,
+            database_secret=args.database_secret,
+            suspending=args.suspending,
+        )
         # By the API server's proxy, which has no labels to name it by; the operator's token decides.
         entry = [((), [variables.DEFAULT_PORT])]
         # Gatekeepers find it there, and `sitectl key` by the API server.

@@ -50,8 +50,12 @@ def deployment(
     counters: str | None,
     refuse_uncounted: bool,
     ledger: LedgerAccess | None,
+    networks: bool,
 ) -> dict[str, Any]:
-    """directory: whether the site has one. counters, ledger: where parallel requests and a month's use are counted."""
+    """directory: whether the site has one. counters, ledger: where parallel requests and a month's use are counted.
+
+    networks: whether it names the network of each request.
+    """
     arguments = [
         f"--listen=:{_DECISIONS_PORT}",
         f"--listen-state=:{STATE_PORT}",
@@ -62,6 +66,7 @@ def deployment(
         f"--decided={DECISIONS}",
         f"--checked={CHECKED}",
         f"--salt-file={_SALT}/{_SALT_KEY}",
+        *(["--networks"] if networks else []),
         *([f"--counters={counters}", f"--refuse-uncounted={str(refuse_uncounted).lower()}"] if counters else []),
     ]
     volumes = {
@@ -133,6 +138,8 @@ class GatekeeperArgs:
     """What becomes of limited requests while it is away."""
     ledger: LedgerAccess | None
     """Where a month's use is counted; None where no tenant has a limit of it."""
+    networks: bool
+    """Whether keys are watched by the networks that they come from."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -158,6 +165,7 @@ class Gatekeeper(Component, token="gatekeeper:Gatekeeper"):
             counters=args.counters,
             refuse_uncounted=args.refuse_uncounted,
             ledger=args.ledger,
+            networks=args.networks,
         )
         entry = [
             ([args.proxies], [_DECISIONS_PORT]),

@@ -64,6 +64,7 @@ def deployment(namespace: str, *, image: str, spec: UsageSpec) -> dict[str, Any]
         f"--writer-token-file={_SECRETS}/{variables.WRITER_KEY}",
         f"--operator-token-file={_SECRETS}/{variables.OPERATOR_KEY}",
         f"--keep-months={spec.keep_months}",
+        *([f"--watch-keys={json.dumps(spec.abuse.thresholds, sort_keys=True)}"] if spec.abuse else []),
     ]
     volumes = {
         _PRICES: {"name": "prices", "configMap": {"name": variables.PRICES_CONFIG}},
@@ -96,6 +97,8 @@ class LedgerArgs:
     namespace: NamespaceHandle
     proxy_namespace: str
     """Of the Envoy pods."""
+    networks: bool
+    """As of Shipping."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -151,7 +154,7 @@ class Ledger(Component, token="ledger:Ledger"):
         self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
         self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])
         address = f"http://{variables.SERVICE}.{space}.svc:{variables.DEFAULT_PORT}"
-        shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET)
+        shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET, networks=args.networks)
         reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
         self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])
         self.finish(service=variables.SERVICE)

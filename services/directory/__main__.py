@@ -12,6 +12,7 @@ from services.database import Database
 from services.directory import variables
 from services.directory.server import application
 from services.directory.settings import Settings
+from services.directory.signal_watch import SuspendOptions
 from services.directory.tables import KEPT
 from services.failure import ServiceError
 from services.serving import serve
@@ -23,7 +24,32 @@ def main(arguments: Sequence[str]) -> int:
     for option in variables.FILES:
         parser.add_argument(option, type=Path, metavar="FILE", required=True)
     parser.add_argument("--port", type=int, default=variables.DEFAULT_PORT, help="default: %(default)s")
+    parser.add_argument("--ledger", metavar="URL", help="the ledger, whose signals of keys may suspend these")
+    parser.add_argument("--ledger-token-file", type=Path, metavar="FILE", help="the ledger's token for operators")
+    parser.add_argument(
+        "--suspend-on",
+        type=lambda text: text.split(","),
+        metavar="SIGNAL[,SIGNAL]",
+        help="signals that suspend a key, by their rank; default: none",
+    )
+    parser.add_argument(
+        "--most-suspended-per-hour",
+        type=int,
+        default=variables.MOST_SUSPENDED_PER_HOUR,
+        metavar="KEYS",
+        help="that signals suspend; default: %(default)s",
+    )
     given = parser.parse_args(arguments)
+    suspending = None
+    if given.suspend_on:
+        if not (given.ledger and given.ledger_token_file):
+            parser.error("--suspend-on needs --ledger and --ledger-token-file")
+        suspending = SuspendOptions(
+            ledger_url=given.ledger.rstrip("/"),
+            ledger_token=given.ledger_token_file,
+            signals=given.suspend_on,
+            most_per_hour=given.most_suspended_per_hour,
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     settings = Settings(
         database_url=given.database_url_file,
@@ -38,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {refusal.message}", file=sys.stderr, flush=True)
         return 1
     database = Database(settings.url, KEPT)
-    serve(application(settings, database), database, given.port)
+    serve(application(settings, database, suspending), database, given.port)
     return 0
 
 

@@ -18,16 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
 from services.directory.acts import CLOCK
-from services.directory.orders import NAME, problem, require
+from services.directory.orders import NAME, line_problems, problem, require
 from services.directory.tables import MODEL_ORDERS
 from services.directory.variables import OPEN_ORDERS
 from services.failure import ServiceError
 
 _ID = re.compile(r"[0-9a-f]{10}")
 _MOST_SHOWN = 500
-# It is quoted in a commit and on pages, as one line whose order is what it looks like.
-_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
-_ALLOWED_LINE = "one line, without characters that control or turn text"
 _NOW = sa.cast(sa.func.ceil(CLOCK), sa.BigInteger)
 
 
@@ -49,9 +46,7 @@ class ModelOrder(BaseModel):
             wrong.append(problem("model", "not a name", self.model, "1 to 40 letters, digits and inner dashes"))
         elif self.model in known.get(self.tenant, ()):
             wrong.append(problem("model", f"{self.tenant} has it already", self.model, "another model"))
-        if not _LINE.fullmatch(self.note):
-            wrong.append(problem("note", "not one line", self.note, _ALLOWED_LINE))
-        require(wrong)
+        require([*wrong, *line_problems("note", self.note)])
 
 
 class OrderChange(BaseModel):
@@ -64,7 +59,7 @@ class OrderChange(BaseModel):
 
     def check(self) -> None:
         """Raise ServiceError for text that is no line."""
-        require([] if _LINE.fullmatch(self.why) else [problem("why", "not one line", self.why, _ALLOWED_LINE)])
+        require(line_problems("why", self.why))
 
 
 class OrderStore:

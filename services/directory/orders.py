@@ -26,6 +26,8 @@ _ALLOWED = {
     "state": "proposed or declined",
     "why": "a line of 1 to 500 characters",
 }
+# It is quoted in a commit and on pages, as one line whose order is what it looks like.
+_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
 # Of a header, which the audit keeps.
 _ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,58}[\x21-\x7e])?")
 
@@ -60,6 +62,12 @@ def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, li
         return [problem("tenant", "no tenant of the site's file", tenant, _some(known))]
     foreign = [model for model in models or () if model not in known[tenant]]
     return [problem("models", f"no model of {tenant}", model, _some(known[tenant])) for model in foreign[:5]]
+
+
+def line_problems(field: str, text: str) -> list[str]:
+    """What is wrong with a text that is to be one line."""
+    allowed = "one line, without characters that control or turn text"
+    return [] if _LINE.fullmatch(text) else [problem(field, "not one line", text, allowed)]
 
 
 def require(problems: list[str]) -> None:

@@ -18,7 +18,10 @@ from services.directory.order_requests import OrderRequests
 from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed, require, scope_problems
 from services.directory.prompts import PromptOrder, Prompts, UseOrder
 from services.directory.settings import Settings
+from services.directory.signal_watch import SignalWatch, SuspendOptions
 from services.directory.store import Store
+from services.directory.suspension_requests import SuspensionRequests
+from services.directory.suspensions import Suspensions
 from services.directory.tables import KEPT
 from services.directory.variables import TOKEN_HEADER
 from services.failure import ServiceError, shown
@@ -29,6 +32,9 @@ _COUNT_EVERY_S = 60.0
 _MOST_ACTS = 1000
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
+_SUSPENSIONS = Gauge(
+    "directory_suspensions", "Keys that are suspended, by whether a person or a signal suspended them.", ["by"]
+)
 _WAITING = Gauge("directory_waiting_readers", "Readers that wait for a change.")
 _LATENCY = Histogram(
     "directory_change_seconds",
@@ -39,9 +45,11 @@ _LATENCY = Histogram(
 log = logging.getLogger(__name__)
 
 
-def application(settings: Settings, database: Database) -> FastAPI:
-    """The service, for one database."""
-    return serving.application(database, _Requests(settings, database).router(), page="docs/how-to/keys-for-tenants.md")
+def application(settings: Settings, database: Database, suspending: SuspendOptions | None = None) -> FastAPI:
+    """The service, for one database. suspending: by which signals of keys; None: by none."""
+    router = _Requests(settings, database).router()
+    tasks = [SignalWatch(database, suspending).run] if suspending else []
+    return serving.application(database, router, page="docs/how-to/keys-for-tenants.md", tasks=tasks)
 
 
 class _Requests:
@@ -50,6 +58,7 @@ class _Requests:
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings, self._database = settings, database
         self._store, self._prompts = Store(database), Prompts(database)
+        self._suspensions = Suspensions(database)
         self._counted_before: asyncio.Future[bool] | None = None
         self._next_count = 0.0
 
@@ -71,6 +80,7 @@ class _Requests:
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
             **OrderRequests(self._settings, self._database, self._operator).handlers(),
+            **SuspensionRequests(self._settings, self._database, self._operator).handlers(),
         }
         return serving.router_of(KEPT.service, _REQUESTS, handlers)
 
@@ -84,7 +94,7 @@ class _Requests:
             coming = self._database.next_change()
             changes = await self._store.changes(after)
             left_s = deadline - time.monotonic()
-            if changes.keys or changes.prompts or changes.full or left_s <= 0:
+            if changes.keys or changes.prompts or changes.suspensions or changes.full or left_s <= 0:
                 break
             with _WAITING.track_inprogress():
                 done, _ = await asyncio.wait([coming], timeout=left_s)
@@ -93,8 +103,8 @@ class _Requests:
             has_waited = True
         if has_waited and changes.keys:
             _LATENCY.observe(max(0.0, changes.age_s))
-        answer = {"cursor": changes.cursor, "full": changes.full, "keys": changes.keys, "prompts": changes.prompts}
-        return JSONResponse(answer)
+        names = ("cursor", "full", "keys", "prompts", "suspensions")
+        return JSONResponse({name: getattr(changes, name) for name in names})
 
     async def create(self, request: Request) -> Response:
         by = self._operator(request)
@@ -182,6 +192,8 @@ class _Requests:
             return
         for state, count in (await self._store.count_by_state()).items():
             _KEYS.labels(state).set(count)
+        for by, count in (await self._suspensions.count()).items():
+            _SUSPENSIONS.labels(by).set(count)
         self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
     def _operator(self, request: Request) -> AskedBy:

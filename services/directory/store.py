@@ -15,7 +15,7 @@ from services.directory.acts import CLOCK, Act, next_version, record
 from services.directory.audit import COLUMNS, Head
 from services.directory.keys import NewKey
 from services.directory.orders import AskedBy, KeyOrder
-from services.directory.tables import AUDIT, KEYS, LAST_CHANGE, PROMPTS
+from services.directory.tables import AUDIT, KEYS, LAST_CHANGE, PROMPTS, SUSPENSIONS
 from services.failure import ServiceError
 
 # Another one for another database, for a copy of it, after each restore, failover and restart of it.
@@ -41,6 +41,8 @@ class Changes:
     keys: Sequence[dict[str, Any]]
     prompts: Sequence[dict[str, Any]]
     """Versions of prompts; one without a text was removed."""
+    suspensions: Sequence[dict[str, Any]]
+    """Of keys, by the names that they have at the gateway; one that was lifted is so."""
     age_s: float
     """Since the last change of the directory."""
 
@@ -69,22 +71,30 @@ class Store:
             columns = (PROMPTS.c[name] for name in ("tenant", "id", "text", "in_use"))
             versions = sa.select(*columns, PROMPTS.c.number.label("version")).where(PROMPTS.c.version > (since or 0))
             prompts = [dict(row) for row in (await connection.execute(versions)).mappings()]
+            columns = (SUSPENSIONS.c[name] for name in ("tenant", "name", "since"))
+            held = sa.select(*columns, SUSPENSIONS.c.lifted.is_not(None).label("lifted"))
+            held = held.where(SUSPENSIONS.c.version > (since or 0))
+            suspensions = [dict(row) for row in (await connection.execute(held)).mappings()]
         if since is None:
             rows = [row for row in rows if state_of(row, float(last.now)) == "works"]
             prompts = [prompt for prompt in prompts if prompt["text"] is not None]
+            suspensions = [suspension for suspension in suspensions if not suspension["lifted"]]
         keys = [
             {name: getattr(row, name) for name in ("id", "digest", "tenant", "name", "models", "expires")}
             | {"revoked": row.revoked is not None}
             for row in rows
         ]
-        return Changes(f"{epoch}:{last.version}", since is None, keys, prompts, float(last.now) - last.at)
+        cursor = f"{epoch}:{last.version}"
+        return Changes(cursor, since is None, keys, prompts, suspensions, float(last.now) - last.at)
 
     async def keys(self, tenant: str | None) -> list[dict[str, Any]]:
         """Every key that was ever made, of a tenant or of all."""
         query = sa.select(KEYS).order_by(KEYS.c.tenant, KEYS.c.name, KEYS.c.created, KEYS.c.id)
         async with self._database.transaction() as connection:
-            rows = await connection.execute(query.where(KEYS.c.tenant == tenant) if tenant else query)
-            return [_shown_row(row) for row in rows]
+            rows = (await connection.execute(query.where(KEYS.c.tenant == tenant) if tenant else query)).all()
+            held = sa.select(SUSPENSIONS).where(SUSPENSIONS.c.lifted.is_(None))
+            since = {(row.tenant, row.name): row.since for row in await connection.execute(held)}
+            return [_shown_row(row) | {"suspended": since.get((row.tenant, row.name))} for row in rows]
 
     async def acts(self, after: int, most: int) -> tuple[list[dict[str, Any]], Head]:
         """Rows of the audit behind this number, with their hashes; and the head of all."""

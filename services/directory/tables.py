@@ -48,6 +48,21 @@ PROMPTS = sa.Table(
 )
 """`number` is the version of a prompt, `version` that of the last change of the row, as of a key. Removed: no text."""
 
+SUSPENSIONS = sa.Table(
+    "suspensions",
+    METADATA,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("by_signal", sa.Boolean, nullable=False),
+    sa.Column("lifted", sa.BigInteger),
+    sa.Column("version", sa.BigInteger, nullable=False, index=True),
+)
+"""The last one of each key, by the name that it has at the gateway: also of one in the site's file, which is not here.
+"""
+
 LAST_CHANGE = sa.Table(
     "last_change",
     METADATA,

@@ -21,12 +21,12 @@ import (
 
 var answers = promauto.NewCounterVec(prometheus.CounterOpts{
 	Name: "gatekeeper_answers_total",
-	Help: "Requests by answer: allowed, refused for an unknown key, or unknown while the directory's keys are not there.",
+	Help: "Requests by answer: allowed, refused for an unknown key, suspended, or unknown while the directory's keys are not there.",
 }, []string{"answer"})
 
 // Each is there before its first request: what a counter begins with is no growth to Prometheus.
 func init() {
-	for _, answer := range []string{"allowed", "refused", "unknown"} {
+	for _, answer := range []string{"allowed", "refused", "suspended", "unknown"} {
 		answers.WithLabelValues(answer)
 	}
 }
@@ -38,7 +38,9 @@ const bytesOfAToken = 4
 type checker struct {
 	auth.UnimplementedAuthorizationServer
 	callers        *atomic.Pointer[callers]
-	client, tenant string // headers
+	suspensions    *atomic.Pointer[map[string]suspension] // by client
+	networks       *networks                              // nil: no one counts them
+	client, tenant string                                 // headers
 }
 
 // Check names the caller and what it has, or refuses. It takes the key away, so that nothing behind Envoy sees it.
@@ -56,11 +58,19 @@ func (c *checker) Check(_ context.Context, request *auth.CheckRequest) (*auth.Ch
 		answers.WithLabelValues("refused").Inc()
 		return refused(), nil
 	}
+	if s, is := (*c.suspensions.Load())[found.client]; is {
+		answers.WithLabelValues("suspended").Inc()
+		return suspended(s), nil
+	}
 	answers.WithLabelValues("allowed").Inc()
 	metadata := maps.Clone(found.metadata)
 	metadata["client"] = structpb.NewStringValue(found.client)
 	if found.key.ID != "" {
 		metadata["key"] = structpb.NewStringValue(found.key.ID)
+	}
+	if c.networks != nil {
+		address := request.GetAttributes().GetSource().GetAddress().GetSocketAddress().GetAddress()
+		metadata["network"] = structpb.NewStringValue(c.networks.name(found.client, address))
 	}
 	path, _, _ := strings.Cut(asked.GetPath(), "?")
 	metadata["path"] = structpb.NewStringValue(path)

@@ -51,6 +51,8 @@ type changes struct {
 	Keys   []row  `json:"keys"`
 
 	Prompts []template `json:"prompts"`
+
+	Suspensions []suspension `json:"suspensions"`
 }
 
 // row is one key of it. One that cannot be read must not hold up the others: it counts as revoked.
@@ -83,6 +85,8 @@ type follower struct {
 	keys   map[string]*key
 	// Replaced under the mutex, and read without it.
 	prompts atomic.Pointer[book]
+	// By client. A map that is there is never changed.
+	suspensions atomic.Pointer[map[string]suspension]
 
 	ready   atomic.Bool
 	leaving atomic.Bool
@@ -98,6 +102,7 @@ func newFollower(s settings, callers *callers) (*follower, error) {
 		keys:      map[string]*key{},
 	}
 	f.prompts.Store(&book{})
+	f.suspensions.Store(&map[string]suspension{})
 	f.put(callers)
 	if s.directory == "" {
 		f.ready.Store(true)
@@ -147,7 +152,7 @@ func (f *follower) follow(ctx context.Context) {
 		}
 		pause = 0
 		lastAnswer.SetToCurrentTime()
-		if got.Full || len(got.Keys) > 0 || len(got.Prompts) > 0 {
+		if got.Full || len(got.Keys) > 0 || len(got.Prompts) > 0 || len(got.Suspensions) > 0 {
 			f.take(got)
 			f.keep()
 		}
@@ -219,12 +224,13 @@ func (f *follower) askPeers(ctx context.Context) {
 func (f *follower) take(got changes) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	known := *f.prompts.Load()
+	known, held := *f.prompts.Load(), *f.suspensions.Load()
 	if got.Full {
-		f.keys, known = map[string]*key{}, book{}
+		f.keys, known, held = map[string]*key{}, book{}, nil
 	}
-	known = known.with(got.Prompts)
+	known, held = known.with(got.Prompts), withSuspensions(held, got.Suspensions)
 	f.prompts.Store(&known)
+	f.suspensions.Store(&held)
 	for _, k := range got.Keys {
 		if k.key == nil {
 			continue
@@ -247,6 +253,9 @@ func (f *follower) all() changes {
 	got := changes{Cursor: f.cursor, Full: true, Keys: make([]row, 0, len(f.keys)), Prompts: f.prompts.Load().all()}
 	for _, k := range f.keys {
 		got.Keys = append(got.Keys, row{k})
+	}
+	for _, s := range *f.suspensions.Load() {
+		got.Suspensions = append(got.Suspensions, s)
 	}
 	return got
 }

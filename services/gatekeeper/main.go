@@ -45,6 +45,7 @@ type settings struct {
 	ledger, ledgerToken        string
 	decided, checked           string
 	named                      string
+	networks                   bool
 	patience                   time.Duration
 }
 
@@ -69,6 +70,7 @@ func read() settings {
 	flag.StringVar(&s.decided, "decided", "", "metadata in which Envoy keeps the decision about a caller")
 	flag.StringVar(&s.checked, "checked", "", "metadata that tells Envoy that a body was read")
 	flag.StringVar(&s.named, "named", "", "NAMESPACE:KEY of metadata in which a log finds the name of a prompt; empty: nothing reads it")
+	flag.BoolVar(&s.networks, "networks", false, "name the network of each request, for the ledger's count of the networks of a key")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "ready without the directory's keys after this long")
 	flag.Parse()
 	return s
@@ -130,7 +132,13 @@ func run(s settings) error {
 		// A proxy tries a silent connection by a ping before the next request.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
-	auth.RegisterAuthorizationServer(decisions, &checker{callers: &follower.callers, client: s.clientHeader, tenant: s.tenantHeader})
+	deciding := &checker{
+		callers: &follower.callers, suspensions: &follower.suspensions, client: s.clientHeader, tenant: s.tenantHeader,
+	}
+	if s.networks {
+		deciding.networks = &networks{salt: salt}
+	}
+	auth.RegisterAuthorizationServer(decisions, deciding)
 	process.RegisterExternalProcessorServer(decisions, bodies)
 	listener, err := net.Listen("tcp", s.decisions)
 	if err != nil {

@@ -15,6 +15,7 @@ _START = re.compile(rb'\{"')
 _MOST_PIECES = 8
 _STARTED = re.compile(r"(\d{1,11})(?:\.(\d{1,6}))?")
 _LONGEST_ID, _LONGEST_TEXT = 100, 256
+_NETWORK = re.compile(r"[0-9a-f]{16}")
 _MOST_TOKENS = 2**31 - 1
 _LARGEST = 2**31 - 1
 _MICRO = 1_000_000
@@ -60,6 +61,8 @@ class UsageRow:
     trace_id: str
     asked_model: str
     """What the client asked for, where another model answered; else empty."""
+    network: str = ""
+    """Digest of the client's network, where keys are watched. The row in the database has none."""
 
     @property
     def failed(self) -> bool:
@@ -157,6 +160,7 @@ def _row(line: dict[str, Any] | None, earliest_us: int, latest_us: int) -> Usage
         prompt_id=_text(line.get("prompt_id"), _LONGEST_TEXT),
         trace_id=_text(line.get("trace_id"), _LONGEST_TEXT),
         asked_model=_text(line.get("asked_model"), _LONGEST_TEXT),
+        network=_network(line.get("network")),
     )
 
 
@@ -178,6 +182,11 @@ def _text(value: object, longest: int) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
     return text.replace("\0", "")[:longest]
+
+
+def _network(value: object) -> str:
+    """Of a digest alone: whatever else came here, as an address, is not kept."""
+    return value if isinstance(value, str) and _NETWORK.fullmatch(value) else ""
 
 
 def _figure(value: object) -> float | None:

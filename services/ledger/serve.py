@@ -8,11 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from services.database import Database
 from services.failure import ServiceError
 from services.ledger import variables
 from services.ledger.server import application
 from services.ledger.settings import LedgerSettings
+from services.ledger.signals import Thresholds
 from services.ledger.tables import KEPT
 from services.serving import serve
 
@@ -41,6 +44,13 @@ def main(arguments: Sequence[str]) -> int:
         help="how many whole months the rows are kept beside the running one; sums by hour are kept for ever;"
         " default: %(default)s",
     )
+    parser.add_argument(
+        "--watch-keys",
+        type=_thresholds,
+        metavar="JSON",
+        help=f"look every minute which keys may be abused, by these thresholds: {', '.join(Thresholds.model_fields)};"
+        " default: keys are not watched",
+    )
     parser.add_argument("--issuer", default="inference-platform", help="who bills, for FOCUS; default: %(default)s")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
@@ -56,7 +66,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {refusal.message}", file=sys.stderr, flush=True)
         return 1
     database = Database(settings.url, KEPT)
-    app = application(settings, database, keep_months=given.keep_months, issuer=given.issuer)
+    app = application(
+        settings, database, keep_months=given.keep_months, issuer=given.issuer, watch_keys=given.watch_keys
+    )
     serve(app, database, given.port)
     return 0
 
@@ -66,3 +78,11 @@ def _months(text: str) -> int:
     if not 1 <= number <= 1200:
         raise argparse.ArgumentTypeError(f"got {number}; allowed: 1 to 1200")
     return number
+
+
+def _thresholds(text: str) -> Thresholds:
+    try:
+        return Thresholds.model_validate_json(text)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        raise argparse.ArgumentTypeError(f"got {text}; {wrong}") from None

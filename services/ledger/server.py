@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter as Counted
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -19,9 +21,11 @@ from services.ledger.lines import read
 from services.ledger.months import Month
 from services.ledger.reader import UsageReader
 from services.ledger.settings import LedgerSettings
+from services.ledger.signals import WINDOW_MINUTES, Thresholds
 from services.ledger.store import Writer
 from services.ledger.tables import KEPT
-from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, TOKEN_HEADER
+from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, SIGNALS_PATH, TOKEN_HEADER
+from services.ledger.watched import LOOK_EVERY_S, KeyWatch
 
 _REQUESTS = Counter(
     "inference_usage_http_requests", "Requests to the ledger by method, path and status.", ["method", "path", "status"]
@@ -36,30 +40,41 @@ _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of pr
 _INTAKE = Histogram(
     "inference_usage_intake_seconds", "Of a batch of rows, to its commit.", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 )
+_SIGNALS = Gauge("inference_usage_key_signals", "Keys that may be abused now, by signal.", ["tenant", "signal"])
+_LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were last looked at. 0: never.")
 for _result in ("added", "known"):
     _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
-_PARTITIONS_EVERY_S, _AGAIN_AFTER_S = 3600.0, 2.0
+_PARTITIONS_EVERY_S, _FORGET_EVERY_S, _AGAIN_AFTER_S = 3600.0, 3600.0, 2.0
 _AHEAD_US = 24 * 3600 * 1_000_000
 """How far the clock of a node may be ahead."""
 
 log = logging.getLogger(__name__)
 
 
-def application(settings: LedgerSettings, database: Database, *, keep_months: int, issuer: str) -> FastAPI:
-    """The service, for one database."""
-    requests = _LedgerRequests(settings, database, keep_months, issuer)
-    return serving.application(
-        database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=(requests.keep_partitions,)
-    )
+def application(
+    settings: LedgerSettings, database: Database, *, keep_months: int, issuer: str, watch_keys: Thresholds | None = None
+) -> FastAPI:
+    """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
+    requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
+    tasks = (requests.keep_partitions, requests.watch_keys)
+    return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
 class _LedgerRequests:
     """One method per request. Tokens are checked before a body is read."""
 
-    def __init__(self, settings: LedgerSettings, database: Database, keep_months: int, issuer: str) -> None:
+    def __init__(
+        self,
+        settings: LedgerSettings,
+        database: Database,
+        keep_months: int,
+        issuer: str,
+        watch_keys: Thresholds | None,
+    ) -> None:
         self._settings, self._database, self._issuer = settings, database, issuer
-        self._writer, self._reader = Writer(database, keep_months), UsageReader(database)
+        self._writer = Writer(database, keep_months, watches=watch_keys is not None)
+        self._reader, self._watch = UsageReader(database), KeyWatch(database, watch_keys)
 
     def router(self) -> APIRouter:
         """All of them, by their paths."""
@@ -69,6 +84,7 @@ class _LedgerRequests:
             ("GET", "/v1/organization/costs"): self.costs,
             ("GET", "/v1/bills/{tenant}/{month}"): self.bill,
             ("GET", "/v1/spent"): self.spent,
+            ("GET", SIGNALS_PATH): self.key_signals,
             ("GET", "/healthz"): self.health,
             ("GET", "/readyz"): self.ready,
             ("GET", "/metrics"): self.metrics,
@@ -77,16 +93,38 @@ class _LedgerRequests:
 
     async def keep_partitions(self) -> None:
         """Now and then, for ever."""
+
+        async def keep() -> None:
+            await self._writer.keep_partitions()
+            await self._writer.recount()
+
+        # A row makes the partition that it needs.
+        await self._again_and_again("partitions are not kept", keep, _PARTITIONS_EVERY_S)
+
+    async def watch_keys(self) -> None:
+        """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
+
+        async def look() -> None:
+            signals = Counted((signal.tenant, signal.signal) for signal in await self._watch.look())
+            # Nothing is measured between these.
+            _SIGNALS.clear()
+            for place, keys in signals.items():
+                _SIGNALS.labels(*place).set(keys)
+            _LOOKED.set_to_current_time()
+
+        await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
+
+    async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
+        """otherwise: what a bug in it means."""
         while True:
             try:
                 self._database.next_change()
-                await self._writer.keep_partitions()
-                await self._writer.recount()
-                pause_s = _PARTITIONS_EVERY_S
+                await act()
+                pause_s = every_s
             except ServiceError:
                 pause_s = _AGAIN_AFTER_S
-            except Exception as error:  # noqa: BLE001 - it is tried again; a row makes the partition that it needs
-                log.error("partitions are not kept: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - it is tried again
+                log.error("%s: %s", otherwise, type(error).__name__)
                 pause_s = _AGAIN_AFTER_S
             await asyncio.sleep(pause_s)
 
@@ -149,6 +187,15 @@ class _LedgerRequests:
         tenants = await self._reader.spent(month, currency)
         ends = int((month + 1).start.timestamp())
         return JSONResponse({"month": str(month), "ends": ends, "currency": currency, "tenants": tenants})
+
+    async def key_signals(self, request: Request) -> Response:
+        """What directories suspend by, and people read."""
+        self._operator(request)
+        if self._watch.most is None:
+            fix = "set usage.abuse in the site's file, and run pulumi up"
+            raise ServiceError(404, "not_watched", "no key is watched", fix=fix)
+        most = self._watch.most.model_dump()
+        return JSONResponse({"thresholds": most, "window_s": 60 * WINDOW_MINUTES, "signals": await self._watch.kept()})
 
     async def health(self) -> Response:
         return PlainTextResponse("ok\n")

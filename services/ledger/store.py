@@ -18,6 +18,7 @@ from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
 from services.ledger.tables import PRICE_VERSIONS, REQUESTS, SPENT, USAGE
+from services.ledger.watched import COUNT_RECENT, see_networks
 
 _AHEAD = 2
 """Months that have a partition before they begin."""
@@ -25,7 +26,8 @@ _AHEAD = 2
 _PARTITIONS_LOCK = 4_113_207_982
 _NO_PARTITION = "23514"
 _PREFIX = f"{REQUESTS.name}_"
-_OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in {"started_us", "id"})
+_NO_COLUMN = {"started_us", "id", "network"}
+_OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in _NO_COLUMN)
 _GIVEN = ("started_us", "id", *_OF_ROW, "failed", "price_version", "cost_pico")
 _TYPES = {"started_us": "bigint", "cost_pico": "numeric"}
 _SUMMED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
@@ -45,9 +47,9 @@ def _type(name: str) -> str:
     )
 
 
-def _statement() -> str:
+def _statement(*more: str) -> str:
     """One statement, so that what is summed is what was added. Both writers of two processes take rows in one order,
-    table by table, so that none waits for the other in a circle.
+    table by table, so that none waits for the other in a circle. more: further statements WITH what was added.
     """
     # Costs have more digits than a bigint; as text they need no object each.
     given = ", ".join(
@@ -76,12 +78,12 @@ def _statement() -> str:
         sum(input_tokens + output_tokens), sum(cost_pico) FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
         ON CONFLICT (month, tenant, price_version) DO UPDATE SET
         tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
-    )
+    ){"".join(f", {statement}" for statement in more)}
     SELECT model, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output FROM added GROUP BY model
     """  # noqa: S608 - names of columns
 
 
-_ADD = _statement()
+_ADD, _ADD_AND_WATCH = _statement(), _statement(COUNT_RECENT)
 _ADD_VERSIONS = f"""
     INSERT INTO {PRICE_VERSIONS.name} (version, content)
     SELECT version, content::jsonb FROM unnest($1::text[], $2::text[]) AS given (version, content) ORDER BY version
@@ -116,8 +118,9 @@ class Added:
 class Writer:
     """Adds rows to one database. Every method raises ServiceError while it is away."""
 
-    def __init__(self, database: Database, keep_months: int) -> None:
+    def __init__(self, database: Database, keep_months: int, *, watches: bool = False) -> None:
         self._database, self._keep_months = database, keep_months
+        self._watches = watches
         self._has_partition: set[Month] = set()
 
     def earliest(self) -> Month:
@@ -139,11 +142,11 @@ class Writer:
         versions = (list(used), [json.dumps(version.content()) for version in used.values()])
         months = {Month.of(row.started_us // 1_000_000) for row in rows}
         try:
-            sums = await self._insert(months, columns, versions)
+            sums = await self._insert(months, columns, versions, rows)
         except _NoPartitionError:
             # Another process has dropped it, or the database is another one.
             self._has_partition.clear()
-            sums = await self._insert(months, columns, versions)
+            sums = await self._insert(months, columns, versions, rows)
         unpriced = sum(
             price.version == UNPRICED and row.input_tokens + row.output_tokens > 0
             for row, price in zip(rows, prices, strict=True)
@@ -175,7 +178,11 @@ class Writer:
             await connection.execute(_RECOUNT, month)
 
     async def _insert(
-        self, months: Iterable[Month], columns: Sequence[object], versions: tuple[list[str], list[str]]
+        self,
+        months: Iterable[Month],
+        columns: Sequence[object],
+        versions: tuple[list[str], list[str]],
+        rows: Sequence[UsageRow],
     ) -> Sequence[Any]:
         """Of the rows that were added, sums by model."""
         if missing := set(months) - self._has_partition:
@@ -185,11 +192,13 @@ class Writer:
             if versions[0]:
                 await connection.exec_driver_sql(_ADD_VERSIONS, versions)
             try:
-                answer = await connection.exec_driver_sql(_ADD, tuple(columns))
+                answer = await connection.exec_driver_sql(_ADD_AND_WATCH if self._watches else _ADD, tuple(columns))
             except IntegrityError as error:
                 if getattr(error.orig, "sqlstate", None) == _NO_PARTITION:
                     raise _NoPartitionError from None
                 raise
+            if self._watches:
+                await see_networks(connection, rows)
             return answer.all()
 
     async def _make(self, connection: AsyncConnection, months: Iterable[Month]) -> None:

@@ -90,3 +90,36 @@ PRICE_VERSIONS = sa.Table(
     sa.Column("content", JSONB, nullable=False),
 )
 """Each version of the price book that a row was priced by."""
+
+RECENT = sa.Table(
+    "recent_requests",
+    METADATA,
+    sa.Column("minute", _MOMENT, primary_key=True),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("refusal", sa.Text, primary_key=True),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+)
+"""Sums of the rows of the last minutes, where keys are watched. `refusal`: why, empty for what was not refused."""
+
+NETWORKS = sa.Table(
+    "recent_networks",
+    METADATA,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("network", sa.Text, primary_key=True),
+    sa.Column("seen", _MOMENT, nullable=False),
+)
+"""Networks that a key came from within the last hour, as digests that only a gatekeeper can make; no row has them."""
+
+SIGNALS = sa.Table(
+    "key_signals",
+    METADATA,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("signal", sa.Text, primary_key=True),
+    sa.Column("began", _MOMENT, nullable=False),
+    sa.Column("seen", _MOMENT, nullable=False),
+    sa.Column("figures", JSONB, nullable=False),
+)
+"""What was seen of keys that may be abused, and by which figures it was last."""

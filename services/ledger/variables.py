@@ -10,6 +10,8 @@ SERVICE = "ledger"
 DEFAULT_PORT = 8080
 TOKEN_HEADER = "x-ledger-token"  # noqa: S105 - a name
 ROWS_PATH = "/v1/rows"
+SIGNALS_PATH = "/v1/key-signals"
+"""What of tenants' keys may be abuse, where they are watched."""
 
 DATABASE_KEY = "url"
 """Of the Secret with the database's address, which the site names."""

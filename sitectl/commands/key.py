@@ -1,4 +1,6 @@
-"""`key`: make, list, rotate and revoke the keys of tenants while the platform runs, or make one for the site's file."""
+"""`key`: make, list, rotate, revoke and suspend keys of tenants while the platform runs, see which may be abused, or
+make one for the site's file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ import click
 
 from floor.counts import counted
 from sitectl.commands.site_directory import site_directory
-from sitectl.live import key_directory
+from sitectl.live import key_directory, ledger, site_cluster
+from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, CommandGroup, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
@@ -24,6 +27,9 @@ MORE = f"""\
   python -m sitectl key list prod --tenant search
   python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h
   python -m sitectl key revoke prod q7xk2mzp4d
+  python -m sitectl key signals prod
+  python -m sitectl key suspend prod search.ci "seen in a public repository"
+  python -m sitectl key lift prod search.ci
   python -m sitectl key new
 
 Keys that people order while the platform runs are in the site's directory of keys, as digests: a key is printed once,
@@ -50,6 +56,23 @@ ends, then the new one only. The new key alone is on stdout.
 _REVOKE_MORE = """\
 Gateways refuse it within seconds. To replace a key that is in use, rotate it.
 """
+_SUSPEND_MORE = """\
+Gateways refuse it within seconds with 403, until `key lift`. It is suspended by its name: all keys of that name are,
+also one of the site's file, and a successor of a rotated one. The reason is for people who look after the site; clients
+do not see it.
+"""
+_LIFT_MORE = """\
+It works again within seconds, unless it was revoked or has expired. For a day no signal suspends it.
+"""
+_SIGNALS_MORE = f"""\
+Of the last seven days, those of now first. They are seen where the site sets `usage.abuse`: {ledger.PAGE} has what they
+are and what they do not see. It needs a role that reads the Secret ledger-secrets.
+"""
+_TO_DO = {
+    "networks": "is it in more hands than it was made for? Rotate it, and suspend it meanwhile",
+    "refusals": "what does its client not obey? Ask its owner, raise a limit that is too low, or suspend it",
+    "burst": "is this a new use? Ask its owner, give the key limits of its own, or suspend it",
+}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -136,7 +159,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
         (
             key["id"],
             f"{key['tenant']}.{key['name']}",
-            key["state"],
+            _state(key),
             "all" if key["models"] is None else ",".join(key["models"]),
             _moment(key["created"]),
             _moment(key["expires"]),
@@ -144,7 +167,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
         for key in keys
     ]
     lines = columns(rows)
-    works = sum(key["state"] == "works" for key in keys)
+    works = sum(_state(key) == "works" for key in keys)
     lines.append(f"{site}: {counted(len(keys), 'key')}, {works} in use")
     context.say("\n".join(lines), {"site": site, "keys": keys})
     return int(Exit.OK)
@@ -177,6 +200,107 @@ def revoke(context: CommandContext, *, site: str, key_id: str) -> int:
     line = f"{site}: {key_id} of {key['tenant']}.{key['name']} is revoked since {_moment(key['revoked'])}"
     context.say(line, {"site": site, "key": key})
     return int(Exit.OK)
+
+
+def _client(_: click.Context, __: click.Parameter, text: str) -> tuple[str, str]:
+    """Tenant and name."""
+    tenant, _dot, name = text.partition(".")
+    if tenant and name and not text.startswith("sk-"):
+        return tenant, name
+    raise SitectlError(
+        "this is no name of a key",
+        got="" if text.startswith("sk-") else text,
+        allowed="TENANT.NAME, as `key list` and the site's file have it",
+        fix="write the tenant, a dot and what the key is for, as search.ci",
+        status=Exit.USAGE,
+    )
+
+
+_CLIENT = click.argument("client", metavar="TENANT.NAME", callback=_client, help="the key's tenant and name")
+
+
+@command.command(cls=Command, epilog=_SIGNALS_MORE)
+@_SITE
+@pass_context
+def signals(context: CommandContext, *, site: str) -> int:
+    """List keys that may be abused: by which signal, and what it is made of."""
+    file = checkout.site_files(context.project, [site])[site]
+    with context.progress.layer(f"ask the ledger of {site}"):
+        cluster = site_cluster.of_site(context.project, site, file)
+        with ledger.of_cluster(cluster) as asked:
+            record = asked.key_signals()
+    listed = record["signals"]
+    rows = [("KEY", "SIGNAL", "NOW", "BEGAN", "LAST", "FIGURES")]
+    rows += [
+        (
+            f"{row['tenant']}.{row['key']}",
+            row["signal"],
+            "yes" if row["on"] else "no",
+            _moment(row["began"]),
+            _moment(row["seen"]),
+            _figures(row["figures"]),
+        )
+        for row in listed
+    ]
+    seen = {row["signal"] for row in listed}
+    lines = columns(rows) if listed else []
+    lines += [f"{signal}: {what}" for signal, what in _TO_DO.items() if signal in seen]
+    lines.append(f"{site}: {counted(len(listed), 'signal')}, {sum(row['on'] for row in listed)} of them now")
+    context.say("\n".join(lines), {"site": site, **record})
+    return int(Exit.OK)
+
+
+@command.command(cls=Command, epilog=_SUSPEND_MORE)
+@_SITE
+@_CLIENT
+@click.argument("why", help="for the audit, in one line")
+@pass_context
+def suspend(context: CommandContext, *, site: str, client: tuple[str, str], why: str) -> int:
+    """Have a key refused until that is lifted; it is not lost."""
+    tenant, name = client
+    with site_directory(context, site) as directory:
+        made = directory.suspend({"tenant": tenant, "name": name, "why": why})
+    line = f"{site}: {tenant}.{name} is suspended since {_moment(made['since'])}: {made['why']}"
+    context.say(line, {"site": site, "suspension": made})
+    return int(Exit.OK)
+
+
+@command.command(cls=Command, epilog=_LIFT_MORE)
+@_SITE
+@_CLIENT
+@pass_context
+def lift(context: CommandContext, *, site: str, client: tuple[str, str]) -> int:
+    """Let a suspended key work again."""
+    with site_directory(context, site) as directory:
+        lifted = directory.lift(*client)
+    line = f"{site}: {'.'.join(client)} is not suspended any more"
+    context.say(line, {"site": site, "suspension": lifted})
+    return int(Exit.OK)
+
+
+@command.command(cls=Command)
+@_SITE
+@pass_context
+def suspended(context: CommandContext, *, site: str) -> int:
+    """List keys that are suspended: since when, by whom, and why."""
+    with site_directory(context, site) as directory:
+        held = [row for row in directory.suspensions() if row["lifted"] is None]
+    rows = [("KEY", "SINCE", "BY", "WHY")]
+    rows += [(f"{row['tenant']}.{row['name']}", _moment(row["since"]), row["actor"], row["why"]) for row in held]
+    lines = columns(rows) if held else []
+    context.say("\n".join([*lines, f"{site}: {counted(len(held), 'key')} suspended"]), {"site": site, "keys": held})
+    return int(Exit.OK)
+
+
+def _state(key: dict[str, Any]) -> str:
+    """As people see it: a directory has a suspension beside the state of a key, as it ends none."""
+    return "suspended" if key.get("suspended") and key["state"] == "works" else str(key["state"])
+
+
+def _figures(figures: dict[str, Any]) -> str:
+    """In one line, what is by reason behind the others."""
+    parts = [f"{name} {value}" for name, value in figures.items() if name != "why"]
+    return ", ".join(parts + [f"{why}: {count}" for why, count in figures.get("why", {}).items()])
 
 
 def _hand_out(context: CommandContext, site: str, made: dict[str, Any]) -> None:

@@ -55,6 +55,19 @@ class KeyDirectory:
         """The key, which works no more."""
         return self._service.ask("DELETE", f"/v1/keys/{key_id}")
 
+    def suspensions(self) -> list[dict[str, Any]]:
+        """Those in force, and those that were lifted within a day."""
+        listed: list[dict[str, Any]] = self._service.ask("GET", "/v1/suspensions")["suspensions"]
+        return listed
+
+    def suspend(self, order: Mapping[str, str]) -> dict[str, Any]:
+        """The suspension, in force."""
+        return self._service.ask("POST", "/v1/suspensions", order)
+
+    def lift(self, tenant: str, name: str) -> dict[str, Any]:
+        """The suspension, in force no more."""
+        return self._service.ask("DELETE", f"/v1/suspensions/{quote(tenant, safe='')}/{quote(name, safe='')}")
+
     def acts(self) -> list[dict[str, Any]]:
         """Every row of the audit, from the first one."""
         acts: list[dict[str, Any]] = []

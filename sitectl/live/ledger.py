@@ -88,6 +88,10 @@ class AskedLedger:
         """A tenant's bill of one month as the ledger writes it: json, csv or focus."""
         return self._service.text(f"/v1/bills/{quote(tenant, safe='')}/{month}?{urlencode({'format': form})}")
 
+    def key_signals(self) -> dict[str, Any]:
+        """Signals of keys of the last days, and the thresholds of the site."""
+        return self._service.ask("GET", variables.SIGNALS_PATH)
+
     def _results(
         self, page: str, begin: datetime, end: datetime, names: Sequence[str], tenant: str | None
     ) -> Iterator[tuple[datetime, dict[str, Any]]]:

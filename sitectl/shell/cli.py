@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "upgrade-path": "show the steps from the versions that run to those that are pinned, and how far each goes back",
     "gpu-nodes": "show why a node does not offer its GPUs: which of the known states it is in, with cause and fix",
     "access": "write the files with which one more person looks after a site, as viewer, operator or admin",
-    "key": "make, list, rotate and revoke keys of tenants while the platform runs; a key is printed once",
+    "key": "make, list, rotate, revoke and suspend keys of tenants while the platform runs; see which may be abused",
     "canary": "show how canaries do beside their models' stable revisions, and what is next",
     "evaluate": "ask both revisions of a model a set of questions, and compare how many answers are good",
     "prompts": "put, list, show, compare, use and remove prompts of tenants that clients name by id",

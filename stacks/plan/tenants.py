@@ -46,6 +46,8 @@ class TenantsPlan:
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
+    names_networks: bool
+    """Whether it names the network of each request, by which the ledger watches keys."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
     bounds: Mapping[str, Mapping[str, int]]
@@ -159,6 +161,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         filling={revision.name: _pool(revision) for revision in followed},
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
+        names_networks=site.has_gatekeeper and site.usage.abuse is not None,
         limits=site.limits,
         bounds=site.bounds,
         budgets=site.budgets,

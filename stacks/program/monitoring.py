@@ -58,6 +58,8 @@ def declare_monitoring(
                 *(target.job for target in targets),
                 *(["credentials"] if own and ends else []),
                 *(["prices"] if site.usage.prices else []),
+                *(["key-signals"] if site.usage.abuse else []),
+                *(["suspensions"] if site.usage.abuse and site.usage.abuse.suspend_on else []),
                 *(["canaries"] if plan.tenants.canaries else []),
                 *([SCALING] if site.scales else []),
                 *(["overflows"] if plan.tenants.filling else []),

@@ -18,6 +18,7 @@ from components.gateway.gateway_protection import GatewayProtection, GatewayProt
 from components.gateway.pickers import Picker
 from components.gateway.traffic_policies import target_gateway
 from components.machines.machine_commands import LIMITS, Limits
+from components.models.engine_images import EngineImages
 from components.models.inference_pool import picker_authority
 from components.models.model import Model, ModelArgs
 from components.models.model_server import programs_of
@@ -156,7 +157,7 @@ def _models_namespace(step: PartStep) -> PartDone:
 def _tenants(step: PartStep) -> PartDone:
     front, space = (step.handle(name, NamespaceHandle) for name in ("gateway-namespace", "models-namespace"))
     needs, filled_secrets = step.ready(*_GATEWAYS), step.ready("certificate-secrets", "database")
-    ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.tenants.budgets else None
+    ledger = step.handle("ledger", LedgerHandle).reading if step.on.plan.site.has_ledger else None
     tenants = declare_tenants(
         step.on.plan, front, space, needs, filled_secrets, step.on.scrapers, step.on.opts, ledger=ledger
     )
@@ -234,6 +235,7 @@ def _gateway(step: PartStep) -> PartDone:
         decided=plan.tenants.by_gatekeeper,
         overflows=bool(plan.tenants.overflows),
         budgeted=bool(plan.tenants.budgets),
+        suspends=plan.site.has_directory,
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,
@@ -286,6 +288,15 @@ def _pod_programs(step: PartStep) -> PartDone:
     used = [own for serving in step.on.plan.named.values() for own in programs_of(serving.engine, serving.weights)]
     space = step.handle("models-namespace", NamespaceHandle)
     return PartDone(ready=PodPrograms("pod-programs", programs=used, namespace=space, opts=step.on.opts).handle.ready)
+
+
+def _engine_images(step: PartStep) -> PartDone:
+    plan = step.on.plan
+    families = {serving.spec.server.gpu_family for serving in plan.revisions if serving.spec.server.engine == "vllm"}
+    if plan.site.images.engine_ahead and families:
+        space, image = step.handle("models-namespace", NamespaceHandle), plan.versions.images.vllm
+        EngineImages("engine-images", image=image, gpu_families=sorted(families), namespace=space, opts=step.on.opts)
+    return PartDone()
 
 
 def _models(step: PartStep) -> PartDone:
@@ -354,6 +365,7 @@ PARTS = (
         "portal", _portal, (*_GATEWAYS, "ledger", "gateway", "tenants", "gateway-namespace", "certificate-secrets")
     ),
     SitePart("pod-programs", _pod_programs, ("models-namespace",)),
+    SitePart("engine-images", _engine_images, ("models-namespace", "hardware")),
     SitePart(
         "models",
         _models,

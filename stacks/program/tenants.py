@@ -18,7 +18,7 @@ from components.network_policies import ANY_NAMESPACE, Peer, peer
 from components.tenants.access import Access, AccessArgs, client_id
 from components.tenants.callers import Callers, CallersArgs, digest_of, tenants_file
 from components.tenants.database import DatabaseArgs, PostgreSql
-from components.tenants.directory import Directory, DirectoryArgs
+from components.tenants.directory import Directory, DirectoryArgs, Suspending
 from components.tenants.gatekeeper import GATEKEEPER_PODS, Gatekeeper, GatekeeperArgs, gatekeeper_connection
 from components.tenants.ledger import Ledger, LedgerAccess, LedgerArgs, LedgerHandle
 from components.tenants.limits import LimitCounters, LimitCountersArgs, counters_address, limit_service
@@ -123,6 +123,7 @@ def declare_ledger(
         image=plan.versions.images.ledger,
         namespace=front,
         proxy_namespace=ENVOY_NAMESPACE,
+        networks=plan.tenants.names_networks,
         needs=needs,
     )
     return Ledger("ledger", args, opts).handle
@@ -142,7 +143,7 @@ def declare_tenants(
     """Declare them at the site's gateway.
 
     front, models: the namespaces of the gateway and of models. filled: Secrets of the first that a store fills.
-    scrapers: pods that measure. ledger: where the limits of a month are counted; None where no tenant has one.
+    scrapers: pods that measure. ledger: where usage is counted; None where the site has none.
     """
     tenants = plan.tenants
     target = target_gateway()
@@ -235,12 +236,19 @@ def _declare_gatekeeper(
     ).handle
     shared: list[pulumi.Resource] = []
     if tenants.callers.database_secret is not None:
+        abuse = plan.site.usage.abuse
+        suspending = None
+        if ledger and abuse and abuse.suspend_on:
+            suspending = Suspending(
+                ledger=ledger, signals=abuse.suspend_on, most_per_hour=abuse.most_suspended_per_hour
+            )
         directory = DirectoryArgs(
             image=images.directory,
             namespace=front,
             known=known,
             database_secret=tenants.callers.database_secret,
             pepper=tenants.callers.pepper,
+            suspending=suspending,
             needs=[*needs, *filled],
             recovered=plan.site.recovered,
         )
@@ -255,7 +263,8 @@ def _declare_gatekeeper(
         scrapers=scrapers,
         counters=counters_address(front.name) if tenants.counted else None,
         refuse_uncounted=tenants.counters.when_away == "refuse",
-        ledger=ledger,
+        ledger=ledger if tenants.budgets else None,
+        networks=tenants.names_networks,
         needs=[*needs, *shared],
     )
     return Gatekeeper("gatekeeper", args, top).handle.ready

@@ -76,6 +76,10 @@ class ImagesSpec(Spec):
     """true: the file `images.lock` of the project decides. The program's own pods run its digests, and a site whose
     machines, charts or pods need an image that is not in it is refused. No image factory is asked: it built the locked
     installers before. `sitectl bundle lock` writes the file."""
+    engine_ahead: bool = False
+    """true: GPU nodes pull vLLM's image, some 10 GB, before a replica needs it, a quarter of them at once, and keep it.
+    So a replica that moves to another node, comes with a new one or is not the first of an upgrade starts without the
+    pull. With `storage.weights.place: nodes` they have it anyway, of the models that they serve."""
 
 
 class StorageSpec(Spec):
@@ -358,14 +362,12 @@ def _narrower(scope: str, limits: Mapping[str, MostSpec | None]) -> dict[str, in
     }
 
 
-def choices() -> dict[str, list[str]]:
-    """Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""
-    entries = catalogue.names()
-    return {
-        "cluster.gpu": sorted(GPUS),
-        "models.<name>.catalogue": entries,
-        "models.<name>.canary.catalogue": entries,
-        "models.<name>.server.speculative.catalogue": entries,
-        "orderable.<name>.catalogue": entries,
-        "orderable.<name>.server.speculative.catalogue": entries,
-    }
+CHOICES: Mapping[str, Callable[[], list[str]]] = {
+    "cluster.gpu": lambda: sorted(GPUS),
+    "models.<name>.catalogue": catalogue.names,
+    "models.<name>.canary.catalogue": catalogue.names,
+    "models.<name>.server.speculative.catalogue": catalogue.names,
+    "orderable.<name>.catalogue": catalogue.names,
+    "orderable.<name>.server.speculative.catalogue": catalogue.names,
+}
+"""Values that a key accepts because a file or table has them, by the key's path with `<name>` for chosen names."""

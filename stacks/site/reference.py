@@ -22,7 +22,7 @@ from stacks.facts.catalogue import CatalogueModel
 from stacks.site.docstrings import docstrings
 from stacks.site.loader import KEY
 from stacks.site.machine import MachineKeys
-from stacks.site.model import SiteConfig, choices
+from stacks.site.model import CHOICES, SiteConfig
 from stacks.site.reading.fields import number_text
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -212,8 +212,8 @@ def schema() -> dict[str, Any]:
             properties[key] = dict(sorted({**properties[key], "description": text}.items()))
     site = _names_checked(site)
     definitions = site.pop("$defs")
-    for path, words in choices().items():
-        _place(site, definitions, path)["enum"] = words
+    for path, names in CHOICES.items():
+        _place(site, definitions, path)["enum"] = names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Stack file of the inference platform",
@@ -348,8 +348,8 @@ def _default(field: FieldInfo) -> str:
 
 
 def _allowed(path: str, field: FieldInfo) -> str:
-    if path in choices():
-        return _listed(choices()[path])
+    if path in CHOICES:
+        return _listed(CHOICES[path]())
     options = get_args(field.annotation) if get_origin(field.annotation) in (Union, types.UnionType) else ()
     for option in (field.annotation, *options):
         if get_origin(option) is Literal:

@@ -44,6 +44,8 @@ _PROMPT_HEADER = "prompt"
 _NAMED_HEADER = "named"
 # With what logs have as the model that was asked for.
 _ASKED_HEADER = "asked"
+# With what the ledger's log has as the client's network.
+_NETWORK_HEADER = "network"
 _TYPE = "type.googleapis.com/envoy."
 
 
@@ -76,7 +78,8 @@ class _Echo(BaseHTTPRequestHandler):
         revision, named = self.headers.get(REVISION_HEADER, ""), self.headers.get(_NAMED_HEADER, "")
         got = {"body": json.loads(body), "tier": tier, "path": self.path, "prompt": prompt, "revision": revision}
         asked = self.headers.get(_ASKED_HEADER, "")
-        answer = json.dumps(got | {"named": named, "asked": asked}).encode()
+        got |= {"named": named, "asked": asked, "network": self.headers.get(_NETWORK_HEADER, "")}
+        answer = json.dumps(got).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -324,6 +327,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
         "request_headers_to_add": [
             {"header": {"key": _PROMPT_HEADER, "value": f"%DYNAMIC_METADATA({DECISIONS}:prompt)%"}},
             {"header": {"key": _ASKED_HEADER, "value": marked(ASKED_MODEL)}},
+            {"header": {"key": _NETWORK_HEADER, "value": marked((DECISIONS, "network"))}},
             {"header": {"key": _NAMED_HEADER, "value": marked(PROMPT_ID)}},
         ],
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
@@ -340,7 +344,8 @@ def _configuration(made: Rig) -> dict[str, Any]:
             "default_source_code": {"inline_string": _AI_GATEWAY},
         },
     }
-    (errors,) = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True)["spec"]["jsonPatches"]
+    policy = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True, suspends=True)
+    (errors,) = policy["spec"]["jsonPatches"]
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router"},

@@ -7,13 +7,12 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
-from unittest.mock import patch
 
-from pulumi.runtime import resource
 from pulumi.runtime.config import set_all_config
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
-from pulumi.runtime.proto.source_pb2 import StackTrace
 from pulumi.runtime.settings import SETTINGS
+
+from stacks.program import source_positions
 
 T = TypeVar("T")
 # A program that waits for what never comes ends in an error that pytest can show; others take a second.
@@ -50,10 +49,12 @@ def in_own_runtime(
     preview: bool = False,
     config: Mapping[str, str] | None = None,
     monitor: MockMonitor | None = None,
+    positions: bool = False,
 ) -> T:
     """What `program` returns, run under `mocks` with an event loop of its own.
 
     config: the stack's configuration, by full key. monitor: replaces the engine, if not the SDK's own.
+    positions: whether registrations have the place in the program that the SDK adds.
 
     The SDK keeps its root resource, calls and configuration in context variables, so that an empty context has none of
     an earlier program, which this one would wait for on a loop that runs no more.
@@ -66,7 +67,7 @@ def in_own_runtime(
         set_mocks(mocks, project="inference-platform", stack=stack, preview=preview, monitor=monitor)
 
     # The whole stack of a test for each of hundreds of resources is a fifth of the time that a program takes here.
-    with patch.object(resource, "_get_stack_trace", StackTrace):
+    with contextlib.nullcontext() if positions else source_positions.left_out():
         return contextvars.Context().run(_run, use, program)
 
 

@@ -163,11 +163,11 @@ PARTS = {
     "portal": {"callers", "directory", "ledger", "pods"},
     "gatekeeper": {"callers", "directory", "ledger", "pods"},
     "database": {"pods"},
-    "directory": {"callers", "pods"},
+    "directory": {"callers", "ledger", "pods"},
     "ledger": {"callers", "pods"},
     "gateway": {"certificate", "gateway_errors", "gateway_overload", "request_log", "traces", "traffic_policies"}
     | {"usage_log"},
-    "usage_log": {"request_log"},
+    "usage_log": {"envoy_names", "request_log"},
     "traffic_policies": {"traces"},
     "tiers": {"limits"},
     "traces": {"request_log"},

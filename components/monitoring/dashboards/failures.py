@@ -37,6 +37,7 @@ NOT_SHOWN = {
     "database-unwell": "few sites run a database here; no request fails, and the alert has the number",
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",
+    "key-signals": "what a signal is made of is a list of keys with figures, which sitectl key signals prints",
     "budget-spent": "few sites have budgets; the alert names the tenant, and its portal page the remainder",
     "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
     "usage-gap": "the same; its page has both counts",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sitectl.change.changes import Change
 from sitectl.change.verdicts import front, tiers
@@ -60,11 +62,35 @@ def pods(change: Change) -> list[Verdict]:
     """Services of the platform's own: another takes over before one ends, and no stream passes them."""
     match change.op:
         case "create":
-            return [verdict(change, Severity.LIVE, "starts two pods", "new")]
+            return [verdict(change, Severity.LIVE, "starts two pods", "new"), *_signals(change)]
         case "update":
             reason = "a new one is ready before an old one ends, and streams do not pass them"
-            return [verdict(change, Severity.LIVE, "its pods start again, one after the other", reason)]
+            again = verdict(change, Severity.LIVE, "its pods start again, one after the other", reason)
+            return [again, *_signals(change)]
     return [verdict(change, Severity.REPLACED, "stops its pods", _PODS[_name(change)])]
+
+
+def _signals(change: Change) -> Iterator[Verdict]:
+    """What keys are watched by, and whom that suspends, where it differs."""
+    before, after = (_options(body or {}) for body in (change.before, change.after))
+    watched, suspending = (tuple(of.get(name) for of in (before, after)) for name in ("--watch-keys", "--suspend-on"))
+    if watched[0] != watched[1]:
+        thresholds = ", ".join(f"{name} {value}" for name, value in json.loads(watched[1] or "{}").items())
+        what = f"keys are watched: {thresholds}" if thresholds else "keys are not watched any more"
+        yield verdict(change, Severity.LIVE, what, "a signal is an alert, and a row of sitectl key signals")
+    most = tuple(of.get("--most-suspended-per-hour") for of in (before, after))
+    if (suspending[0], most[0]) != (suspending[1], most[1]):
+        what = (
+            f"{suspending[1]} suspend keys, at most {most[1]} an hour" if suspending[1] else "no signal suspends a key"
+        )
+        yield verdict(change, Severity.LIVE, what, "a suspended key is refused until a person lifts that")
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, str]:
+    """Options of the pods' program, by name."""
+    pod = ((body.get("spec") or {}).get("template") or {}).get("spec") or {}
+    words = (word for container in pod.get("containers") or () for word in container.get("args") or ())
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def is_pods(change: Change) -> bool:

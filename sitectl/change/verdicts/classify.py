@@ -33,7 +33,7 @@ _BY_KIND: Mapping[str, Callable[[Change], list[Verdict]]] = {
     ),
     "Job": lambda change: weights_jobs.job(change) if node_weights.is_of_weights(change) else ground.anything(change),
     "DaemonSet": lambda change: (
-        node_weights.daemon_set(change) if node_weights.is_of_weights(change) else ground.anything(change)
+        node_weights.daemon_set(change) if node_weights.is_of_weights(change) else workloads.daemon_set(change)
     ),
     "ConfigMap": lambda change: callers.tenants(change) if callers.is_of_tenants(change) else ground.anything(change),
     "SecurityPolicy": front.security_policy,

@@ -8,12 +8,13 @@ from typing import Any
 
 from components.addons.gateways import COUNTERS
 from components.specs.inference_pool import PICKER
-from components.specs.model_server import SCALED
+from components.specs.model_server import ENGINE_IMAGE, SCALED
 from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
 from policy.pods import asks, containers, pod_spec, startup_budget_s
 from sitectl.change.changes import Change, FieldChange
+from sitectl.change.verdicts import ground
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 from stacks.facts.mig import part_of_a_gpu
 
@@ -335,3 +336,17 @@ def _word(leaf: FieldChange) -> str:
 def _short(value: Any, most: int = 80) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def daemon_set(change: Change) -> list[Verdict]:
+    """What pulls the engine's image onto GPU nodes ahead of replicas; another one has no rule of its own."""
+    if change.name != ENGINE_IMAGE:
+        return ground.anything(change)
+    match change.op:
+        case "create":
+            what = "pulls the engine's image onto each GPU node"
+        case "delete":
+            what = "pulls the engine's image onto no node ahead of a replica"
+        case _:
+            what = "pulls the engine's image onto each GPU node again"
+    return [verdict(change, Severity.LIVE, what, "no replica waits for it, and none restarts by it")]

@@ -54,7 +54,7 @@ from stacks.site.checks import (
 )
 from stacks.site.checks.products import nearest_product
 from stacks.site.machines import MachinesSpec
-from stacks.site.model import choices
+from stacks.site.model import CHOICES
 from stacks.site.reading.raw import at, mapping, matching
 
 Where = Callable[[Path], str]
@@ -164,9 +164,9 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
 
 def _not_listed(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Names that should be in a table or folder and are not."""
-    for pattern, words in choices().items():
+    for pattern, names in CHOICES.items():
         for path, value in matching(values, pattern):
-            if isinstance(value, str) and value not in words:
+            if isinstance(value, str) and value not in (words := names()):
                 near = nearest_product(value, words)
                 source = "the hardware table" if pattern == "cluster.gpu" else "the catalogue"
                 yield Problem(

@@ -21,6 +21,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             "namespace is not known",
             fix="set gateway.controllers to chart, or take usage out",
         )
+    yield from _unsuspended(values)
     versions = items(at(values, "usage", "prices"))
     yield from _unknown(values, "tiers", range(len(versions)))
     # What is served no longer has prices in earlier versions.
@@ -30,6 +31,22 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             for path, most in matching(values, f"{place}.{budget}"):
                 if most is not None:
                     yield from _uncounted(values, path)
+
+
+def _unsuspended(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What keeps a signal from suspending a key."""
+    has_directory = at(values, "callers", "database_secret") is not None
+    if items(at(values, "usage", "abuse", "suspend_on")) and not (has_directory and _decides(values)):
+        yield Problem(
+            path=("usage", "abuse", "suspend_on"),
+            what="has the directory suspend keys and gatekeepers refuse them, which takes both",
+            fix="set callers.decided_by: gatekeeper and callers.database_secret first (sitectl docs gatekeeper), or "
+            "take it out: a signal is an alert then",
+        )
+
+
+def _decides(values: Mapping[str, Any]) -> bool:
+    return bool(at(values, "callers", "decided_by") == "gatekeeper")
 
 
 def _uncounted(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
@@ -64,7 +81,8 @@ def _models_under(values: Mapping[str, Any], path: Path) -> set[str]:
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Models that are served for nothing."""
+    """Models that are served for nothing, and networks that are not seen."""
+    yield from _unseen(values)
     versions = items(at(values, "usage", "prices"))
     if not versions:
         return
@@ -76,6 +94,24 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what=f"has no price of {model}, which the site serves: its tokens cost nothing",
                 fix=f"add {model} with input and output; 0 where they are to cost nothing",
             )
+
+
+def _unseen(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What keeps a key's networks from being counted."""
+    if at(values, "usage", "abuse") is None:
+        return
+    if not _decides(values):
+        yield Problem(
+            path=("usage", "abuse"),
+            what="sees no networks of keys: gatekeepers name these, and none decides",
+            fix="set callers.decided_by: gatekeeper (sitectl docs gatekeeper); bursts and refusals are seen without",
+        )
+    elif at(values, "gateway", "external_traffic_policy") == "Cluster":
+        yield Problem(
+            path=("gateway", "external_traffic_policy"),
+            what="hides clients' addresses, so that usage.abuse counts networks of nodes",
+            fix="set it to Local, or take no notice: bursts and refusals are seen as they are",
+        )
 
 
 def _unknown(values: Mapping[str, Any], section: str, versions: range) -> Iterator[Problem]:

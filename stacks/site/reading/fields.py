@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from stacks.site.docstrings import docstrings
-from stacks.site.model import SiteConfig, choices
+from stacks.site.model import CHOICES, SiteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class SiteKey:
             return sorted(self.model.model_fields)
         if get_origin(self.annotation) is Literal:
             return [str(word) for word in get_args(self.annotation)]
-        return choices().get(self.pattern, [])
+        return CHOICES[self.pattern]() if self.pattern in CHOICES else []
 
     def allowed(self) -> str:
         """The allowed values here, as an error names them."""

@@ -141,6 +141,7 @@ def test_every_node_that_stores_is_rolled_and_the_model_serves(
         eventually(lambda: len(core.list_namespaced_pod(SCRATCH).items) == 1)
 
 
+@pytest.mark.exhaustive
 def test_without_the_setting_a_server_that_moves_takes_every_replica(cluster: Lab, core: client.CoreV1Api) -> None:
     """What the emulation does to a site that does not exclude Deployments' pods."""
     replicas = eventually(lambda: len(ready(core)) == REPLICAS and ready(core))
@@ -150,6 +151,7 @@ def test_without_the_setting_a_server_that_moves_takes_every_replica(cluster: La
         eventually(lambda: set(longhorn.restarted) >= set(replicas))
 
 
+@pytest.mark.exhaustive
 def test_with_one_copy_of_a_volume_in_use_its_node_cannot_be_drained(cluster: Lab, core: client.CoreV1Api) -> None:
     """The pod that uses it runs elsewhere by then, and the copy with it."""
     with emulated_longhorn(cluster, scratch_copies=1) as longhorn:

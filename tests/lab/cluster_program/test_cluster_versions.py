@@ -23,6 +23,7 @@ def bump(rig: Rig, talos: str) -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_a_version_rolls_node_by_node_and_a_bad_one_stops_at_the_first(make_rig: NewRig) -> None:
     rig = make_rig("infra", "hgx-h200", "hgx-h200")
     bump(rig, "v1.13.7")

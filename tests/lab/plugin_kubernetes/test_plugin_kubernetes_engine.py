@@ -127,6 +127,7 @@ def test_secrets_stay_secret_and_unlogged(site: Site, plane: Plane) -> None:
     assert plane.get("secret", "key")["data"] == {"k": "Y2FuYXJ5LTk="}
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_ends_a_wait_and_the_next_up_goes_on(site: Site, plane: Plane) -> None:
     site.declare(config_map("slow", {"k": "v"}, annotations=WAIT))
     engine = site.begin_up(until="slow")
@@ -140,6 +141,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_up_goes_on(site: Site, plane: Plane) ->
     site.up()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_engine_leaves_a_state_that_the_next_up_completes(site: Site, plane: Plane) -> None:
     site.declare(config_map("first", {"k": "v"}), config_map("mid", {"k": "v"}, annotations=WAIT))
     engine = site.begin_up(until="mid")

@@ -19,7 +19,7 @@ from tests.lab.site.running_site import Site
 from tests.lab.site.streams import Streamed, chat, stream
 
 _APART_S = 0.1
-_ROWS = "SELECT coalesce(json_agg(requests), '[]') FROM requests"
+_ROWS = "SELECT coalesce(json_agg({table}), '[]') FROM {table}"
 
 
 class Ledger:
@@ -38,8 +38,13 @@ class Ledger:
         ids = [row["id"] for row in self._all()]
         return len(ids) - len(set(ids))
 
-    def _all(self) -> list[dict[str, Any]]:
-        words = ["--no-psqlrc", "--tuples-only", "--no-align", "--command", _ROWS, self._url]
+    def networks(self, tenant: str) -> set[str]:
+        """Digests of the networks that its keys came from, where keys are watched."""
+        return {row["network"] for row in self._all("recent_networks") if row["tenant"] == tenant}
+
+    def _all(self, table: str = "requests") -> list[dict[str, Any]]:
+        query = _ROWS.format(table=table)
+        words = ["--no-psqlrc", "--tuples-only", "--no-align", "--command", query, self._url]
         done = subprocess.run([self._psql, *words], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise OSError(done.stderr)

@@ -332,6 +332,7 @@ def _with_a_key_more(site: Document) -> None:
     site["tenants"]["globex"]["keys"]["later"] = {}
 
 
+@pytest.mark.exhaustive
 def test_an_up_that_is_killed_may_be_taken_back(decided: Site, stack: EditedStack, cluster: Cluster) -> None:
     """It has written the new digests and ends before the pods that start for them: no key that stays is refused."""
     load = Load(model=OPEN, stream_tokens=20)

@@ -60,8 +60,9 @@ def _limited(site: Document) -> None:
 
 
 def _deciding(budget: float, site: Document) -> None:
-    """One tenant with a budget, where a gatekeeper decides."""
+    """One tenant with a budget, where a gatekeeper decides and keys are watched."""
     _metered(site)
+    site["usage"]["abuse"] = {}
     site["callers"] = {"decided_by": "gatekeeper"}
     limits = {"spend_per_month": budget}
     site["tenants"]["saving"] = {"models": [MODEL], "keys": {"one": {}}, "limits": limits}
@@ -311,7 +312,7 @@ def test_ledger_and_shippers_are_measured(metered: Site, cluster: Cluster) -> No
 
 
 @pytest.mark.exhaustive
-@pytest.mark.row("001.40", "004.17")
+@pytest.mark.row("001.40", "004.11", "004.17")
 def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: EditedStack, ledger: Ledger) -> None:
     """By the path of every request: Envoy's line, the ledger's sum, the gatekeeper's refusal, and its row."""
     stack.up(partial(_both, "gatekeeper"))
@@ -338,6 +339,8 @@ def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: Edite
         assert http.get("/models").status_code == 200
     stack.up(partial(_deciding, 1.0))
     assert ask_budgeted()[1].status_code == 200
+    # Out of the gatekeeper's decision, by Envoy's line and the shipper.
+    assert {len(name) for name in ledger.networks("saving")} == {16}
     stack.up(partial(_both, "gateway"))
 
 

@@ -68,9 +68,9 @@ def written(*lines: dict[str, Any]) -> bytes:
 class Ledger(Service):
     """The service as a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more: str) -> None:
         files = [word for option in FILES for word in (option, str(setting(folder, option)))]
-        super().__init__(folder, "ledger", ["serve", *files])
+        super().__init__(folder, "ledger", ["serve", *files, *more])
 
     def client(self, token: str = OPERATOR) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers={TOKEN_HEADER: token}, timeout=40)
@@ -158,7 +158,7 @@ def write_settings(folder: Path, url: str, book: dict[str, Any] = BOOK) -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[Server, Ledger]]:
-    """Both, which end with the block."""
-    with served(folder, Ledger(folder), partial(write_settings, folder)) as both:
+def running(folder: Path, *more: str) -> Iterator[tuple[Server, Ledger]]:
+    """Both, which end with the block. more: options of the ledger."""
+    with served(folder, Ledger(folder, *more), partial(write_settings, folder)) as both:
         yield both

@@ -341,4 +341,5 @@ def test_the_end_of_a_process_ends_its_waits_without_an_error(both: tuple[Server
         waiting = pool.submit(client.get, "/v1/changes", params={"after": cursor, "wait": 30})
         directory.wait_for_a_reader()
         assert directory.end() == -signal.SIGTERM
-        assert waiting.result().json() == {"cursor": cursor, "full": False, "keys": [], "prompts": []}
+        answer = waiting.result().json()
+        assert (answer["cursor"], answer["full"], answer["keys"]) == (cursor, False, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from components.specs.access import KeySpec, TenantSpec, secret_name, tenant_of
@@ -61,3 +63,36 @@ def test_digests_change_in_place() -> None:
     change = Change(op="update", type="kubernetes:core/v1:Secret", name="callers-keys", before=body, after=body)
     (row,) = classify(change)
     assert (row.severity, row.reason) == (Severity.LIVE, "gatekeepers read them again")
+
+
+@pytest.mark.row("004.04", "opening 3")
+def test_a_plan_shows_what_keys_are_watched_by_and_how_many_that_suspends() -> None:
+    """Where it differs, and nothing where it does not."""
+
+    def pods(name: str, *options: str) -> dict[str, Any]:
+        containers = [{"args": ["--port=8080", *options]}]
+        template = {"spec": {"containers": containers}}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"template": template},
+        }
+
+    def shown(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+        change = Change(op="update", type="kubernetes:apps/v1:Deployment", name="x-pods", before=before, after=after)
+        rows = classify(change)
+        assert {row.severity for row in rows} == {Severity.LIVE}
+        return [row.what for row in rows[1:]]
+
+    ledger, watching = pods("ledger"), pods("ledger", '--watch-keys={"burst_factor": 10, "networks": 20}')
+    assert shown(ledger, watching) == ["keys are watched: burst_factor 10, networks 20"]
+    assert shown(watching, ledger) == ["keys are not watched any more"]
+    directory = pods("directory")
+    three, two = (
+        pods("directory", "--suspend-on=networks,burst", f"--most-suspended-per-hour={most}") for most in (3, 2)
+    )
+    assert shown(directory, three) == ["networks,burst suspend keys, at most 3 an hour"]
+    assert shown(three, two) == ["networks,burst suspend keys, at most 2 an hour"]
+    assert shown(three, directory) == ["no signal suspends a key"]
+    assert shown(three, three) == shown(ledger, ledger) == []

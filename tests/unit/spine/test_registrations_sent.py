@@ -53,7 +53,7 @@ def test_a_registration_has_no_stack_trace() -> None:
         Thing("outside")
         await wait_for_rpcs()
 
-    in_own_runtime(EchoingMocks(), program, monitor=recorder)
+    in_own_runtime(EchoingMocks(), program, monitor=recorder, positions=True)
     frames = {name: len(request.stackTrace.frames) for name, request in recorder.requests.items()}
     assert frames["inside"] == 0
     assert not recorder.requests["inside"].HasField("sourcePosition")

@@ -93,6 +93,30 @@ WRONG: dict[str, Wrong] = {
         "finer than a millionth",
         {"tenants.archive.limits.spend_per_month": 0.000001},
     ),
+    "keys that are watched and no ledger": Wrong(
+        {"usage": {"abuse": {}}},
+        "usage",
+        "abuse set, and without database_secret no ledger runs",
+        {"usage.database_secret": "usage-database"},
+    ),
+    "keys that no one suspends": Wrong(
+        DECIDED | usage(FIRST, abuse={"suspend_on": ["networks"]}),
+        "usage.abuse.suspend_on",
+        "which takes both",
+        {"callers.database_secret": "directory-database"},
+    ),
+    "a signal that there is not": Wrong(
+        {"callers": DECIDED["callers"] | {"database_secret": "keys"}} | usage(FIRST, abuse={"suspend_on": ["network"]}),
+        "usage.abuse.suspend_on.0",
+        "",
+        {"usage.abuse.suspend_on": []},
+    ),
+    "all keys suspended at once": Wrong(
+        usage(FIRST, abuse={"most_suspended_per_hour": 1000}),
+        "usage.abuse.most_suspended_per_hour",
+        "",
+        {"usage.abuse.most_suspended_per_hour": 20},
+    ),
     "Envoy pods that are others'": Wrong(
         usage(FIRST) | {"gateway.controllers": "external"},
         "usage.database_secret",
@@ -132,3 +156,18 @@ def test_what_is_served_for_nothing_is_a_warning() -> None:
     assert warned(retired, NEXT) == warned() == []
     (only,) = warned(FIRST, since("2027-01-01", {"glm-5-1": PRICE}))
     assert "qwen3-32b" in only
+
+
+@pytest.mark.row("004.04")
+def test_networks_that_are_not_seen_are_a_warning() -> None:
+    """Where no gatekeeper names them, and where clients' addresses are hidden."""
+
+    def warned(**more: Any) -> list[str]:
+        plan = plan_values(changed(prod(), usage(FIRST, abuse={}) | more), "site.yaml")
+        return [".".join(problem.path) for problem in plan.warnings if "network" in problem.what]
+
+    policy = "gateway.external_traffic_policy"
+    local = {policy: "Local", "addresses": None, "gateway.address": None}
+    assert warned(**local) == ["usage.abuse"]
+    assert warned(**DECIDED, **local) == []
+    assert warned(**DECIDED) == [policy]

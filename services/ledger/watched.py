@@ -1,0 +1,174 @@
+"""Watches keys: counts their last requests as rows arrive, and looks every minute which of them may be abused.
+
+Each look reads sums, never rows: its work grows with the keys in use, and not with their requests.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.database import Database
+from services.ledger.lines import UsageRow
+from services.ledger.signals import USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, UsualUse, signals_of
+from services.ledger.tables import NETWORKS, RECENT, SIGNALS, USAGE
+
+LOOK_EVERY_S = 60.0
+_USUAL_EVERY_S = 3600.0
+_NETWORKS_HOURS = 1
+_SIGNALS_DAYS = 7
+# Without one for so long, the next signal is another.
+_PAUSE_MINUTES = 15
+# Two ledgers look once a minute each.
+_ON_S = 150
+
+# What the client itself can end. Of 429, only limits of its own: a model that is full refuses everyone.
+_REFUSAL = """
+    CASE WHEN status BETWEEN 400 AND 499 AND starts_with(details, 'gatekeeper_') THEN substr(details, 12, 60)
+    WHEN status IN (400, 401, 403, 404, 405, 413, 422, 431) OR (status = 429 AND strpos(flags, 'RL') > 0)
+    THEN status::text ELSE '' END
+    """
+COUNT_RECENT = f"""
+    recent AS (
+        INSERT INTO {RECENT.name} (minute, tenant, key, refusal, requests)
+        SELECT date_trunc('minute', least(started, now()), 'UTC'), tenant, key, {_REFUSAL}, count(*) FROM added
+        WHERE started > now() - interval '{WINDOW_MINUTES} minutes' GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+        ON CONFLICT (minute, tenant, key, refusal) DO UPDATE
+        SET requests = {RECENT.name}.requests + excluded.requests
+    )
+    """  # noqa: S608 - names of tables
+"""Beside the statement that adds rows, of those that were added."""
+_SEE = f"""
+    INSERT INTO {NETWORKS.name} (tenant, key, network, seen)
+    SELECT tenant, key, network, least(timestamptz 'epoch' + started_us * interval '1 microsecond', now())
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS given (tenant, key, network, started_us)
+    WHERE timestamptz 'epoch' + started_us * interval '1 microsecond' > now() - interval '{_NETWORKS_HOURS} hour'
+    ORDER BY tenant, key, network
+    ON CONFLICT (tenant, key, network) DO UPDATE SET seen = greatest({NETWORKS.name}.seen, excluded.seen)
+    """  # noqa: S608 - names of tables
+_RECENT = sa.text(
+    f"SELECT tenant, key, refusal, sum(requests)::bigint AS requests FROM {RECENT.name} "  # noqa: S608 - as above
+    f"WHERE minute > now() - interval '{WINDOW_MINUTES} minutes' AND minute <= now() GROUP BY 1, 2, 3"
+)
+_CAME_FROM = sa.text(
+    f"SELECT tenant, key, count(*) AS networks FROM {NETWORKS.name} "  # noqa: S608 - as above
+    f"WHERE seen > now() - interval '{_NETWORKS_HOURS} hour' GROUP BY 1, 2"
+)
+_USUAL = sa.text(
+    "SELECT tenant, key, sum(requests)::bigint AS requests, count(DISTINCT hour) AS hours "  # noqa: S608 - as above
+    f"FROM {USAGE.name} WHERE hour >= date_trunc('hour', now(), 'UTC') - interval '{USUAL_DAYS} days' "
+    "AND hour < date_trunc('hour', now(), 'UTC') GROUP BY 1, 2"
+)
+_KEEP = f"""
+    INSERT INTO {SIGNALS.name} (tenant, key, signal, began, seen, figures)
+    SELECT tenant, key, signal, now(), now(), figures::jsonb
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS given (tenant, key, signal, figures)
+    ORDER BY tenant, key, signal
+    ON CONFLICT (tenant, key, signal) DO UPDATE SET seen = now(), figures = excluded.figures,
+    began = CASE WHEN {SIGNALS.name}.seen < now() - interval '{_PAUSE_MINUTES} minutes' THEN now()
+    ELSE {SIGNALS.name}.began END
+    """  # noqa: S608 - names of tables
+
+
+def _dropped(table: sa.Table, column: str, age: str) -> sa.TextClause:
+    """What is too old, but for rows that a writer has: two would wait for each other in a circle."""
+    old = f"SELECT ctid FROM {table.name} WHERE {column} < now() - interval '{age}' FOR UPDATE SKIP LOCKED"  # noqa: S608
+    return sa.text(f"DELETE FROM {table.name} WHERE ctid = ANY (ARRAY({old}))")  # noqa: S608 - names of tables
+
+
+_DROP = (
+    _dropped(RECENT, "minute", f"{WINDOW_MINUTES + 1} minutes"),
+    _dropped(NETWORKS, "seen", f"{_NETWORKS_HOURS} hour"),
+    _dropped(SIGNALS, "seen", f"{_SIGNALS_DAYS} days"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal:
+    """One that a look has."""
+
+    tenant: str
+    key: str
+    signal: str
+    figures: Mapping[str, Any]
+
+
+async def see_networks(connection: AsyncConnection, rows: Sequence[UsageRow]) -> None:
+    """Note which networks these rows' keys came from."""
+    last: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        if row.network:
+            place = (row.tenant, row.key, row.network)
+            last[place] = max(last.get(place, 0), row.started_us)
+    if last:
+        columns = (*(list(column) for column in zip(*last, strict=True)), list(last.values()))
+        await connection.exec_driver_sql(_SEE, columns)
+
+
+class KeyWatch:
+    """Of one database. Every method raises ServiceError while it is away. most: None where keys are not watched."""
+
+    def __init__(self, database: Database, most: Thresholds | None) -> None:
+        self._database, self.most = database, most
+        self._usual: dict[tuple[str, str], UsualUse] = {}
+        self._usual_until = 0.0
+
+    async def look(self) -> list[Signal]:
+        """The signals of now, which are kept; what is too old is deleted. Without thresholds, all is."""
+        async with self._database.transaction() as connection:
+            if self.most is None:
+                for table in (RECENT, NETWORKS, SIGNALS):
+                    await connection.execute(sa.delete(table))
+                return []
+            for statement in _DROP:
+                await connection.execute(statement)
+            seen = await self._seen(connection)
+            signals = [
+                Signal(tenant=tenant, key=key, signal=signal, figures=figures)
+                for (tenant, key), of_key in sorted(seen.items())
+                for signal, figures in signals_of(of_key, self.most).items()
+            ]
+            if signals:
+                columns = [[getattr(signal, name) for signal in signals] for name in ("tenant", "key", "signal")]
+                figures = [json.dumps(signal.figures) for signal in signals]
+                await connection.exec_driver_sql(_KEEP, (*columns, figures))
+        return signals
+
+    async def kept(self) -> list[dict[str, Any]]:
+        """Signals of the last days, the newest first; `on` is whether the last look had it."""
+        on = SIGNALS.c.seen > sa.func.now() - sa.text(f"interval '{_ON_S} seconds'")
+        times = [
+            sa.cast(sa.func.extract("epoch", SIGNALS.c[name]), sa.BigInteger).label(name) for name in ("began", "seen")
+        ]
+        named = [SIGNALS.c[name] for name in ("tenant", "key", "signal", "figures")]
+        query = sa.select(*named, *times, on.label("on")).order_by(
+            SIGNALS.c.seen.desc(), SIGNALS.c.tenant, SIGNALS.c.key, SIGNALS.c.signal
+        )
+        async with self._database.transaction() as connection:
+            return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+    async def _seen(self, connection: AsyncConnection) -> dict[tuple[str, str], KeyUse]:
+        if time.monotonic() >= self._usual_until:
+            rows = (await connection.execute(_USUAL)).all()
+            self._usual = {(row.tenant, row.key): UsualUse(row.requests, row.hours) for row in rows}
+            self._usual_until = time.monotonic() + _USUAL_EVERY_S
+        requests = defaultdict[tuple[str, str], dict[str, int]](dict)
+        for row in (await connection.execute(_RECENT)).all():
+            requests[row.tenant, row.key][row.refusal] = row.requests
+        networks = {(row.tenant, row.key): row.networks for row in (await connection.execute(_CAME_FROM)).all()}
+        return {
+            place: KeyUse(
+                requests=sum(requests[place].values()),
+                refused={why: count for why, count in requests[place].items() if why},
+                networks=networks.get(place, 0),
+                usual=self._usual.get(place),
+            )
+            for place in {*requests, *networks}
+        }

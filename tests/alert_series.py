@@ -1,0 +1,48 @@
+"""Names of the series that the platform's own services have, those of one pod of each."""
+
+from __future__ import annotations
+
+
+def answered(answer: str) -> str:
+    return f'gatekeeper_answers_total{{job="gatekeeper", pod="gatekeeper-a", answer="{answer}"}}'
+
+
+def heard(pod: str) -> str:
+    return f'gatekeeper_directory_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
+
+
+def overflow(kind: str) -> str:
+    return f'gatekeeper_overflow_{kind}{{job="gatekeeper", pod="gatekeeper-a", model="code"}}'
+
+
+def files_refused(pod: str) -> str:
+    return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
+
+
+def budget_used(budget: str) -> str:
+    return f'gatekeeper_budget_used_ratio{{job="gatekeeper", pod="gatekeeper-a", tenant="acme", budget="{budget}"}}'
+
+
+def heard_of_use(pod: str) -> str:
+    return f'gatekeeper_budgets_last_answer_timestamp_seconds{{job="gatekeeper", pod="{pod}"}}'
+
+
+def of_ledger(metric: str) -> str:
+    return f'inference_usage_{metric}{{job="ledger", pod="ledger-a"}}'
+
+
+def signal_of_keys(signal: str) -> str:
+    labels = f'job="ledger", pod="ledger-a", tenant="acme", signal="{signal}"'
+    return f"inference_usage_key_signals{{{labels}}}"
+
+
+def of_directory(metric: str, labels: str = "") -> str:
+    return f'directory_{metric}{{job="directory", pod="directory-a"{labels}}}'
+
+
+def kept_tokens(kind: str) -> str:
+    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", kind="{kind}"}}'
+
+
+def of_shipper(metric: str) -> str:
+    return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'

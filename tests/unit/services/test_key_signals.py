@@ -1,0 +1,154 @@
+"""When a key may be abused: by the figures alone, and as the ledger sees it in what Envoy pods ship."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from services.database import Database
+from services.ledger.signals import KeyUse, Thresholds, UsualUse, signals_of
+from services.ledger.tables import KEPT
+from services.ledger.variables import SIGNALS_PATH
+from services.ledger.watched import KeyWatch, Signal
+from tests.unit.services import ledger_rig
+from tests.unit.services.ledger_rig import WRITER, Ledger, line
+from tests.unit.services.postgres_rig import Server
+
+pytestmark = pytest.mark.row("004.04", "004.11")
+
+MOST = Thresholds(burst_requests=10, burst_factor=4, refused_requests=5, refused_percent=50, networks=3)
+HOUR_S = 3600
+
+
+@pytest.mark.parametrize(
+    ("seen", "signals"),
+    [
+        (KeyUse(), set()),
+        # 60 requests an hour are 10 in ten minutes, so 40 are the most.
+        (KeyUse(requests=40, usual=UsualUse(60 * 20, 20)), set()),
+        (KeyUse(requests=41, usual=UsualUse(60 * 20, 20)), {"burst"}),
+        # The floor, of a key that hardly works.
+        (KeyUse(requests=10, usual=UsualUse(20, 20)), set()),
+        (KeyUse(requests=11, usual=UsualUse(20, 20)), {"burst"}),
+        # Too little is known of what is usual.
+        (KeyUse(requests=9_000, usual=UsualUse(11, 11)), set()),
+        (KeyUse(requests=9_000), set()),
+        (KeyUse(requests=10, refused={"429": 3, "404": 2}), {"refusals"}),
+        (KeyUse(requests=11, refused={"429": 3, "404": 2}), set()),
+        (KeyUse(requests=4, refused={"429": 4}), set()),
+        (KeyUse(networks=3), set()),
+        (KeyUse(networks=4), {"networks"}),
+    ],
+)
+def test_a_signal_is_more_than_usual_and_more_than_little(seen: KeyUse, signals: set[str]) -> None:
+    assert set(signals_of(seen, MOST)) == signals
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Ledger]]:
+    with ledger_rig.running(tmp_path_factory.mktemp("ledger"), "--watch-keys", MOST.model_dump_json()) as running:
+        yield running
+
+
+def look(server: Server, most: Thresholds | None = MOST) -> list[Signal]:
+    """As the process does each minute."""
+
+    async def once() -> list[Signal]:
+        database = Database(lambda: server.url, KEPT)
+        try:
+            return await KeyWatch(database, most).look()
+        finally:
+            await database.close()
+
+    return asyncio.run(once())
+
+
+def lines(count: int, key: str, *, ago_s: float = 5, **fields: Any) -> list[dict[str, Any]]:
+    """Requests of a key of one tenant."""
+    return [line(client=f"acme.{key}", started=f"{time.time() - ago_s:.6f}", **fields) for _ in range(count)]
+
+
+def network(number: int) -> str:
+    return f"{number:016x}"
+
+
+@pytest.mark.processes
+def test_a_ledger_sees_each_signal_in_the_rows_that_arrive(both: tuple[Server, Ledger]) -> None:
+    """A model that is full refuses everyone, which is no one's fault; nor is a row that arrives twice two."""
+    server, ledger = both
+    usual = [row for hour in range(1, 14) for row in lines(6, "bursts", ago_s=hour * HOUR_S)]
+    limited: dict[str, Any] = {"status": 429, "flags": "RL", "details": "request_rate_limited"}
+    spent: dict[str, Any] = {"status": 429, "details": "gatekeeper_insufficient_quota.spend_per_month"}
+    full: dict[str, Any] = {"status": 429, "details": "via_upstream"}
+    many = lines(11, "bursts")
+    ledger.send(*usual, *many)
+    ledger.send(*many)
+    ledger.send(*lines(4, "refused", **limited), *lines(2, "refused", **spent), *lines(9, "unlucky", **full))
+    ledger.send(*(row for number in range(4) for row in lines(2, "roams", network=network(number))))
+    ledger.send(*(row for number in range(3) for row in lines(2, "at-home", network=network(number))))
+    assert {(signal.key, signal.signal): dict(signal.figures) for signal in look(server)} == {
+        ("bursts", "burst"): {"requests": 11, "usual": 1.0},
+        ("refused", "refusals"): {
+            "requests": 6,
+            "refused": 6,
+            "why": {"429": 4, "insufficient_quota.spend_per_month": 2},
+        },
+        ("roams", "networks"): {"networks": 4},
+    }
+    with ledger.client() as client:
+        answer = client.get(SIGNALS_PATH).json()
+    assert answer["thresholds"] == MOST.model_dump()
+    assert {(row["key"], row["on"]) for row in answer["signals"]} == {
+        ("bursts", True),
+        ("refused", True),
+        ("roams", True),
+    }
+    with ledger.client(WRITER) as client:
+        assert client.get(SIGNALS_PATH).status_code == 403
+
+
+@pytest.mark.processes
+def test_no_address_is_kept_and_a_network_for_an_hour_alone(both: tuple[Server, Ledger]) -> None:
+    """Only what has the form of a digest; what arrives late is not kept at all, and no row has any."""
+    server, ledger = both
+    ledger.send(*lines(1, "late", ago_s=HOUR_S + 60, network=network(77)), *lines(1, "now", network=network(78)))
+    ledger.send(*lines(1, "odd", network="192.0.2.77"), *lines(1, "odd", network=["192.0.2.77"]))
+    kept = "SELECT key, network FROM recent_networks WHERE key IN ('late', 'now', 'odd')"
+    assert server.rows(kept) == [{"key": "now", "network": network(78)}]
+    server.sql("UPDATE recent_networks SET seen = seen - interval '1 hour' WHERE key = 'now'")
+    look(server)
+    assert server.rows(kept) == []
+    dump = server.dump()
+    assert "192.0.2.77" not in dump
+    assert network(77) not in dump
+    assert network(78) not in dump
+
+
+@pytest.mark.processes
+def test_a_site_that_stops_watching_keeps_nothing_of_it(both: tuple[Server, Ledger]) -> None:
+    server, ledger = both
+    ledger.send(*(row for number in range(9) for row in lines(1, "roams", network=network(number))))
+    assert look(server)
+    assert look(server, None) == []
+    tables = ("recent_requests", "recent_networks", "key_signals")
+    assert [server.rows(f"SELECT * FROM {table}") for table in tables] == [[], [], []]  # noqa: S608 - of the test
+    with ledger.client() as client:
+        assert client.get(SIGNALS_PATH).json()["signals"] == []
+
+
+@pytest.mark.processes
+def test_a_signal_goes_on_or_begins_again_after_a_pause(both: tuple[Server, Ledger]) -> None:
+    server, ledger = both
+    ledger.send(*(row for number in range(9) for row in lines(1, "again", network=network(number))))
+    began = "SELECT extract(epoch FROM now() - began) AS age FROM key_signals WHERE key = 'again'"
+    look(server)
+    server.sql("UPDATE key_signals SET began = began - interval '2 hours', seen = seen - interval '14 minutes'")
+    look(server)
+    assert server.rows(began)[0]["age"] > 2 * HOUR_S
+    server.sql("UPDATE key_signals SET seen = seen - interval '16 minutes'")
+    look(server)
+    assert server.rows(began)[0]["age"] < HOUR_S
