@@ -66,10 +66,10 @@ def script(*, decided: bool = False, metered: bool = False, overflows: bool = Fa
     )
 
 
-def model_names_script(*, decided: bool = False, canaries: bool = False, adapters: bool = False) -> str:
+def model_names_script(*, decided: bool = False, revisions: bool = False, adapters: bool = False) -> str:
     """Lua that gives a request for an alias the model's own name; the aliases come as data of the routes.
 
-    decided: it holds the request against the gatekeeper's decision, too; the data has every model then. canaries: it
+    decided: it holds the request against the gatekeeper's decision, too; the data has every model then. revisions: it
     sends a request to the revision that the gatekeeper chose. adapters: it gives a request for an adapter the model's
     name too, in the header alone: the engine reads the adapter's in the body.
     """
@@ -83,7 +83,7 @@ def model_names_script(*, decided: bool = False, canaries: bool = False, adapter
         model_header=MODEL_HEADER,
         objective_header=OBJECTIVE_HEADER,
         rewrite_header=REWRITE_HEADER,
-        canaries=canaries,
+        revisions=revisions,
         adapters=adapters,
         client_header=CLIENT_HEADER,
         revision_header=REVISION_HEADER,

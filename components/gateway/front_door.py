@@ -55,7 +55,7 @@ def first_filters(
     gatekeeper: Connection | None = None,
     *,
     metered: bool = False,
-    canaries: bool = False,
+    revisions: bool = False,
     adapters: bool = False,
     prompts: bool = False,
     overflows: bool = False,
@@ -69,7 +69,7 @@ def first_filters(
     method = {"metadata_namespace": REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
     own = script(decided=decided, metered=metered, overflows=overflows)
-    names = model_names_script(decided=decided, canaries=canaries, adapters=adapters)
+    names = model_names_script(decided=decided, revisions=revisions, adapters=adapters)
     return [
         _filter(
             _METHOD_FILTER,
@@ -144,7 +144,7 @@ def front_door(
     decided: bool = False,
     shared: bool = False,
     metered: bool = False,
-    canaries: bool = False,
+    revisions: bool = False,
     adapters: bool = False,
     prompts: bool = False,
     overflows: bool = False,
@@ -154,8 +154,8 @@ def front_door(
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
-    reaches it. shared: whether pickers queue requests, and tenants share their turns. canaries: whether any model has a
-    second revision. adapters: whether any model has one. prompts, overflows: as of `first_filters`.
+    reaches it. shared: whether pickers queue requests, and tenants share their turns. revisions: whether any model
+    has a further one. adapters: whether any model has one. prompts, overflows: as of `first_filters`.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -173,7 +173,7 @@ def front_door(
                 first_filters(
                     gatekeeper if decided else None,
                     metered=metered,
-                    canaries=canaries,
+                    revisions=revisions,
                     adapters=adapters,
                     prompts=prompts,
                     overflows=overflows,
@@ -298,7 +298,7 @@ class FrontDoorArgs:
     """Whether pickers queue requests, and tenants share their turns."""
     metered: bool
     """Whether a ledger gets what streams used."""
-    canaries: bool
+    revisions: bool
     """Whether any model has a second revision."""
     prompts: bool
     """Whether the gatekeeper has prompts of tenants, whose names the log gets."""
@@ -331,7 +331,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             decided=args.decided,
             shared=args.shared,
             metered=args.metered,
-            canaries=args.canaries,
+            revisions=args.revisions,
             adapters=bool(args.adapters),
             prompts=args.prompts,
             overflows=args.overflows,

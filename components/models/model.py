@@ -12,7 +12,7 @@ from components.gateway.gateway import GatewayHandle
 from components.models.engines import Engine
 from components.models.inference_pool import InferencePool, InferencePoolArgs, picker_labels
 from components.models.model_route import ModelRoute, ModelRouteArgs
-from components.models.model_server import ModelServer, ModelServerArgs
+from components.models.model_server import FilledWeights, ModelServer, ModelServerArgs
 from components.models.scaling import Scaler
 from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
@@ -46,6 +46,8 @@ class ModelArgs:
     """What offers GPUs and volumes."""
     weights: WeightsPlan | None
     """What brings the weights; None for a simulator that has none."""
+    filled: FilledWeights | None = None
+    """Weights of another revision that it mounts instead."""
     programs: Sequence[pulumi.Resource]
     """The platform's own programs, which its pods mount."""
     token: Sequence[pulumi.Resource] = ()
@@ -74,7 +76,7 @@ class Model(Component, token="model:Model"):
     def __init__(self, name: str, args: ModelArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(name, opts)
         here = pulumi.ResourceOptions(parent=self)
-        server = ModelServer(
+        self._server = ModelServer(
             name,
             ModelServerArgs(
                 spec=args.spec.server,
@@ -92,9 +94,12 @@ class Model(Component, token="model:Model"):
                 scaler=args.scaler,
                 rdma=args.rdma,
                 groups=args.groups,
+                filled=args.filled,
             ),
             here,
-        ).handle
+        )
+        server = self._server.handle
+        self.filled = server.filled
         pool = InferencePool(
             name,
             InferencePoolArgs(
@@ -132,3 +137,7 @@ class Model(Component, token="model:Model"):
             here,
         )
         self.finish(name=name)
+
+    def prune(self, others: Sequence[Model]) -> None:
+        """Remove earlier revisions of its weights, once its replicas and those of `others` run on the wanted ones."""
+        self._server.prune([other._server.handle.ready for other in others])

@@ -54,7 +54,7 @@ def deployment(
         # Of a replica's pods, each has an equal part.
         cores, gib = -(-plan.cpu_request_cores // plan.nodes), -(-plan.memory_request_gib // plan.nodes)
         requests |= {"cpu": f"{cores}", "memory": f"{gib}Gi"}
-    volumes, mounts = weights.server_volumes(name, store, unfilled), weights.server_mounts(store, unfilled)
+    volumes, mounts = weights.server_volumes(store, unfilled), weights.server_mounts(store, unfilled)
     offloaded = (spec.kv_offload_gib or 0) if spec.engine == "vllm" else 0
     if plan.pod_gpus > 1 or offloaded:
         # NCCL's ranks talk through shared memory, and the default of 64 MiB is too little. vLLM keeps its cache on the
@@ -189,6 +189,14 @@ def network_policy(name: str, namespace: str, clients: Sequence[Peer], egress: S
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilledWeights:
+    """Weights that a model has already, for further replicas of it."""
+
+    model: str
+    ready: Sequence[pulumi.Resource]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelServerArgs:
     """What the component needs in addition to the site's own settings."""
 
@@ -218,6 +226,8 @@ class ModelServerArgs:
     """What makes pods of such replicas."""
     scaler: Scaler | None = None
     """What scales it, where its plan has between which numbers."""
+    filled: FilledWeights | None = None
+    """Weights that its replicas mount instead of weights of their own."""
 
 
 def _served(name: str, args: ModelServerArgs, unfilled: str) -> dict[str, Any]:
@@ -236,6 +246,8 @@ class ModelServerHandle:
     port: int
     needs: Sequence[pulumi.Resource]
     """What they wait for."""
+    filled: FilledWeights
+    """What they mount."""
     ready: pulumi.Resource
 
 
@@ -247,8 +259,9 @@ class ModelServer(Component, token="model_server:ModelServer"):
         space = args.namespace
         priority = args.plan.priority
         ranked = [self.child("priority", priority_class(name, space.name, priority))] if priority.value else []
-        needs = [*ranked, *args.programs, *(args.groups if args.plan.nodes > 1 else ()), *self._filled(args)]
-        shared = weights.claim_name(name, args.storage_class) if args.place == "shared" else ""
+        filled = args.filled or FilledWeights(model=name, ready=self._filled(args))
+        needs = [*ranked, *args.programs, *(args.groups if args.plan.nodes > 1 else ()), *filled.ready]
+        shared = weights.claim_name(filled.model, args.storage_class) if args.place == "shared" else ""
         replicas = self.child(
             "server",
             _served(name, args, shared),
@@ -267,11 +280,19 @@ class ModelServer(Component, token="model_server:ModelServer"):
         self.child("budget", budget, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)
         self.child("network-policy", policy, depends_on=[space.ready])
-        # On nodes' own disks, what brings a revision removes earlier ones.
-        if args.weights and args.place == "shared":
-            self.child("prune", weights.prune_job(name, space.name, args.weights), depends_on=[replicas])
-        self.handle = ModelServerHandle(labels=labels(name), port=PORT, needs=needs, ready=replicas)
+        self.handle = ModelServerHandle(labels=labels(name), port=PORT, needs=needs, filled=filled, ready=replicas)
+        self._args = args
         self.finish(name=name)
+
+    def prune(self, others: Sequence[pulumi.Resource]) -> None:
+        """Remove earlier revisions of its weights once its replicas run on the wanted ones, and all that mount them.
+
+        On nodes' own disks, what brings a revision removes earlier ones.
+        """
+        args = self._args
+        if args.weights and args.place == "shared" and not args.filled:
+            job = weights.prune_job(self.name, args.namespace.name, args.weights)
+            self.child("prune", job, depends_on=[self.handle.ready, *others])
 
     def _filled(self, args: ModelServerArgs) -> Sequence[pulumi.Resource]:
         """What servers wait for: their volume, and that their weights are in it."""

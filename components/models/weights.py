@@ -319,11 +319,11 @@ def server_mounts(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any
     return [*read, {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")}]
 
 
-def server_volumes(name: str, plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
+def server_volumes(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
     """The volumes behind these mounts; `unfilled` is the claim of one that no Job fills."""
     if plan is None:
         return [_weights_volume(unfilled)] if unfilled else []
-    return [_weights_volume(plan.claim), *_input_volumes(name)]
+    return [_weights_volume(plan.claim), *_input_volumes(plan.order.model)]
 
 
 def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from floor.namespaces import MODELS
 
 # As floor/revision_ids.py names them.
 _CANARY = "(.+)--[0-9a-f]{8}"
+_FURTHER = "(.+?)--(?:for-.+|[0-9a-f]{8})"
 CANARIES = f'{queries.ENGINES}, model=~"{_CANARY}"'
 """Engines of canaries."""
 TO_CANARIES = f'envoy_cluster_name=~"httproute/{MODELS}/{_CANARY}/rule/.+"'
@@ -44,4 +45,4 @@ def beside_stable(canaries: str, all_: str, operator: str) -> str:
 
 
 def _of_model(expression: str) -> str:
-    return f'label_replace({expression}, "model", "$1", "model", "{_CANARY}")'
+    return f'label_replace({expression}, "model", "$1", "model", "{_FURTHER}")'

@@ -50,6 +50,15 @@ class Canary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dedicated:
+    """Replicas of a model that a tenant has in the place of all others', as services/gatekeeper/dedicated.go reads
+    it."""
+
+    revision: str
+    when_away: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Overflow:
     """Where requests go that a model has no room for, as services/gatekeeper/overflow.go reads it."""
 

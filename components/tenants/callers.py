@@ -15,7 +15,7 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import Canary, FillingPool, Overflow
+from components.specs.callers import Canary, Dedicated, FillingPool, Overflow
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
@@ -32,6 +32,7 @@ def tenants_file(
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
     canaries: Mapping[str, Canary] = MappingProxyType({}),
+    dedicated: Mapping[str, Mapping[str, Dedicated]] = MappingProxyType({}),
     adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
@@ -40,8 +41,9 @@ def tenants_file(
 
     limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
-    its `owned_by`. canaries: model -> its second revision. adapters: those of the names that are adapters.
-    overflows: model -> where its requests go while it is full or away. pools: model on either side -> its pickers.
+    its `owned_by`. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
+    those of the names that are adapters. overflows: model -> where its requests go while it is full or away. pools:
+    each whose room is read -> its pickers.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -53,6 +55,11 @@ def tenants_file(
                 **({"budgets": dict(budgets[name])} if name in budgets else {}),
                 **({"shared": True} if spec.prefix_cache == "shared" else {}),
                 **({"overflows": True} if spec.overflow == "accept" else {}),
+                **(
+                    {"dedicated": {model: asdict(own) for model, own in dedicated[name].items()}}
+                    if name in dedicated
+                    else {}
+                ),
                 "limits": {
                     limit: {"requests_per_unit": most, "unit": units[scope_of(limit)[2]]}
                     for limit, most in limits.get(name, {}).items()

@@ -57,6 +57,8 @@ type tenant struct {
 	Shared  bool                       `json:"shared"` // whether it shares the engines' caches with others that do
 	// Overflows is whether another model may answer it, where its own has no room.
 	Overflows bool `json:"overflows"`
+	// Dedicated are the replicas that it has in the place of all others', by model.
+	Dedicated map[string]dedicated `json:"dedicated"`
 }
 
 type site struct {

@@ -29,8 +29,12 @@ type asked struct {
 }
 
 // revisionFor is the name of the revision that serves a request where that is not the model's stable one; else empty.
-func (c *callers) revisionFor(a asked, tenant, client string) string {
+// gone: whether no replica of a pool is ready.
+func (c *callers) revisionFor(a asked, tenant, client string, gone func(pool string) bool) string {
 	model := c.Names[a.model]
+	if own, has := c.Tenants[tenant].Dedicated[model]; has {
+		return own.unless(gone)
+	}
 	of, has := c.Canaries[model]
 	if !has {
 		return ""

@@ -172,7 +172,7 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) *process.
 		made, served.model = got.named(to), to
 		mark["asked"], mark["served"] = structpb.NewStringValue(asked), structpb.NewStringValue(to)
 	}
-	if revision := callers.revisionFor(served, tenant, client); revision != "" {
+	if revision := callers.revisionFor(served, tenant, client, h.loads.isAway); revision != "" {
 		mark["revision"] = structpb.NewStringValue(revision)
 	}
 	answer := passing(made, h.checked, mark)

@@ -105,9 +105,10 @@ type loads struct {
 	callers *atomic.Pointer[callers]
 	client  *http.Client
 
-	away     map[string]int // readings in a row, by model; of the one that follows alone
+	away     map[string]int // readings in a row, by pool; of the one that follows alone
 	mutex    sync.RWMutex
 	percents map[string]int
+	last     map[string]level // by pool
 }
 
 func newLoads(callers *atomic.Pointer[callers]) *loads {
@@ -142,7 +143,13 @@ func (l *loads) step(ctx context.Context, c *callers) {
 			overflowShare.DeleteLabelValues(name)
 		}
 	}
-	l.percents = percents
+	l.percents, l.last = percents, levels
+}
+
+func (l *loads) isAway(pool string) bool {
+	l.mutex.RLock()
+	defer l.mutex.RUnlock()
+	return l.last[pool] == away
 }
 
 func (l *loads) percent(name string) int {
@@ -267,6 +274,10 @@ func (l *loads) of(c *callers, path string, got *request, bytes int, decided map
 		return "", ""
 	}
 	tenant := about["tenant"].GetStringValue()
+	if _, has := c.Tenants[tenant].Dedicated[asked]; has {
+		// How full the shared replicas are is not how full its own are.
+		return "", ""
+	}
 	if canary, has := c.Canaries[asked]; has {
 		// Who has one revision for sure keeps it, and what tries another one is not to hide how it does.
 		if canary.Pinned[tenant] != "" || canary.serves(tenant, decided["client"].GetStringValue(), got.asked().session) {

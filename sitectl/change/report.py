@@ -31,7 +31,7 @@ from stacks.proof import money
 from stacks.site.demand import PricesSpec
 from stacks.site.loader import KEY
 from stacks.site.model import ClusterSpec
-from stacks.site.reading.raw import mapping
+from stacks.site.reading.raw import items, mapping
 
 # More than this many rows with the same words are one.
 _MOST_ALIKE = 4
@@ -257,8 +257,8 @@ _WITH_TENANTS = ("SecurityPolicy", "ConfigMap")
 
 
 def callers_of(resources: Iterable[Resource]) -> Access:
-    """Tenants and their models out of declared resources."""
-    return _merged(*(front.access(resource.body) for resource in resources if resource.kind in _WITH_TENANTS))
+    """Tenants and their models out of declared resources, dedicated replicas by their own name."""
+    return _merged(*(front.answering(resource.body) for resource in resources if resource.kind in _WITH_TENANTS))
 
 
 def keys_of(resources: Iterable[Resource]) -> dict[str, str]:
@@ -292,7 +292,7 @@ def _of_changes(changes: Sequence[Change]) -> Access:
     accesses = []
     for change in policies:
         with _in_form(change):
-            accesses += [front.access(change.before), front.access(change.after)]
+            accesses += [front.answering(change.before), front.answering(change.after)]
     return _merged(*accesses)
 
 
@@ -308,7 +308,17 @@ def _site_words(config: Mapping[str, Any]) -> dict[str, Any]:
 def _of_words(site: Mapping[str, Any]) -> Access:
     tenants = mapping(site.get("tenants"))
     models = {name: mapping(tenant).get("models") for name, tenant in tenants.items()}
-    return {name: {str(model) for model in given} for name, given in models.items() if isinstance(given, list)}
+    dedicated = {
+        (tenant, name): RevisionId(name, group=group).name
+        for name, model in mapping(site.get("models")).items()
+        for group, spec in mapping(mapping(model).get("dedicated")).items()
+        for tenant in items(mapping(spec).get("tenants"))
+    }
+    return {
+        name: {dedicated.get((name, str(model)), str(model)) for model in given}
+        for name, given in models.items()
+        if isinstance(given, list)
+    }
 
 
 def _merged(*parts: Access) -> Access:
@@ -362,5 +372,8 @@ def _touched(row: Verdict, callers: Access, owner: str) -> set[str]:
     if row.tenants:
         return set(row.tenants)
     if row.model:
-        return {tenant for tenant, models in callers.items() if RevisionId.of(row.model).model in models}
+        revision = RevisionId.of(row.model)
+        return {
+            tenant for tenant, models in callers.items() if (row.model if revision.group else revision.model) in models
+        }
     return set(callers)

@@ -1,22 +1,36 @@
-"""What a model's canary gets, and what its first minutes are like, as text for people."""
+"""Who is answered by a model's canary and by its dedicated replicas, as text for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from floor.counts import listed
+from floor.counts import counted, listed
+from floor.revision_ids import RevisionId
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.proof.case import Case
 from stacks.proof.proof import Proof
 
 _TTFT = "ttft_p95"
+_WHILE_AWAY = {"refuse": "they get 503", "shared": "those of all others answer"}
 
 
 def describe_canaries(models: Mapping[str, ModelPlan]) -> str:
     """A block with each model that has a canary; empty without any."""
     lines = [line for model in models.values() for line in _of_model(model)]
     return "\n".join(["canaries:", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def describe_dedicated(models: Mapping[str, ModelPlan]) -> str:
+    """A block with each group of dedicated replicas; empty without any."""
+    lines = [
+        f"  {model.name}: {listed(sorted(group.tenants))} {'has' if len(group.tenants) == 1 else 'have'} "
+        f"{counted(group.server.replicas, 'replica')} of {RevisionId(model.name, group=name).name}; while none is "
+        f"ready, {_WHILE_AWAY[group.when_away]}"
+        for model in models.values()
+        for name, group in sorted(model.stable.spec.dedicated.items())
+    ]
+    return "\n".join(["dedicated:", *lines]) if lines else ""
 
 
 def cold(proof: Proof) -> Proof | None:

@@ -119,9 +119,11 @@ def uncertain(plan: RevisionPlan, has_room: Callable[[Proof], bool]) -> Iterator
     if not proof.holds:
         end = "does not hold by the computed figures, but does at the fast end of their band"
     ways = [fix.text for fix in steadier(proof) if has_room(fix.proof)]
+    # Targets are the model's.
+    key = "slo" if proof.order.slo.targets and not plan.id.group else "load"
     sure = f"to hold over the whole band, {', or '.join(ways)}; else {_MEASURE}" if ways else _MEASURE
     yield Problem(
-        path=(*plan.id.path, *([] if plan.id.digest else ["slo" if proof.order.slo.targets else "load"])),
+        path=(*plan.id.path, *([] if plan.id.digest else [key])),
         what=f"{end}: {', and '.join(doubt.text for doubt in proof.ends.doubts)}",
         fix=sure,
     )

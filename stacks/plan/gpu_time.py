@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from components.specs.limits import LIMITS, scope_of
@@ -70,25 +70,23 @@ def _lines(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[tuple[
             continue
         # Over time, no other one lets more through.
         key = min(whole, key=lambda key: whole[key] / _SECONDS[_WINDOWS[key]])
-        shares = sorted(_shares(whole[key], _SECONDS[_WINDOWS[key]], site.tenants[tenant].models, models), reverse=True)
+        revisions = [models[name].dedicated.get(tenant, models[name].stable) for name in site.tenants[tenant].models]
+        shares = sorted(_shares(whole[key], _SECONDS[_WINDOWS[key]], revisions), reverse=True)
         if shares:
             texts = [f"{shown(taken)} GPU-seconds of {model} ({_percent(share)} %)" for share, taken, model in shares]
             unit = _WINDOWS[key].lower()
             yield shares[0][0], f"{tenant}: {whole[key]:,} tokens per {unit} take up to {listed(texts, ' or ')}"
 
 
-def _shares(
-    tokens: int, seconds: int, names: tuple[str, ...], models: Mapping[str, ModelPlan]
-) -> Iterator[tuple[float, float, str]]:
+def _shares(tokens: int, seconds: int, revisions: Iterable[RevisionPlan]) -> Iterator[tuple[float, float, str]]:
     """(share of what the model has, GPU-seconds, model), if all are asked of it, as its load mixes them."""
-    for name in names:
-        revision = models[name].stable
+    for revision in revisions:
         load, time = revision.proof.order.load, token_time(revision)
         if load is None or time is None:
             continue
         taken = tokens * _mean(load, time, generates=revision.proof.order.model.task == "generate")
         case = revision.proof.case
-        yield taken / (case.gpus * case.order.hardware.share * seconds), taken, name
+        yield taken / (case.gpus * case.order.hardware.share * seconds), taken, revision.name
 
 
 def _percent(share: float) -> str:

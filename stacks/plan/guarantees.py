@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from components.specs.limits import limit_of
 from floor.counts import counted, listed
 from floor.problems import Path, Problem, shown
+from floor.revision_ids import RevisionId
 from stacks.plan.models import ModelPlan
 from stacks.plan.scaling import at_least
 from stacks.proof.fixes import carrying
@@ -18,13 +19,21 @@ from stacks.site.model import Guarantee, SiteConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The guarantees that one model has to keep: each in full, as a tenant uses its models in any shares."""
+    """The guarantees that one model's replicas have to keep: each in full, as a tenant uses its models in any shares.
 
-    model: str
+    The shared ones keep those of all tenants without dedicated ones.
+    """
+
+    revision: RevisionId
     guarantees: Mapping[str, Guarantee]
     """By tenant."""
     proof: Proof
     """Of the replicas that there always are."""
+
+    @property
+    def model(self) -> str:
+        """Name of the replicas: dedicated ones have their own."""
+        return self.revision.name
 
     @property
     def carried(self) -> int | None:
@@ -47,10 +56,14 @@ def draws(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[Draw]:
     """Of each of these models that a tenant with a guarantee may use."""
     given = site.guarantees
     drawn = []
-    for name, model in models.items():
-        here = {tenant: given[tenant] for tenant in given if name in site.tenants[tenant].models}
-        if here:
-            drawn.append(Draw(model=name, guarantees=here, proof=at_least(model.stable.proof, model.stable.spec)))
+    for model in models.values():
+        for revision in model.revisions.values():
+            if revision is model.canary:
+                continue
+            here = {tenant: given[tenant] for tenant in site.answered_by(revision.id) if tenant in given}
+            if here:
+                proof = at_least(revision.proof, revision.spec)
+                drawn.append(Draw(revision=revision.id, guarantees=here, proof=proof))
     return drawn
 
 
@@ -81,7 +94,7 @@ def unproven(
             yield Problem(
                 path=_largest(draw)[0],
                 what=f"guarantees tokens of {draw.model}, which is proven to carry none: it declares no load",
-                fix=f"add models.{draw.model}.load, or take the key out",
+                fix=f"add {'.'.join(draw.revision.path)}.load, or take the key out",
             )
         elif draw.total > draw.carried:
             proof = draw.proof
@@ -134,9 +147,9 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
     limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
         takes = {
-            tenant: _most(limits.get(tenant, {}), draw.model)
-            for tenant, spec in sorted(site.tenants.items())
-            if draw.model in spec.models and (tenant in guaranteed or not _gives_way(site, spec.tier))
+            tenant: _most(limits.get(tenant, {}), draw.revision.model)
+            for tenant in sorted(site.answered_by(draw.revision))
+            if tenant in guaranteed or not _gives_way(site, site.tenants[tenant].tier)
         }
         carried_at_most = draw.carried or 0
         free = {tenant for tenant, most in takes.items() if math.isinf(most)}

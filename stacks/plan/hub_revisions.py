@@ -20,6 +20,8 @@ def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
     """Models whose documented minimum is above the pinned vLLM; nothing for an image that is pinned by digest alone."""
     pinned = versions.parts(pins.images.vllm)[1].removeprefix("v")
     for revision, spec in site.revisions:
+        if revision.group:
+            continue
         drafts = spec.server.speculative.catalogue if spec.server.speculative else None
         served: dict[str, Path] = {spec.catalogue: (*revision.path, "catalogue")}
         if drafts:

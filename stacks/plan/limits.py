@@ -93,11 +93,12 @@ class Exceeding:
 
 def exceedings(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Exceeding]:
     """By tenant, of those with token limits."""
-    bounds = {name: [under_way(revision) for revision in model.revisions.values()] for name, model in models.items()}
+    held_by = {revision.name: under_way(revision) for model in models.values() for revision in model.revisions.values()}
     by_tenant, bounds_of = dict[str, Exceeding](), site.bounds
     for tenant, limits in site.limits.items():
         tokens = {limit: most for limit, most in limits.items() if scope_of(limit)[2] in _OF_TOKENS}
-        held = [bound for model in site.tenants[tenant].models for bound in bounds[model]]
+        served = [revision for model in site.tenants[tenant].models for revision in models[model].serving(tenant)]
+        held = [held_by[revision.name] for revision in served]
         if tokens:
             by_tenant[tenant] = _exceeding(tokens, held, bounds_of.get(tenant, {}))
     return by_tenant
@@ -150,7 +151,7 @@ def past_context(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[
             (revision.server.max_model_len, name)
             for name in spec.models
             if name in models
-            for revision in models[name].revisions.values()
+            for revision in models[name].serving(tenant)
         ]
         context, model = min(contexts, default=(most, ""))
         if most > context:

@@ -75,7 +75,7 @@ class RevisionPlan:
     picker: PickerPlan
     engine: Engine
     weights: WeightsPlan | None
-    """None for a simulator that has none."""
+    """None for a simulator that has none, and for dedicated replicas, which mount those of the stable revision."""
 
     @property
     def digest(self) -> str:
@@ -123,7 +123,8 @@ class ModelPlan:
 
     name: str
     revisions: Mapping[RevisionId, RevisionPlan]
-    """The stable one, which every model has, and a canary, which serves a share of the model's sessions."""
+    """The stable one, which every model has, a canary, which serves a share of the model's sessions, and dedicated
+    replicas, which serve some tenants."""
 
     @property
     def stable(self) -> RevisionPlan:
@@ -136,6 +137,24 @@ class ModelPlan:
         return next((revision for revision in self.revisions.values() if revision.id.digest), None)
 
     @property
+    def dedicated(self) -> dict[str, RevisionPlan]:
+        """Tenant -> its dedicated replicas, of the tenants that have some."""
+        return {
+            tenant: revision
+            for revision in self.revisions.values()
+            if revision.id.group
+            for tenant in self.stable.spec.dedicated[revision.id.group].tenants
+        }
+
+    def serving(self, tenant: str) -> list[RevisionPlan]:
+        """The revisions that may answer a tenant."""
+        own = self.dedicated.get(tenant)
+        if own is None:
+            return [revision for revision in self.revisions.values() if not revision.id.group]
+        shared = self.stable.spec.dedicated[own.id.group].when_away == "shared"
+        return [own, *([self.stable] if shared else [])]
+
+    @property
     def served_names(self) -> tuple[str, ...]:
         """The names that clients may ask for, its own first."""
         return (self.name, *self.stable.spec.aliases)
@@ -146,6 +165,9 @@ def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LO
     problems: list[Problem] = []
     revisions: dict[RevisionId, RevisionPlan] = {}
     for revision, spec in site.models[name].revisions(name):
+        if revision.group and problems:
+            # What is wrong with the model is not wrong again with those that are like it.
+            continue
         try:
             revisions[revision] = plan_revision(site, revision, spec, images, locks)
         except DoesNotFitError as error:
@@ -164,12 +186,12 @@ def plan_revision(
     if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu), *adapters]:
         raise DoesNotFitError(unable)
     order, serving = order_of(site, revision.name, spec, versions.minor_of(images.vllm)), serving_of(spec)
-    proof, apart = proven(site, name, order)
+    proof, apart = proven(site, revision, order)
     unable = [*unstreamable((*revision.path, "server"), spec.server, spec.entry, proof.case.layout)]
     if problems := [*_misfits(revision, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
         raise DoesNotFitError(problems)
     of_locks = (revision.name, spec, site.storage.weights, locks)
-    if broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]:
+    if not revision.group and (broken := [*broken_locks(*of_locks)] or [*without_safetensors(*of_locks)]):
         raise DoesNotFitError(broken)
     settings = derive(proof, serving)
     server = _server(spec.server, proof, settings, by_priority=bool(site.tiers) and site.has_gatekeeper)
@@ -182,7 +204,9 @@ def plan_revision(
         server=server,
         picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),
         engine=_engine(name, spec, proof, server, images),
-        weights=plan_weights(
+        weights=None
+        if revision.group
+        else plan_weights(
             revision.name,
             spec,
             site.storage.weights,
@@ -202,7 +226,7 @@ def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iter
         return
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
-    path: Path = (*revision.path, "server", _key_of_size(spec))
+    path: Path = (*revision.path, "server", "replicas" if revision.group else _key_of_size(spec))
     fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
     sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(sizes.values()):
@@ -219,8 +243,8 @@ def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iter
         texts += [] if case.fit_problems else [_split(proof)]
         reasons = "; ".join(filter(None, texts))
         missed = [doubt.target.key for doubt in proof.ends.doubts if doubt.target]
-        # A canary has its model's targets.
-        if missed and not case.fit_problems and not revision.digest:
+        # The others have their model's targets.
+        if missed and not case.fit_problems and revision == RevisionId(revision.model):
             path = (*revision.path, "slo", missed[0])
         yield Problem(path=path, what=f"{model.repository} {verdict}: {reasons}", fix=fix)
 

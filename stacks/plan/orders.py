@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from floor.revision_ids import RevisionId
 from stacks.facts.hardware import GPUS, slice_name
 from stacks.plan.adapters import adapters_of
 from stacks.plan.optimisations import speculation_of
@@ -49,7 +50,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.replica_reads_bytes_per_s,
         shared_bytes_per_s=site.storage.replicas_read_bytes_per_s,
-        download_bytes_per_s=_download(site, spec),
+        download_bytes_per_s=None if RevisionId.of(name).group else _download(site, spec),
         downloads=_downloads(site),
         max_num_seqs=_given(overrides.max_num_seqs),
         max_num_batched_tokens=by_hand if batched is None else batched,

@@ -51,7 +51,8 @@ def _with_least(spec: OrderedModelSpec, proof: Proof) -> str:
 
 def _accepts(site: SiteConfig, tenant: str, name: str, to: str) -> bool:
     spec = site.tenants[tenant]
-    return spec.overflow == "accept" and name in spec.models and to in spec.models
+    dedicated = any(tenant in group.tenants for group in site.models[name].dedicated.values())
+    return spec.overflow == "accept" and name in spec.models and to in spec.models and not dedicated
 
 
 def spare_requests_per_s(proof: Proof, target: Proof) -> float | None:

@@ -19,7 +19,7 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
-from stacks.plan.canaries import describe_canaries
+from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
@@ -85,6 +85,10 @@ class SitePlan:
         """Every revision by its own name, which the stable one has from its model."""
         return {revision.name: revision for revision in self.revisions}
 
+    def filled_by(self, revision: RevisionPlan) -> RevisionPlan:
+        """The revision whose weights its replicas mount: itself, or of dedicated ones the stable one of their model."""
+        return self.models[revision.model].stable if revision.id.group else revision
+
     @property
     def specs(self) -> dict[str, OrderedModelSpec]:
         """What the site sets for each revision, by its name."""
@@ -123,6 +127,7 @@ class SitePlan:
         return {
             name: revision.weights.volume_bytes if revision.weights else revision.server.weight_bytes
             for name, revision in self.named.items()
+            if not revision.id.group
         }
 
     @cached_property
@@ -144,6 +149,7 @@ class SitePlan:
         ends = [
             self.scaling_text,
             describe_canaries(self.models),
+            describe_dedicated(self.models),
             describe_overflows(self.site, self.models),
             self.limits_text,
             describe_lost_usage(self.site, self.models),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from floor.revision_ids import RevisionId
 from stacks.proof.figures import shown
 from stacks.proof.order import Order
 from stacks.proof.proof import Proof, prove
@@ -46,10 +47,10 @@ class Apart:
         return "; ".join([text, again, *changes])
 
 
-def proven(site: SiteConfig, model: str, order: Order) -> tuple[Proof, Apart | None]:
-    """The proof of a model's order with the caches that its tenants have, and what one for all would change."""
+def proven(site: SiteConfig, revision: RevisionId, order: Order) -> tuple[Proof, Apart | None]:
+    """The proof of a revision's order with the caches that its tenants have, and what one for all would change."""
     together = prove(order)
-    caches = tenant_caches(together.case, _count(site, model))
+    caches = tenant_caches(together.case, _count(site, revision))
     if caches is None or order.load is None:
         return together, None
     if caches.lost < _COUNTS:
@@ -58,10 +59,10 @@ def proven(site: SiteConfig, model: str, order: Order) -> tuple[Proof, Apart | N
     return prove(replace(order, load=load)), Apart(caches, together)
 
 
-def _count(site: SiteConfig, model: str) -> int:
+def _count(site: SiteConfig, revision: RevisionId) -> int:
     """One of each tenant that keeps its own, one of all that share."""
     if not site.has_gatekeeper:
         return 1
-    callers = [tenant for tenant in site.tenants.values() if model in tenant.models]
+    callers = [site.tenants[tenant] for tenant in site.answered_by(revision)]
     sharing = sum(tenant.prefix_cache == "shared" for tenant in callers)
     return len(callers) - sharing + (sharing > 0)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import CallersSpec, Canary, FillingPool, Overflow
+from components.specs.callers import CallersSpec, Canary, Dedicated, FillingPool, Overflow
 from components.specs.inference_pool import picker_metrics
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
-from stacks.plan.models import MODELS_NAMESPACE, ModelPlan
+from stacks.plan.models import MODELS_NAMESPACE, ModelPlan, RevisionPlan
 from stacks.site.model import SiteConfig
 
 
@@ -32,12 +33,16 @@ class TenantsPlan:
     """Model -> who owns it."""
     canaries: Mapping[str, Canary]
     """Model -> its second revision, of the models that have one."""
+    dedicated: Mapping[str, Mapping[str, Dedicated]]
+    """Tenant -> model -> the replicas that answer it in the place of those of all others; tenants without are not
+    here."""
     adapters: Mapping[str, AdapterGrant]
     """Those of these names that are adapters, with who may call them."""
     overflows: Mapping[str, Overflow]
     """Model -> where its requests go while it is full or away, of the models that have such a place."""
     filling: Mapping[str, FillingPool]
-    """Of each model on either side of these, how full it is."""
+    """Of each revision whose room decides about requests, how full it is: on either side of these, and of dedicated
+    replicas that others stand in for."""
     callers: CallersSpec
     by_gatekeeper: bool
     """Whether the gatekeeper runs."""
@@ -102,17 +107,26 @@ def _canaries(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, Canary]]:
             )
 
 
+def _dedicated(models: Mapping[str, ModelPlan]) -> dict[str, dict[str, Dedicated]]:
+    by_tenant: dict[str, dict[str, Dedicated]] = defaultdict(dict)
+    for name, model in models.items():
+        for tenant, revision in model.dedicated.items():
+            when_away = model.stable.spec.dedicated[revision.id.group].when_away
+            by_tenant[tenant][name] = Dedicated(revision=revision.name, when_away=when_away)
+    return dict(by_tenant)
+
+
 def _adapters(models: Mapping[str, ModelPlan]) -> Iterator[tuple[str, AdapterGrant]]:
     for name, model in models.items():
         for adapter, spec in sorted(model.stable.spec.adapters.items()):
             yield adapter, AdapterGrant(model=name, tenants=spec.tenants)
 
 
-def _pool(model: ModelPlan) -> FillingPool:
+def _pool(revision: RevisionPlan) -> FillingPool:
     """Full is what its pickers take for it: requests of the lowest tiers give way then, or wait in queues."""
-    picker = model.stable.picker
+    picker = revision.picker
     return FillingPool(
-        metrics=picker_metrics(model.name, MODELS_NAMESPACE),
+        metrics=picker_metrics(revision.name, MODELS_NAMESPACE),
         queue=picker.shedding_queue_threshold,
         cache=picker.kv_threshold,
     )
@@ -122,6 +136,14 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
     """The tenants of a site with these models."""
     adapters = dict(_adapters(models))
     overflows = {name: to for name, to in site.overflows.items() if {name, to} <= models.keys()}
+    dedicated = _dedicated(models)
+    followed = [models[name].stable for name in sorted({*overflows, *overflows.values()})]
+    followed += [
+        revision
+        for model in models.values()
+        for revision in model.revisions.values()
+        if revision.id.group and model.stable.spec.dedicated[revision.id.group].when_away == "shared"
+    ]
     return TenantsPlan(
         tenants=site.tenants,
         tiers=site.tiers,
@@ -131,11 +153,12 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         | {name: grant.model for name, grant in adapters.items()},
         owners={name: model.stable.engine.owned_by for name, model in models.items()},
         canaries=dict(_canaries(models)),
+        dedicated=dedicated,
         adapters=adapters,
         overflows={
             name: Overflow(to=to, context=models[to].stable.server.max_model_len) for name, to in overflows.items()
         },
-        filling={name: _pool(models[name]) for name in sorted({*overflows, *overflows.values()})},
+        filling={revision.name: _pool(revision) for revision in followed},
         callers=site.callers,
         by_gatekeeper=site.has_gatekeeper,
         names_networks=site.has_gatekeeper and site.usage.abuse is not None,

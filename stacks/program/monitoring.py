@@ -62,7 +62,7 @@ def declare_monitoring(
                 *(["suspensions"] if site.usage.abuse and site.usage.abuse.suspend_on else []),
                 *(["canaries"] if plan.tenants.canaries else []),
                 *([SCALING] if site.scales else []),
-                *(["overflows"] if plan.tenants.overflows else []),
+                *(["overflows"] if plan.tenants.filling else []),
                 *(["budgets"] if plan.tenants.budgets else []),
                 *(["hosts", "control-plane"] if hosts else []),
                 *(["etcd-members"] if host_scrapes.ETCD in hosts else []),

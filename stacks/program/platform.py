@@ -34,6 +34,7 @@ from components.tenants.limits import rate_limit
 from components.tenants.portal import Portal, PortalArgs, portal_proxies
 from floor import namespaces
 from floor.namespaces import PodSecurity
+from floor.revision_ids import RevisionId
 from stacks.plan.charts import optional_parts
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.portal import portal_catalogue
@@ -206,7 +207,7 @@ def _front_door(step: PartStep) -> PartDone:
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
         shared=any(revision.spec.pool.queues for revision in step.on.plan.revisions),
         metered=site.has_ledger,
-        canaries=any(model.canary for model in step.on.plan.models.values()),
+        revisions=any(len(model.revisions) > 1 for model in step.on.plan.models.values()),
         prompts=site.has_directory,
         overflows=bool(step.on.plan.tenants.overflows),
         # Who checks keys next is there before the filters ask it.
@@ -301,7 +302,9 @@ def _engine_images(step: PartStep) -> PartDone:
 def _models(step: PartStep) -> PartDone:
     storage = step.on.plan.site.storage
     scaler = Scaler(prometheus=prometheus_of(step.on.plan.site), ready=step.ready("autoscaling"))
+    made: dict[RevisionId, Model] = {}
     for name, serving in step.on.plan.named.items():
+        filled = step.on.plan.filled_by(serving)
         args = ModelArgs(
             model=serving.model,
             spec=serving.spec,
@@ -314,7 +317,8 @@ def _models(step: PartStep) -> PartDone:
             place=storage.weights.place,
             storage_class=storage.storage_class,
             hardware=step.ready("hardware"),
-            weights=serving.weights,
+            weights=filled.weights,
+            filled=None if filled is serving else made[filled.id].filled,
             programs=step.ready("pod-programs"),
             token=step.ready("weights-token"),
             volume=storage.volumes,
@@ -327,7 +331,9 @@ def _models(step: PartStep) -> PartDone:
             followers=[peer(GATEKEEPER_PODS, GATEWAY_NAMESPACE)] if name in step.on.plan.tenants.filling else [],
             needs=step.ready(*_GATEWAYS),
         )
-        Model(name, args, step.on.opts)
+        made[serving.id] = Model(name, args, step.on.opts)
+    for revision, model in made.items():
+        model.prune([other for id_, other in made.items() if id_.group and id_.model == revision.name])
     return PartDone()
 
 

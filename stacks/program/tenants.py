@@ -222,6 +222,7 @@ def _declare_gatekeeper(
                 names=tenants.names,
                 owners=tenants.owners,
                 canaries=tenants.canaries,
+                dedicated=tenants.dedicated,
                 adapters=tenants.adapters,
                 overflows=tenants.overflows,
                 pools=tenants.filling,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from floor import gpu_nodes
 from floor.counts import counted
+from floor.revision_ids import RevisionId
 from stacks.facts.hardware import GpuSlice, other_kinds
 from stacks.facts.mig import layout_of
 from stacks.proof.cache import BLOCK_TOKENS
@@ -104,7 +105,8 @@ def carrying(proof: Proof, requests_per_s: float) -> Fix | None:
         wider, kept = _same_layout(replace(order, replicas=wanted), proof)
         if wider.ends.slow.capacity_requests_per_s >= requests_per_s:
             more = counted(wider.case.gpus - proof.case.gpus, "GPU")
-            text = f"raise models.{order.name}.server.{order.replicas_key} from {count} to {wanted} ({more} more){kept}"
+            key = ".".join((*RevisionId.of(order.name).path, "server", order.replicas_key))
+            text = f"raise {key} from {count} to {wanted} ({more} more){kept}"
             return Fix(text=text, order=wider.order, proof=wider)
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,10 +12,10 @@ from pydantic import Field, StringConstraints, model_validator
 
 from components.specs.inference_pool import InferencePoolSpec
 from components.specs.model import ModelSpec
-from components.specs.model_server import ModelServerSpec
+from components.specs.model_server import MOST_PRIORITY, ModelServerSpec
 from floor.problems import WrongValueError
 from floor.revision_ids import RevisionId
-from floor.spec import MOST_SECONDS, Day, Name, Spec
+from floor.spec import MOST_REPLICAS, MOST_SECONDS, Day, Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
 
@@ -172,6 +172,30 @@ class CanarySpec(Spec):
     """Derived figures that are overridden for it, beside those of the model."""
 
 
+class DedicatedServerSpec(Spec):
+    """How dedicated replicas are served, where that differs from the model's `server`."""
+
+    replicas: int = Field(ge=1, le=MOST_REPLICAS)
+    """Replicas for these tenants; with one, a rollout leaves them none for a while."""
+    priority: int | None = Field(default=None, ge=0, le=MOST_PRIORITY)
+    """As `server.priority`; the model's own without it."""
+
+
+class DedicatedSpec(Spec):
+    """Replicas of a model that answer some tenants alone, on the model's own weights."""
+
+    tenants: tuple[Name, ...] = Field(min_length=1)
+    """Tenants that these replicas answer, and no others do; each may call the model."""
+    server: DedicatedServerSpec
+    """How they are served; all other keys are the model's."""
+    load: LoadSpec | None = None
+    """Traffic of these tenants, on top of the model's `load`, whose other keys it has. Without it the targets are not
+    proven for them."""
+    when_away: Literal["refuse", "shared"] = "refuse"
+    """While none of these replicas is ready: `refuse` answers 503 with Retry-After, `shared` takes the replicas of all
+    other tenants."""
+
+
 class OverflowSpec(Spec):
     """Where requests go while a model is full or away."""
 
@@ -190,6 +214,9 @@ _NOT_OF_ANSWERS = (
     "loading",
 )
 _Section = TypeVar("_Section", bound=Spec)
+# What a site sets once for a model, beside its stable revision.
+_OF_THE_NAME: Mapping[str, Any] = {"canary": None, "dedicated": {}, "overflow": None}
+_OF_ALL_REPLICAS = ("disruption_max_unavailable", "gateway_parallel_requests")
 # Of these a server has one, so one of the canary's takes the place of the model's other.
 _ONE_OF = ("gpus", "layout")
 
@@ -205,13 +232,16 @@ class OrderedModelSpec(ModelSpec):
     """A model that a site serves, with what the site expects of it."""
 
     load: LoadSpec | None = None
-    """Expected traffic; without it the proof shows what a replica can hold, and nothing about targets."""
+    """Expected traffic, without that of tenants with `dedicated` replicas; without it the proof shows what a replica
+    can hold, and nothing about targets."""
     slo: SloSpec | None = None
     """Latency targets; without them any latency is accepted."""
     overrides: OverridesSpec = Field(default_factory=OverridesSpec)
     """Derived figures that this site overrides, each with its reason."""
     canary: CanarySpec | None = None
     """A second revision that serves a share of its sessions, to try it before it serves all."""
+    dedicated: dict[Name, DedicatedSpec] = Field(default_factory=dict)
+    """Replicas for some tenants alone, by a name of your choice; all other tenants share the model's `server`."""
     overflow: OverflowSpec | None = None
     """Another model that answers requests while this one is full or has no ready replica."""
     served_until: Day | None = None
@@ -229,8 +259,7 @@ class OrderedModelSpec(ModelSpec):
         if canary.server and any(getattr(canary.server, key) is not None for key in _ONE_OF):
             server = server.model_copy(update=dict.fromkeys(_ONE_OF))
         update: dict[str, Any] = {
-            "canary": None,
-            "overflow": None,
+            **_OF_THE_NAME,
             # A canary goes again, and its weights can be downloaded again.
             "volume": "disposable",
             "catalogue": canary.catalogue or self.catalogue,
@@ -245,11 +274,29 @@ class OrderedModelSpec(ModelSpec):
             update |= {"load": share, "slo": self.slo if share else None}
         return self.model_copy(update=update)
 
+    def of_dedicated(self, group: DedicatedSpec) -> OrderedModelSpec:
+        """What dedicated replicas are as a model of their own, with their load and no volume."""
+        server: dict[str, Any] = {"replicas": group.server.replicas, "scaling": None}
+        if group.server.priority is not None:
+            server["priority"] = group.server.priority
+        load = _over(self.load, group.load) if self.load else group.load
+        update: dict[str, Any] = {
+            **_OF_THE_NAME,
+            "server": self.server.model_copy(update=server),
+            "load": load if group.load else None,
+            "slo": self.slo if group.load else None,
+            # Overridden figures of all replicas together are those of the model's own number.
+            "overrides": self.overrides.model_copy(update=dict.fromkeys(_OF_ALL_REPLICAS)),
+        }
+        return self.model_copy(update=update)
+
     def revisions(self, name: str) -> Iterator[tuple[RevisionId, OrderedModelSpec]]:
-        """The stable revision and its canary. name: the model's."""
+        """The stable revision, its canary and its dedicated replicas. name: the model's."""
         yield RevisionId(name), self
         if (canary := self.of_canary) is not None:
             yield RevisionId(name, canary.digest), canary
+        for group, spec in sorted(self.dedicated.items()):
+            yield RevisionId(name, group=group), self.of_dedicated(spec)
 
     @property
     def digest(self) -> str:

@@ -232,6 +232,13 @@ class SiteConfig(Spec):
         """Every revision of every model, by the models' names."""
         return [revision for name, spec in sorted(self.models.items()) for revision in spec.revisions(name)]
 
+    def answered_by(self, revision: RevisionId) -> list[str]:
+        """Tenants that a revision answers: dedicated replicas their own, and the others all that have none."""
+        groups = self.models[revision.model].dedicated.items()
+        own = {tenant: group for group, spec in groups for tenant in spec.tenants}
+        may = [name for name, spec in self.tenants.items() if revision.model in spec.models]
+        return [name for name in may if own.get(name, "") == revision.group]
+
     @property
     def limits(self) -> dict[str, dict[str, int]]:
         """Tenant -> each limit that it has, as `scope_of` knows it -> most of it, of the tenants with any."""

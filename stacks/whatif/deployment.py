@@ -98,12 +98,13 @@ def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:
 
 
 def tiers_of(plan: SitePlan, model: str, shares: Mapping[str, float]) -> tuple[Tier, ...]:
-    """The tiers of a model's tenants, the highest priority first.
+    """The tiers of the tenants that a model's replicas answer, the highest priority first. model: a revision's name.
 
     A site declares the load of a model and not who causes it: tenants have equal parts, unless `shares` has a tier's
     part. Raises NoScenarioError for shares above 1, or of all tiers and not 1.
     """
-    tenants = [tenant.tier or "" for tenant in plan.site.tenants.values() if model in tenant.models] or [""]
+    answered = plan.site.answered_by(plan.named[model].id)
+    tenants = [plan.site.tenants[tenant].tier or "" for tenant in answered] or [""]
     given = {tier: share for tier, share in shares.items() if tier in tenants}
     rest = [tier for tier in tenants if tier not in given]
     left = 1 - sum(given.values())

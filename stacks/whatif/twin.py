@@ -41,20 +41,21 @@ def outcome_of(
     layer: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     most_replicas: int = MOST_REPLICAS,
 ) -> SiteOutcome:
-    """Simulate the models of a site, all of them without `models`. Raises NoScenarioError.
+    """Simulate the models of a site, all of them without `models`; no canaries. Raises NoScenarioError.
 
     layer: entered around each step of the work, with its name. most_replicas: of one model that are simulated.
     """
-    if unknown := sorted(set(models) - set(plan.models)):
-        raise no_such("model", unknown, list(plan.models))
+    known = [name for name, revision in plan.named.items() if not revision.id.digest]
+    if unknown := sorted(set(models) - set(known)):
+        raise no_such("model", unknown, known)
     if unknown := sorted(set(scenario.tier_shares) - set(plan.site.tiers)):
         raise no_such("tier", unknown, list(plan.site.tiers))
     scenario, losses = losses_of(plan, scenario)
     outcomes, skipped = [], {}
-    for name in models or tuple(plan.models):
-        revision = plan.models[name].stable
+    for name in models or known:
+        revision = plan.named[name]
         if revision.proof.order.load is None:
-            skipped[name] = f"it declares no load; set models.{name}.load"
+            skipped[name] = f"it declares no load; set {'.'.join(revision.id.path)}.load"
             continue
         _simulable(name, revision.proof.order.load, scenario, min(1.0, most_replicas / revision.proof.case.replicas))
         with layer(f"simulate {name}"):
@@ -91,7 +92,7 @@ def _model_outcome(
         pace = band.high if (changed or declared).kept else band.low
         end = ModelTwin(plan, revision, scenario.tier_shares, pace, most_replicas).column(scenario, lost)
     return ModelOutcome(
-        model=revision.model,
+        model=revision.name,
         replicas=case.replicas,
         layout=str(case.layout),
         gpu=case.order.gpu,
@@ -122,7 +123,7 @@ class ModelTwin:
         self._case, self._pace = revision.proof.case, pace
         self._most_replicas = most_replicas
         self._step_s = step_times(self._case.roofline.at(pace), self._case.layout.pipeline)
-        self._tiers = tiers_of(plan, revision.model, shares)
+        self._tiers = tiers_of(plan, revision.name, shares)
 
     def column(self, scenario: Scenario, lost: LostReplicas) -> Column:
         """Simulate it."""
@@ -140,7 +141,7 @@ class ModelTwin:
         parallel = self._revision.parallel_requests
         if part < 1 and served.scaling:
             raise NoScenarioError(
-                f"{served.replicas} replicas of {self._revision.model} that scale are more than can be simulated",
+                f"{served.replicas} replicas of {self._revision.name} that scale are more than can be simulated",
                 allowed=f"up to {self._most_replicas}",
                 fix="simulate it with --no-scaling",
             )
@@ -153,7 +154,7 @@ class ModelTwin:
             surge = Surge(begins_s=times.change_s, lasts_s=scenario.spike_s, times=scenario.spike)
         runs = []
         for number in range(times.runs):
-            seed = f"{scenario.seed} {self._revision.model} {number}"
+            seed = f"{scenario.seed} {self._revision.name} {number}"
             shares = [tier.share for tier in self._tiers]
             simulation = Simulation(
                 served,

@@ -27,7 +27,7 @@ from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, marked
 from components.specs.access import TenantSpec
-from components.specs.callers import Canary, FillingPool, Overflow
+from components.specs.callers import Canary, Dedicated, FillingPool, Overflow
 from components.specs.tiers import TierSpec
 from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
@@ -110,6 +110,8 @@ class Rig:
     refuse_uncounted: bool = False
     canary: Canary | None = None
     """Of the one model."""
+    dedicated: Mapping[str, Dedicated] = field(default_factory=dict)
+    """Tenant -> replicas of the one model that it has for itself."""
     overflows: Mapping[str, Overflow] = field(default_factory=dict)
     pools: Mapping[str, FillingPool] = field(default_factory=dict)
     ledger: str = ""
@@ -138,6 +140,7 @@ class Rig:
             budgets={name: limits.budgets for name, limits in limited.items()},
             names=self.names,
             canaries={MODEL: self.canary} if self.canary else {},
+            dedicated={tenant: {MODEL: own} for tenant, own in self.dedicated.items()},
             overflows=self.overflows,
             pools=self.pools,
         )
@@ -263,6 +266,7 @@ def rig(
     refuse_uncounted: bool = False,
     ledger: str = "",
     canary: Canary | None = None,
+    dedicated: Mapping[str, Dedicated] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
     more: Sequence[str] = (),
@@ -276,6 +280,7 @@ def rig(
         refuse_uncounted=refuse_uncounted,
         ledger=ledger,
         canary=canary,
+        dedicated=dedicated,
         overflows=overflows,
         pools=pools,
         more=more,
@@ -328,7 +333,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
         "typed_per_filter_config": {MODEL_NAMES_FILTER: names},
     }
     *filters, names_of_models = first_filters(
-        connection, canaries=made.canary is not None, prompts=True, overflows=bool(made.overflows)
+        connection, revisions=bool(made.canary or made.dedicated), prompts=True, overflows=bool(made.overflows)
     )
     # Simulated: the AI gateway keeps the headers back until it has read the body (internal/extproc/mainlib of v1.0.0),
     # and takes the model out of it.

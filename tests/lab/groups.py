@@ -68,6 +68,7 @@ SITE_GROUPS = {
         "test_limits",
         "test_gatekeeper",
         "test_canary",
+        "test_dedicated_site",
         "test_adapters",
         "test_usage_ledger",
         "test_portal",

@@ -6,10 +6,8 @@ With the gatekeeper and Envoy's filters as a site has them; the pickers' metrics
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from components.specs.tiers import TierSpec
 from floor.headers import SERVED_HEADER
 from lab.paths import Lab
 from tests.lab.gatekeeper_rig import MODEL, Rig, rig
+from tests.lab.simulated_pickers import Pickers, running_pickers
 from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("004.14")
@@ -40,37 +39,10 @@ TENANTS = {
 PINNED = {"pinned": "stable", "tries": "canary"}
 
 
-class Pickers(ThreadingHTTPServer):
-    """Simulated: metrics of the pickers of both models, as of v1.5.0."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Metrics)
-        self.pools: dict[str, tuple[float, float, float]] = {MODEL: ROOM, SMALL: ROOM}
-        self.answers = True
-
-
-class _Metrics(BaseHTTPRequestHandler):
-    server: Pickers
-
-    def do_GET(self) -> None:
-        lines = []
-        for place, name in enumerate(("ready_pods", "average_queue_size", "average_kv_cache_utilization")):
-            lines.append(f"# TYPE inference_pool_{name} gauge")
-            lines += [f'inference_pool_{name}{{name="{pool}"}} {of[place]}' for pool, of in self.server.pools.items()]
-        self.send_response(200 if self.server.answers else 503)
-        self.end_headers()
-        self.wfile.write("\n".join([*lines, ""]).encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
 @pytest.fixture(scope="module")
 def pickers() -> Iterator[Pickers]:
-    server = Pickers()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
+    with running_pickers({MODEL: ROOM, SMALL: ROOM}) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -115,9 +115,10 @@ def test_all_replicas_of_a_model_mount_its_one_volume(site: RunningSite, seen: S
     storage = site.plan.site.storage
     on_nodes = storage.weights.place == "nodes"
     for revision in site.plan.revisions:
-        if on_nodes and revision.weights is None:
+        filled = site.plan.filled_by(revision)
+        if on_nodes and filled.weights is None:
             continue
-        name = revision.weights.claim if revision.weights else claim_name(revision.name, storage.storage_class)
+        name = filled.weights.claim if filled.weights else claim_name(filled.name, storage.storage_class)
         claim = site.read(f"{_CORE}/persistentvolumeclaims/{name}")
         phase, modes = claim["status"].get("phase"), claim["spec"]["accessModes"]
         seen(f"{claim['metadata']['name']}: {phase}, {', '.join(modes)}, class {claim['spec'].get('storageClassName')}")

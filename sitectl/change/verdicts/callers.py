@@ -12,6 +12,7 @@ from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
 _UNANSWERED = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
+_EMPTY = "find none of its earlier prompts any more, so first tokens come later for a while"
 # Name -> what it costs that they are gone.
 _PODS = {
     "gatekeeper": _UNANSWERED,
@@ -26,7 +27,7 @@ def tenants(change: Change) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, "made", "new")]
     if change.op == "delete":
         return [verdict(change, Severity.LIVE, "deleted", "Envoy's own key check takes its place")]
-    moved = [*front.moved_models(change), *tiers.moves(change), *_caches(change)]
+    moved = [*front.moved_models(change), *tiers.moves(change), *_caches(change), *_replicas(change)]
     reason = "gatekeepers with the new tenants are ready before the old ones end"
     return moved or [verdict(change, Severity.LIVE, "tenants stay as they are", reason)]
 
@@ -36,9 +37,20 @@ def _caches(change: Change) -> Iterator[Verdict]:
     for tenant in sorted({*before} & {*after}):
         old, new = ("shared" if of[tenant].get("shared") else "own" for of in (before, after))
         if old != new:
-            reason = "engines find none of its earlier prompts any more, so first tokens come later for a while"
+            reason = f"engines {_EMPTY}"
             what = f"tenant {tenant}: prefix cache {old} -> {new}"
             yield verdict(change, Severity.LIVE, what, reason, tenants=[tenant])
+
+
+def _replicas(change: Change) -> Iterator[Verdict]:
+    before, after = known(change.before), known(change.after)
+    for tenant in sorted({*before} & {*after}):
+        old, new = (of[tenant].get("dedicated") or {} for of in (before, after))
+        for model in sorted({*old, *new}):
+            was, is_ = (own[model]["revision"] if model in own else "shared replicas" for own in (old, new))
+            if was != is_:
+                what, reason = f"tenant {tenant}: {model} by {was} -> {is_}", f"these {_EMPTY}"
+                yield verdict(change, Severity.LIVE, what, reason, tenants=[tenant])
 
 
 def is_of_tenants(change: Change) -> bool:

@@ -22,6 +22,15 @@ def access(policy: Mapping[str, Any]) -> dict[str, set[str]]:
     return models
 
 
+def answering(policy: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The same with dedicated replicas by their revision's name, in the place of the models that they are of."""
+    dedicated = {tenant: spec.get("dedicated") or {} for tenant, spec in known(policy).items()}
+    return {
+        tenant: {dedicated.get(tenant, {}).get(model, {}).get("revision", model) for model in models}
+        for tenant, models in access(policy).items()
+    }
+
+
 def security_policy(change: Change) -> list[Verdict]:
     """Who may call what: each tenant that gains or loses something by name."""
     if change.op in ("delete", "replace"):

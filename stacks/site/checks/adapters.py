@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from floor.problems import Path, Problem, nearest, shown
+from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
+from stacks.site.checks.model_callers import not_a_caller
 from stacks.site.reading.raw import at, items, mapping, matching
 
 
@@ -52,30 +53,9 @@ def _commits(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
 
 
 def _callers(values: Mapping[str, Any], path: Path, model: str) -> Iterator[Problem]:
-    tenants = mapping(values.get("tenants"))
-    may = [str(tenant) for tenant, spec in tenants.items() if model in items(at(spec, "models"))]
     for index, tenant in enumerate(items(at(values, *path, "tenants"))):
-        if not isinstance(tenant, str) or tenant in may:
-            continue
-        here = (*path, "tenants", str(index))
-        if tenant in tenants:
-            yield Problem(
-                path=here,
-                what=f"may not call {model}, whose adapter this is",
-                got=shown(tenant),
-                allowed=", ".join(may) or f"no tenant may call {model}",
-                fix=f"take it out, or add {model} to tenants.{tenant}.models",
-            )
-        else:
-            near = nearest(tenant, may)
-            yield Problem(
-                path=here,
-                what="is no tenant of the site",
-                got=shown(tenant),
-                allowed=", ".join(may) or f"no tenant may call {model}",
-                near=near,
-                fix=f"write {near}" if near else "take it out",
-            )
+        if isinstance(tenant, str):
+            yield from not_a_caller(values, (*path, "tenants", str(index)), tenant, model, "whose adapter this is")
 
 
 def _of_the_canary(path: Path, name: str, model: Any) -> Iterator[Problem]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from floor.problems import Path, Problem, nearest, shown
+from floor.problems import Path, Problem, shown
 from stacks.facts import catalogue
 from stacks.site.checks import engine_arguments, models, revisions, slices
-from stacks.site.reading.raw import at, items, mapping
+from stacks.site.checks.model_callers import not_a_caller
+from stacks.site.reading.raw import at, mapping
 
 _MERGED = ("server", "pool", "overrides")
 
@@ -59,24 +60,9 @@ def _compared(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pinned(values: Mapping[str, Any], name: str, canary: Mapping[str, Any]) -> Iterator[Problem]:
-    tenants = mapping(values.get("tenants"))
     for tenant in mapping(canary.get("pinned")):
         path = ("models", name, "canary", "pinned", str(tenant))
-        if tenant not in tenants:
-            near = nearest(str(tenant), [str(known) for known in tenants])
-            yield Problem(
-                path=path,
-                what="is no tenant of the site",
-                allowed=", ".join(map(str, tenants)),
-                near=near,
-                fix=f"write {near}" if near else "take it out",
-            )
-        elif name not in items(at(tenants[tenant], "models")):
-            yield Problem(
-                path=path,
-                what=f"may not call {name}, so it has no revision to stay on",
-                fix=f"take it out, or add {name} to tenants.{tenant}.models",
-            )
+        yield from not_a_caller(values, path, str(tenant), name, "so it has no revision to stay on")
 
 
 def _task(path: Path, model: Any, canary: Mapping[str, Any]) -> Iterator[Problem]:
@@ -123,7 +109,7 @@ def _of_model(values: Mapping[str, Any], name: str, model: Any) -> Iterator[Prob
 
 def _merged(model: Any, canary: Mapping[str, Any]) -> Mapping[str, Any]:
     """As `OrderedModelSpec.of_canary` has it, of plain values."""
-    merged = {key: value for key, value in mapping(model).items() if key != "canary"}
+    merged = {key: value for key, value in mapping(model).items() if key not in {"canary", "dedicated"}}
     if "catalogue" in canary:
         merged["catalogue"] = canary["catalogue"]
     for key in _MERGED:

@@ -20,6 +20,7 @@ from stacks.site.checks import (
     canaries,
     certificates,
     database,
+    dedicated,
     disks,
     encryption,
     engine_arguments,
@@ -86,6 +87,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         callers.problems(values),
         canaries.problems(values),
         database.problems(values),
+        dedicated.problems(values),
         forms.problems(values),
         engine_arguments.problems(values.get("models")),
         machines.problems(values),
@@ -258,10 +260,10 @@ def _names_that_collide(values: Mapping[str, Any], where: Where) -> Iterator[Pro
     """Two resources of one name: a model called like the picker of another, keys of tenants with dashes."""
     names = [str(name) for name in mapping(values.get("models"))]
     for name in names:
-        if RevisionId.of(name).digest:
+        if RevisionId.of(name) != RevisionId(name):
             yield Problem(
                 path=("models", name),
-                what="has the form in which further revisions of a model are called, MODEL--DIGEST",
+                what="has the form in which further revisions of a model are called, MODEL--DIGEST or MODEL--for-NAME",
                 fix=f"rename it, for example to {name.replace('--', '-')}",
             )
         taken = picker_name(name)

@@ -129,6 +129,8 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _may(values: Mapping[str, Any], tenant: str, name: str, to: str) -> bool:
     """Whether requests of a tenant for the one model may go to the other: not where it has one revision for sure."""
-    pinned = mapping(at(values, "models", name, "canary", "pinned"))
+    pinned = [*mapping(at(values, "models", name, "canary", "pinned"))]
+    for group in mapping(at(values, "models", name, "dedicated")).values():
+        pinned += items(at(group, "tenants"))
     models = items(at(values, "tenants", tenant, "models"))
     return name in models and to in models and tenant not in pinned

@@ -25,6 +25,7 @@ _WITHOUT: Mapping[tuple[str, ...], str] = {
     ("server", "scaling"): "scales Deployments, and with server.nodes there is none",
     ("adapters",): "are not proven on pipeline stages",
     ("canary",): "would have groups of nodes of its own, which no rollout of the two is built for",
+    ("dedicated",): "would have groups of nodes of their own, beside which no rollout was tried",
 }
 
 

@@ -317,8 +317,9 @@ def _homes(key: str) -> list[str]:
             return
         for name in inner.model_fields:
             child = here.below(name)
-            # A model that may be ordered and a canary have the keys of a served one, which is the place to name.
-            if child is None or child.pattern == "orderable" or name == "canary":
+            # A model that may be ordered, a canary and dedicated replicas have the keys of a served one, which is the
+            # place to name.
+            if child is None or child.pattern == "orderable" or name in ("canary", "dedicated"):
                 continue
             if name == key:
                 patterns.append(child.pattern)
