@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 WINDOW_MINUTES = 10
 """Of requests and refusals. Networks are those of an hour."""
 USUAL_DAYS = 7
+"""Of what is usual, up to a day ago: abuse that goes on is not usual after an hour."""
 LEAST_HOURS = 12
 """With requests, within these days: a key with fewer has no usual rate, and no burst."""
 
@@ -25,7 +26,7 @@ class Thresholds(BaseModel):
     burst_requests: _Count
     """In the window; fewer are no burst, however few are usual."""
     burst_factor: _Count
-    """Of what the key usually has in so much time."""
+    """Of what the key had in so much time of its busiest hour."""
     refused_requests: _Count
     """In the window."""
     refused_percent: Annotated[int, Field(ge=1, le=100)]
@@ -36,15 +37,15 @@ class Thresholds(BaseModel):
 
 @dataclass(frozen=True)
 class UsualUse:
-    """A key's requests in the days before, and in how many hours of them it had any."""
+    """A key's requests in the busiest hour of these days, and in how many hours it had any."""
 
-    requests: int
+    busiest: int
     hours: int
 
     @property
     def in_window(self) -> float | None:
-        """What it usually has in the window, while it works; None where too little is known."""
-        return self.requests / self.hours * WINDOW_MINUTES / 60 if self.hours >= LEAST_HOURS else None
+        """What it then had in the window; None where too little is known."""
+        return self.busiest * WINDOW_MINUTES / 60 if self.hours >= LEAST_HOURS else None
 
 
 @dataclass(frozen=True, kw_only=True)
