@@ -74,13 +74,6 @@ class Suspensions:
             rows = await connection.execute(sa.select(SUSPENSIONS).where(kept).order_by(SUSPENSIONS.c.since.desc()))
             return [_shown(row) for row in rows]
 
-    async def count(self) -> dict[str, int]:
-        """How many are in force, by whether a person or a signal suspended."""
-        query = sa.select(SUSPENSIONS.c.by_signal, sa.func.count()).where(SUSPENSIONS.c.lifted.is_(None))
-        async with self._database.transaction() as connection:
-            rows = await connection.execute(query.group_by(SUSPENSIONS.c.by_signal))
-            return {"person": 0, "signal": 0} | {"signal" if row[0] else "person": row[1] for row in rows}
-
     async def suspend(self, order: SuspensionOrder, by: AskedBy) -> dict[str, Any]:
         """The suspension, in force once this returns; nothing changes where it was before."""
         async with self._database.transaction() as connection:

@@ -19,7 +19,7 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = pytest.mark.row("004.04", "004.11")
 
 CALLERS = {"decided_by": "gatekeeper", "database_secret": "directory-database"}
-SIGNALS, SUSPENSIONS = {"KeySignal", "KeysUnwatched"}, {"KeysSuspended", "SuspensionsHeld", "SignalsUnread"}
+SIGNALS, SUSPENSIONS = {"KeySignal", "KeysUnwatched"}, {"KeySuspended", "SuspensionsHeld", "SignalsUnread"}
 
 
 def declared(folder: Path, abuse: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
