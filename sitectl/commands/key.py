@@ -260,6 +260,10 @@ def suspend(context: CommandContext, *, site: str, client: tuple[str, str], why:
     tenant, name = client
     with site_directory(context, site) as directory:
         made = directory.suspend({"tenant": tenant, "name": name, "why": why})
+        if name not in {key["name"] for key in directory.keys(tenant)}:
+            context.progress.note(
+                f"the directory has no key {tenant}.{name}: it is one of the site's file, or the name is wrong"
+            )
     line = f"{site}: {tenant}.{name} is suspended since {_moment(made['since'])}: {made['why']}"
     context.say(line, {"site": site, "suspension": made})
     return int(Exit.OK)

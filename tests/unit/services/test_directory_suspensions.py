@@ -94,6 +94,9 @@ def test_gatekeepers_hear_of_a_suspension_and_of_its_end(
         ({"tenant": "unknown"}, "tenant: no tenant of the site's file"),
         ({"name": "No Name"}, "name: not a name"),
         ({"why": "two\nlines"}, "why: not one line"),
+        # The audit is never changed.
+        ({"why": f"saw sk-{'a' * 10}-{'b' * 52} in a repository"}, "why: has a key in it, got 'sk-(hidden)'"),
+        ({"why": f"saw sk-{'A_' * 20}"}, "why: has a key in it, got 'sk-(hidden)'"),
         ({"why": ""}, "why: "),
     ],
 )
