@@ -21,7 +21,7 @@ from services.directory.settings import Settings
 from services.directory.signal_watch import SignalWatch, SuspendOptions
 from services.directory.store import Store
 from services.directory.suspension_requests import SuspensionRequests
-from services.directory.suspensions import Suspensions
+from services.directory.suspensions import SIGNALS, Suspensions
 from services.directory.tables import KEPT
 from services.directory.variables import TOKEN_HEADER
 from services.failure import ServiceError, shown
@@ -197,8 +197,8 @@ class _Requests:
         held = await self._suspensions.listed()
         _SUSPENSIONS.clear()
         for row in held:
-            if row["lifted"] is None:
-                _SUSPENSIONS.labels(row["tenant"], row["name"], "signal" if row["by_signal"] else "person").set(1)
+            by = "signal" if row["actor"] == SIGNALS else "person"
+            _SUSPENSIONS.labels(row["tenant"], row["name"], by).set(1)
         self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
     def _operator(self, request: Request) -> AskedBy:

@@ -14,13 +14,13 @@ from prometheus_client import Gauge
 
 from services.database import Database
 from services.directory.orders import AskedBy
-from services.directory.suspensions import Suspensions, Suspicion
+from services.directory.suspensions import SIGNALS, Suspensions, Suspicion
 from services.ledger import variables as ledger
 from services.mounted import secret
 
 _LOOK_EVERY_S, _AGAIN_AFTER_S = 30.0, 5.0
 _ANSWER_S = httpx2.Timeout(5, read=15)
-_BY = AskedBy("key-signals", "directory")
+_BY = AskedBy(SIGNALS, "directory")
 _HELD = Gauge(
     "directory_suspensions_held", "Keys that a signal would suspend, above the most that are suspended in an hour."
 )

@@ -35,19 +35,6 @@ class Thresholds(BaseModel):
     """In an hour."""
 
 
-@dataclass(frozen=True)
-class UsualUse:
-    """A key's requests in the busiest hour of these days, and in how many hours it had any."""
-
-    busiest: int
-    hours: int
-
-    @property
-    def in_window(self) -> float | None:
-        """What it then had in the window; None where too little is known."""
-        return self.busiest * WINDOW_MINUTES / 60 if self.hours >= LEAST_HOURS else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class KeyUse:
     """What a key did lately."""
@@ -57,15 +44,15 @@ class KeyUse:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Requests by why they were refused."""
     networks: int = 0
-    usual: UsualUse | None = None
+    usual: float | None = None
+    """Requests in the window, in its busiest hour; None where too little is known."""
 
 
 def signals_of(seen: KeyUse, most: Thresholds) -> dict[str, dict[str, Any]]:
     """Signal -> the figures that make it one."""
     signals: dict[str, dict[str, Any]] = {}
-    usual = seen.usual.in_window if seen.usual else None
-    if usual is not None and seen.requests > max(most.burst_requests, most.burst_factor * usual):
-        signals["burst"] = {"requests": seen.requests, "usual": round(usual, 1)}
+    if seen.usual is not None and seen.requests > max(most.burst_requests, most.burst_factor * seen.usual):
+        signals["burst"] = {"requests": seen.requests, "usual": round(seen.usual, 1)}
     refused = sum(seen.refused.values())
     if refused >= most.refused_requests and 100 * refused >= most.refused_percent * seen.requests:
         signals["refusals"] = {"requests": seen.requests, "refused": refused, "why": dict(sorted(seen.refused.items()))}

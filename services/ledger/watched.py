@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
 from services.ledger.lines import UsageRow
-from services.ledger.signals import USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, UsualUse, signals_of
+from services.ledger.signals import LEAST_HOURS, USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, signals_of
 from services.ledger.tables import NETWORKS, RECENT, SIGNALS, USAGE
 
 LOOK_EVERY_S = 60.0
@@ -63,7 +63,7 @@ _CAME_FROM = sa.text(
 )
 # Of few keys, by the primary key of each hour: over all keys, a site with many would read longer than it may.
 _USUAL = f"""
-    SELECT tenant, key, max(requests)::bigint AS busiest, count(*) AS hours FROM (
+    SELECT tenant, key, max(requests)::float * {WINDOW_MINUTES} / 60 AS usual FROM (
         SELECT tenant, key, hour, sum(requests) AS requests
         FROM unnest($1::text[], $2::text[]) AS asked (tenant, key)
         CROSS JOIN generate_series(
@@ -71,7 +71,7 @@ _USUAL = f"""
             date_trunc('hour', now(), 'UTC') - interval '25 hours', interval '1 hour'
         ) AS hours (hour)
         JOIN {USAGE.name} USING (hour, tenant, key) GROUP BY 1, 2, 3
-    ) AS by_hour GROUP BY 1, 2
+    ) AS by_hour GROUP BY 1, 2 HAVING count(*) >= {LEAST_HOURS}
     """  # noqa: S608 - as above
 _KEEP = f"""
     INSERT INTO {SIGNALS.name} (tenant, key, signal, began, seen, figures)
@@ -178,8 +178,8 @@ class KeyWatch:
         }
 
 
-async def _usual_of(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UsualUse]:
+async def _usual_of(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
     if not keys:
         return {}
     rows = await connection.exec_driver_sql(_USUAL, tuple(list(column) for column in zip(*keys, strict=True)))
-    return {(row.tenant, row.key): UsualUse(row.busiest, row.hours) for row in rows.all()}
+    return {(row.tenant, row.key): row.usual for row in rows.all()}

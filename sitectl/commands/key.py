@@ -58,8 +58,8 @@ Gateways refuse it within seconds. To replace a key that is in use, rotate it.
 """
 _SUSPEND_MORE = """\
 Gateways refuse it within seconds with 403, until `key lift`. It is suspended by its name: all keys of that name are,
-also one of the site's file, and a successor of a rotated one. The reason is for people who look after the site; clients
-do not see it.
+also one of the site's file, and a successor of a rotated one. What a signal has suspended is yours then, and its alert
+ends. The reason is for people who look after the site; clients do not see it.
 """
 _LIFT_MORE = """\
 It works again within seconds, unless it was revoked or has expired. For a day no signal suspends it.
@@ -288,7 +288,7 @@ def lift(context: CommandContext, *, site: str, client: tuple[str, str]) -> int:
 def suspended(context: CommandContext, *, site: str) -> int:
     """List keys that are suspended: since when, by whom, and why."""
     with site_directory(context, site) as directory:
-        held = [row for row in directory.suspensions() if row["lifted"] is None]
+        held = directory.suspensions()
     rows = [("KEY", "SINCE", "BY", "WHY")]
     rows += [(f"{row['tenant']}.{row['name']}", _moment(row["since"]), row["actor"], row["why"]) for row in held]
     lines = columns(rows) if held else []

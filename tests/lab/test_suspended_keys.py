@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
@@ -120,9 +121,10 @@ def test_how_wide_a_network_is(door: Rig, first: str, second: str, same: bool) -
         header = of(3, of(1, b"authorization"), of(2, f"Bearer {key_of('acme')}".encode()))
         source = of(1, of(1, of(1, of(2, address.encode()))))
         with door.deciding() as channel:
-            answer: bytes = channel.unary_unary("/envoy.service.auth.v3.Authorization/Check")(
-                of(1, source, of(4, of(2, header)))
+            check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/envoy.service.auth.v3.Authorization/Check"
             )
+            answer = check(of(1, source, of(4, of(2, header))))
         (name,) = re.findall(rb"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", answer)
         return bytes(name)
 

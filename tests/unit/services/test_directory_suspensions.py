@@ -16,7 +16,7 @@ from services.database import Database
 from services.directory.audit import chained
 from services.directory.orders import AskedBy
 from services.directory.signal_watch import SignalWatch, SuspendOptions
-from services.directory.suspensions import Acted, Suspensions, Suspicion
+from services.directory.suspensions import SIGNALS, Acted, Suspensions, Suspicion
 from services.directory.tables import KEPT
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import READER, Directory, chain, created
@@ -131,7 +131,7 @@ def suspend(server: Server, *batches: list[Suspicion], most: int = 2) -> list[Ac
         databases = [Database(lambda: server.url, KEPT) for _ in batches]
         try:
             acts = [
-                Suspensions(database).suspend_all(suspects, most, AskedBy("signals", ""))
+                Suspensions(database).suspend_all(suspects, most, AskedBy(SIGNALS, ""))
                 for database, suspects in zip(databases, batches, strict=True)
             ]
             return list(await asyncio.gather(*acts))
@@ -154,6 +154,30 @@ def test_signals_suspend_no_more_keys_in_an_hour_than_they_may(server: Server) -
     acted = suspend(server, *many)
     assert len([suspect for act in acted for suspect in act.suspended]) == 2
     assert len(in_force(server)) == 3
+
+
+def test_a_person_takes_over_what_a_signal_has_suspended(
+    server: Server, both: tuple[Server, Directory], operator: httpx.Client
+) -> None:
+    """Its alert ends, by the measure of each key, and no signal suspends another one in its place."""
+
+    def measured() -> set[str]:
+        rows = httpx.get(f"{both[1].url}/metrics").text.splitlines()
+        return {row for row in rows if row.startswith("directory_suspensions{")}
+
+    suspend(server, of_names("ci", "app"))
+    operator.post("/v1/suspensions", json=SEARCH_CI | {"name": "other"})
+    keys = ("app", "signal"), ("ci", "signal"), ("other", "person")
+    series = 'directory_suspensions{{by="{}",key="{}",tenant="search"}} 1.0'
+    assert measured() == {series.format(by, key) for key, by in keys}
+    taken = operator.post("/v1/suspensions", json=SEARCH_CI).json()
+    assert (taken["actor"], taken["why"]) == ("a-test", SEARCH_CI["why"])
+    assert series.format("person", "ci") in measured()
+    (acted,) = suspend(server, of_names("c"))
+    assert (list(acted.suspended), acted.held) == ([], 1)
+    acts = chain(operator)
+    assert chained(acts)[1] == ""
+    assert acts[-1]["before"]["why"] == "networks: networks 41"
 
 
 def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Server, operator: httpx.Client) -> None:
