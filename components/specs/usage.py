@@ -76,6 +76,8 @@ class AbuseSpec(Spec):
     most_suspended_per_hour: int = Field(default=3, ge=1, le=20)
     """Keys that signals suspend within an hour; for what is above it there is an alert. A person suspends as many as
     there are."""
+    never_suspended: tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")], ...] = ()
+    """Keys, as TENANT.NAME, that no signal suspends: it is an alert alone. A person may suspend them."""
     networks: int = Field(default=20, ge=1, le=10_000)
     """`networks`: a key came from more networks than these within an hour: of /24, of /16 inside a site (private
     addresses), of /48 with IPv6. Gatekeepers name them; without one no network is seen."""
@@ -93,7 +95,7 @@ class AbuseSpec(Spec):
     @property
     def thresholds(self) -> dict[str, int]:
         """What the ledger looks by."""
-        return self.model_dump(exclude={"suspend_on", "most_suspended_per_hour"})
+        return self.model_dump(exclude={"suspend_on", "most_suspended_per_hour", "never_suspended"})
 
 
 class UsageSpec(Spec):

@@ -194,16 +194,21 @@ def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Se
 
 
 def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_path: Path) -> None:
-    """The most telling one first; without the ledger's answer nothing changes."""
+    """The most telling one first, and no key that is spared; without the ledger's answer nothing changes."""
     (tmp_path / "token").write_text("token-of-the-operator\n")
     options = SuspendOptions(
-        ledger_url="http://ledger", ledger_token=tmp_path / "token", signals=["networks", "refusals"], most_per_hour=2
+        ledger_url="http://ledger",
+        ledger_token=tmp_path / "token",
+        signals=["networks", "refusals"],
+        most_per_hour=2,
+        never=["search.spared"],
     )
 
     def row(key: str, signal: str, *, on: bool = True) -> dict[str, Any]:
         return {"tenant": "search", "key": key, "signal": signal, "on": on, "began": 1, "figures": {"networks": 41}}
 
     rows = [row("a", "burst"), row("b", "refusals"), row("c", "networks", on=False), row("d", "networks")]
+    rows.append(row("spared", "networks"))
     tokens = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:

@@ -58,8 +58,13 @@ def test_what_watches_keys_is_declared_and_nothing_else_changes(tmp_path: Path) 
 
 
 def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
+    suspending_on = {
+        "suspend_on": ["networks", "burst"],
+        "most_suspended_per_hour": 2,
+        "never_suspended": ["search.ci", "search.app"],
+    }
     alone = declared(tmp_path / "alone", {})
-    suspending = declared(tmp_path / "suspending", {"suspend_on": ["networks", "burst"], "most_suspended_per_hour": 2})
+    suspending = declared(tmp_path / "suspending", suspending_on)
     differing = {name for name in {*alone, *suspending} if alone.get(name) != suspending.get(name)}
     assert differing - {"crds-things"} == {"directory-pods", "monitoring-rules"}
     added = set(arguments(suspending["directory-pods"])) - set(arguments(alone["directory-pods"]))
@@ -69,6 +74,7 @@ def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
         f"--ledger-token-file={folder}/{variables.OPERATOR_KEY}",
         "--suspend-on=networks,burst",
         "--most-suspended-per-hour=2",
+        "--never-suspend=search.ci,search.app",
     }
     pod = suspending["directory-pods"]["spec"]["template"]["spec"]
     (secret,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "ledger"]
