@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import httpx2
 import pytest
+from prometheus_client import REGISTRY
 
 from services.database import Database
 from services.directory.audit import chained
@@ -194,7 +198,9 @@ def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Se
 
 
 def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_path: Path) -> None:
-    """The most telling one first, and no key that is spared; without the ledger's answer nothing changes."""
+    """The most telling one first, and no key that is spared. Without the ledger's answer nothing changes,
+    and no one is paged for an earlier one.
+    """
     (tmp_path / "token").write_text("token-of-the-operator\n")
     options = SuspendOptions(
         ledger_url="http://ledger",
@@ -208,7 +214,7 @@ def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_pat
         return {"tenant": "search", "key": key, "signal": signal, "on": on, "began": 1, "figures": {"networks": 41}}
 
     rows = [row("a", "burst"), row("b", "refusals"), row("c", "networks", on=False), row("d", "networks")]
-    rows.append(row("spared", "networks"))
+    rows += [row("spared", "networks"), row("e", "refusals")]
     tokens = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -231,6 +237,16 @@ def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_pat
     assert tokens == ["token-of-the-operator"]
     reasons = server.rows("SELECT why FROM suspensions ORDER BY name")
     assert [reason["why"] for reason in reasons] == ["refusals: networks 41", "networks: networks 41"]
+    held = partial(REGISTRY.get_sample_value, "directory_suspensions_held")
+    assert held() == 1
     with pytest.raises(httpx2.HTTPStatusError):
         look(lambda _: httpx2.Response(503))
     assert in_force(server) == {"search.b", "search.d"}
+
+    async def without_a_ledger() -> None:
+        nowhere = replace(options, ledger_url="http://127.0.0.1:1")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(SignalWatch(Database(lambda: server.url, KEPT), nowhere).run(), 1)
+
+    asyncio.run(without_a_ledger())
+    assert held() == 0
