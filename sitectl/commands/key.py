@@ -28,7 +28,7 @@ MORE = f"""\
   python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h
   python -m sitectl key revoke prod q7xk2mzp4d
   python -m sitectl key signals prod
-  python -m sitectl key suspend prod search.ci "seen in a public repository"
+  python -m sitectl key suspend prod search.ci 'seen in a public repository'
   python -m sitectl key lift prod search.ci
   python -m sitectl key new
 
