@@ -24,7 +24,7 @@ from services.ledger.signals import WINDOW_MINUTES, Thresholds
 from services.ledger.store import Writer
 from services.ledger.tables import KEPT
 from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, SIGNALS_PATH, TOKEN_HEADER
-from services.ledger.watched import LOOK_EVERY_S, KeyWatch
+from services.ledger.watched import LOOK_EVERY_S, KeyWatch, measured
 
 _REQUESTS = Counter(
     "inference_usage_http_requests", "Requests to the ledger by method, path and status.", ["method", "path", "status"]
@@ -107,7 +107,7 @@ class _LedgerRequests:
             signals = await self._watch.look()
             # Nothing is measured between these.
             _SIGNALS.clear()
-            for signal in signals:
+            for signal in measured(signals):
                 _SIGNALS.labels(signal.tenant, signal.key, signal.signal).set(1)
             _LOOKED.set_to_current_time()
 

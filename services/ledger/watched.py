@@ -26,6 +26,7 @@ _SIGNALS_DAYS = 7
 _MOST_ASKED = 500
 # Without one for so long, the next signal is another.
 _PAUSE_MINUTES = 15
+_MOST_MEASURED = 20
 # Two ledgers look once a minute each.
 _ON_S = 150
 
@@ -107,6 +108,14 @@ class Signal:
     key: str
     signal: str
     figures: Mapping[str, Any]
+
+
+def measured(signals: Sequence[Signal]) -> list[Signal]:
+    """Those that are series of Prometheus and alerts: of each signal of a tenant a few keys, however many it makes."""
+    by_tenant = defaultdict[tuple[str, str], list[Signal]](list)
+    for signal in signals:
+        by_tenant[signal.tenant, signal.signal].append(signal)
+    return [signal for of_tenant in by_tenant.values() for signal in of_tenant[:_MOST_MEASURED]]
 
 
 async def see_networks(connection: AsyncConnection, rows: Sequence[UsageRow]) -> None:

@@ -13,7 +13,7 @@ from services.database import Database
 from services.ledger.signals import KeyUse, Thresholds, signals_of
 from services.ledger.tables import KEPT
 from services.ledger.variables import SIGNALS_PATH
-from services.ledger.watched import KeyWatch, Signal
+from services.ledger.watched import KeyWatch, Signal, measured
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import WRITER, Ledger, line
 from tests.unit.services.postgres_rig import Server
@@ -46,6 +46,13 @@ DAY_BEFORE = range(26, 39)
 )
 def test_a_signal_is_more_than_usual_and_more_than_little(seen: KeyUse, signals: set[str]) -> None:
     assert set(signals_of(seen, MOST)) == signals
+
+
+def test_a_tenant_with_many_keys_floods_no_alerts() -> None:
+    """Another tenant's have theirs."""
+    keys = [("acme", f"k{number:03}") for number in range(300)] + [("globex", "ci")]
+    signals = [Signal(tenant=tenant, key=key, signal="refusals", figures={}) for tenant, key in keys]
+    assert [(signal.tenant, signal.key) for signal in measured(signals)] == [*keys[:20], keys[-1]]
 
 
 @pytest.fixture(scope="module")
