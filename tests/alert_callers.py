@@ -73,14 +73,17 @@ CASES = (
     ),
     Case(
         alert="KeySignal",
-        change={signal_of_keys("networks"): constant(2)},
-        labels={"tenant": "acme", "signal": "networks"},
-        shown="2",
+        change={signal_of_keys("networks"): constant(1)},
+        labels={"tenant": "acme", "key": "ci", "signal": "networks"},
     ),
     Case(
         alert="KeysUnwatched", change={of_ledger("keys_looked_timestamp_seconds"): constant(0)}, shown="20", minutes=20
     ),
-    Case(alert="KeysSuspended", change={of_directory("suspensions", ', by="signal"'): constant(3)}, shown="3"),
+    Case(
+        alert="KeySuspended",
+        change={of_directory("suspensions", ', tenant="acme", key="ci", by="signal"'): constant(1)},
+        labels={"tenant": "acme", "key": "ci"},
+    ),
     Case(alert="SuspensionsHeld", change={of_directory("suspensions_held"): constant(7)}, shown="7"),
     Case(
         alert="SignalsUnread",

@@ -32,7 +32,7 @@ def of_ledger(metric: str) -> str:
 
 
 def signal_of_keys(signal: str) -> str:
-    labels = f'job="ledger", pod="ledger-a", tenant="acme", signal="{signal}"'
+    labels = f'job="ledger", pod="ledger-a", tenant="acme", key="ci", signal="{signal}"'
     return f"inference_usage_key_signals{{{labels}}}"
 
 

@@ -76,24 +76,26 @@ class AbuseSpec(Spec):
     most_suspended_per_hour: int = Field(default=3, ge=1, le=20)
     """Keys that signals suspend within an hour; for what is above it there is an alert. A person suspends as many as
     there are."""
+    never_suspended: tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")], ...] = ()
+    """Keys, as TENANT.NAME, that no signal suspends: it is an alert alone. A person may suspend them."""
     networks: int = Field(default=20, ge=1, le=10_000)
-    """`networks`: a key came from more networks than these within an hour, of /24 or, with IPv6, /48. Gatekeepers name
-    them; without one no network is seen."""
+    """`networks`: a key came from more networks than these within an hour: of /24, of /16 inside a site (private
+    addresses), of /48 with IPv6. Gatekeepers name them; without one no network is seen."""
     refused_requests: int = Field(default=300, ge=1, le=10**9)
     """`refusals`: so many requests of a key within ten minutes are refused for what its client can end: limits of its
-    own, models that it may not call, requests in a wrong form."""
+    key or tenant, models that it may not call, requests in a wrong form."""
     refused_percent: int = Field(default=50, ge=1, le=100)
     """And these are so much of its requests."""
     burst_requests: int = Field(default=1000, ge=1, le=10**9)
     """`burst`: a key has more requests than these within ten minutes."""
     burst_factor: int = Field(default=10, ge=2, le=10_000)
-    """And so many times as many as it usually has: in the hours of the last week in which it had any. A key with
-    fewer than 12 such hours has no burst."""
+    """And more than so many times what it had in so long of its busiest hour, in the week up to a day ago. A key that
+    worked in fewer than 12 hours of it has no burst."""
 
     @property
     def thresholds(self) -> dict[str, int]:
         """What the ledger looks by."""
-        return self.model_dump(exclude={"suspend_on", "most_suspended_per_hour"})
+        return self.model_dump(exclude={"suspend_on", "most_suspended_per_hour", "never_suspended"})
 
 
 class UsageSpec(Spec):

@@ -39,6 +39,8 @@ class Suspending:
     ledger: LedgerAccess
     signals: Sequence[str]
     most_per_hour: int
+    never: Sequence[str]
+    """Keys, as TENANT.NAME, that none suspends."""
 
     @property
     def arguments(self) -> list[str]:
@@ -48,6 +50,7 @@ class Suspending:
             f"--ledger-token-file={_LEDGER}/{self.ledger.key}",
             f"--suspend-on={','.join(self.signals)}",
             f"--most-suspended-per-hour={self.most_per_hour}",
+            *([f"--never-suspend={','.join(self.never)}"] if self.never else []),
         ]
 
 

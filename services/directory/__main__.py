@@ -39,6 +39,13 @@ def main(arguments: Sequence[str]) -> int:
         metavar="KEYS",
         help="that signals suspend; default: %(default)s",
     )
+    parser.add_argument(
+        "--never-suspend",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="TENANT.NAME[,TENANT.NAME]",
+        help="keys that no signal suspends; default: none",
+    )
     given = parser.parse_args(arguments)
     suspending = None
     if given.suspend_on:
@@ -49,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             ledger_token=given.ledger_token_file,
             signals=given.suspend_on,
             most_per_hour=given.most_suspended_per_hour,
+            never=given.never_suspend,
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     settings = Settings(

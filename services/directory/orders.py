@@ -28,6 +28,8 @@ _ALLOWED = {
 }
 # It is quoted in a commit and on pages, as one line whose order is what it looks like.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*")
+# As a directory makes it, or as `sitectl key new` does.
+_WHOLE_KEY = re.compile(r"sk-[\w-]{20,}")
 # Of a header, which the audit keeps.
 _ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,58}[\x21-\x7e])?")
 
@@ -65,7 +67,9 @@ def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, li
 
 
 def line_problems(field: str, text: str) -> list[str]:
-    """What is wrong with a text that is to be one line."""
+    """What is wrong with a text that is to be one line, and is kept for good."""
+    if _WHOLE_KEY.search(text):
+        return [problem(field, "has a key in it", "sk-(hidden)", "a text without one")]
     allowed = "one line, without characters that control or turn text"
     return [] if _LINE.fullmatch(text) else [problem(field, "not one line", text, allowed)]
 

@@ -21,7 +21,7 @@ from services.directory.settings import Settings
 from services.directory.signal_watch import SignalWatch, SuspendOptions
 from services.directory.store import Store
 from services.directory.suspension_requests import SuspensionRequests
-from services.directory.suspensions import Suspensions
+from services.directory.suspensions import SIGNALS, Suspensions
 from services.directory.tables import KEPT
 from services.directory.variables import TOKEN_HEADER
 from services.failure import ServiceError, shown
@@ -33,7 +33,9 @@ _MOST_ACTS = 1000
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
 _SUSPENSIONS = Gauge(
-    "directory_suspensions", "Keys that are suspended, by whether a person or a signal suspended them.", ["by"]
+    "directory_suspensions",
+    "1 for a key that is suspended, by whether a person or a signal did it.",
+    ["tenant", "key", "by"],
 )
 _WAITING = Gauge("directory_waiting_readers", "Readers that wait for a change.")
 _LATENCY = Histogram(
@@ -192,8 +194,11 @@ class _Requests:
             return
         for state, count in (await self._store.count_by_state()).items():
             _KEYS.labels(state).set(count)
-        for by, count in (await self._suspensions.count()).items():
-            _SUSPENSIONS.labels(by).set(count)
+        held = await self._suspensions.listed()
+        _SUSPENSIONS.clear()
+        for row in held:
+            by = "signal" if row["actor"] == SIGNALS else "person"
+            _SUSPENSIONS.labels(row["tenant"], row["name"], by).set(1)
         self._counted_before, self._next_count = coming, time.monotonic() + _COUNT_EVERY_S
 
     def _operator(self, request: Request) -> AskedBy:

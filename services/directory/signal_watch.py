@@ -14,13 +14,13 @@ from prometheus_client import Gauge
 
 from services.database import Database
 from services.directory.orders import AskedBy
-from services.directory.suspensions import Suspensions, Suspicion
+from services.directory.suspensions import SIGNALS, Suspensions, Suspicion
 from services.ledger import variables as ledger
 from services.mounted import secret
 
 _LOOK_EVERY_S, _AGAIN_AFTER_S = 30.0, 5.0
 _ANSWER_S = httpx2.Timeout(5, read=15)
-_BY = AskedBy("key-signals", "directory")
+_BY = AskedBy(SIGNALS, "directory")
 _HELD = Gauge(
     "directory_suspensions_held", "Keys that a signal would suspend, above the most that are suspended in an hour."
 )
@@ -38,11 +38,14 @@ class SuspendOptions:
     signals: Sequence[str]
     """Those that suspend, by their rank."""
     most_per_hour: int
+    never: Sequence[str] = ()
+    """Keys, as TENANT.NAME, that none suspends."""
 
 
-def suspicions(answer: Mapping[str, Any], signals: Sequence[str]) -> list[Suspicion]:
+def suspicions(answer: Mapping[str, Any], signals: Sequence[str], never: Sequence[str]) -> list[Suspicion]:
     """Keys that have one of these signals now; by the signals' order, and then by which began first."""
     on = [row for row in answer["signals"] if row["on"] and row["signal"] in signals]
+    on = [row for row in on if f"{row['tenant']}.{row['key']}" not in never]
     on.sort(key=lambda row: (signals.index(row["signal"]), row["began"], row["tenant"], row["key"]))
     return [Suspicion(tenant=row["tenant"], name=row["key"], why=_why(row["signal"], row["figures"])) for row in on]
 
@@ -69,6 +72,8 @@ class SignalWatch:
                     if answered:
                         log.warning("no key is suspended by a signal: %s", type(error).__name__)
                     answered = False
+                    # It pages, and by now it is of an answer that is old.
+                    _HELD.set(0)
                 await asyncio.sleep(_LOOK_EVERY_S if answered else _AGAIN_AFTER_S)
 
     async def look(self, client: httpx2.AsyncClient) -> None:
@@ -77,7 +82,7 @@ class SignalWatch:
         headers = {ledger.TOKEN_HEADER: secret(options.ledger_token).decode()}
         answer = await client.get(f"{options.ledger_url}{ledger.SIGNALS_PATH}", headers=headers)
         answer.raise_for_status()
-        suspects = suspicions(answer.json(), options.signals)
+        suspects = suspicions(answer.json(), options.signals, options.never)
         _READ.set_to_current_time()
         acted = await self._suspensions.suspend_all(suspects, options.most_per_hour, _BY)
         _HELD.set(acted.held)

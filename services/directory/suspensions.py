@@ -21,6 +21,8 @@ from services.directory.orders import NAME, AskedBy, line_problems, problem, req
 from services.directory.tables import SUSPENSIONS
 from services.failure import ServiceError
 
+SIGNALS = "key-signals"
+"""Who suspends by these."""
 HOUR_S = 3600
 LIFTED_FOR_S = 24 * HOUR_S
 """For so long after a person has lifted it, no signal suspends a key again."""
@@ -68,29 +70,30 @@ class Suspensions:
         self._database = database
 
     async def listed(self) -> list[dict[str, Any]]:
-        """Those in force, and those that were lifted, as long as that keeps a signal from suspending again."""
+        """Those in force."""
+        query = sa.select(SUSPENSIONS).where(SUSPENSIONS.c.lifted.is_(None)).order_by(SUSPENSIONS.c.since.desc())
         async with self._database.transaction() as connection:
-            kept = sa.or_(SUSPENSIONS.c.lifted.is_(None), SUSPENSIONS.c.lifted > CLOCK - LIFTED_FOR_S)
-            rows = await connection.execute(sa.select(SUSPENSIONS).where(kept).order_by(SUSPENSIONS.c.since.desc()))
-            return [_shown(row) for row in rows]
-
-    async def count(self) -> dict[str, int]:
-        """How many are in force, by whether a person or a signal suspended."""
-        query = sa.select(SUSPENSIONS.c.by_signal, sa.func.count()).where(SUSPENSIONS.c.lifted.is_(None))
-        async with self._database.transaction() as connection:
-            rows = await connection.execute(query.group_by(SUSPENSIONS.c.by_signal))
-            return {"person": 0, "signal": 0} | {"signal" if row[0] else "person": row[1] for row in rows}
+            return [_shown(row) for row in await connection.execute(query)]
 
     async def suspend(self, order: SuspensionOrder, by: AskedBy) -> dict[str, Any]:
-        """The suspension, in force once this returns; nothing changes where it was before."""
+        """The suspension, in force once this returns. One of a signal is the person's then, and its alert ends; one of
+        a person stays as it is.
+        """
         async with self._database.transaction() as connection:
             version, now = await next_version(connection)
             row = await _row(connection, order.tenant, order.name)
             if row is None or row.lifted is not None:
                 suspect = Suspicion(tenant=order.tenant, name=order.name, why=order.why)
                 await _suspend(connection, suspect, version, now, by, by_signal=False)
-                row = await _row(connection, order.tenant, order.name)
-            return _shown(row)
+            elif row.actor == SIGNALS:
+                # Still one of those that signals had in its hour.
+                place = (SUSPENSIONS.c.tenant == order.tenant, SUSPENSIONS.c.name == order.name)
+                values = {"actor": by.actor, "why": order.why, "version": version}
+                await connection.execute(sa.update(SUSPENSIONS).where(*place).values(values))
+                after = {"since": row.since, "why": order.why}
+                act = Act("suspend", f"{order.tenant}.{order.name}", order.tenant, _kept(row), after)
+                await record(connection, now, by, act)
+            return _shown(await _row(connection, order.tenant, order.name))
 
     async def lift(self, tenant: str, name: str, by: AskedBy) -> dict[str, Any]:
         """The suspension, in force no more. Raises ServiceError where none was."""

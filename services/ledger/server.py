@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter as Counted
 from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -25,7 +24,7 @@ from services.ledger.signals import WINDOW_MINUTES, Thresholds
 from services.ledger.store import Writer
 from services.ledger.tables import KEPT
 from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, SIGNALS_PATH, TOKEN_HEADER
-from services.ledger.watched import LOOK_EVERY_S, KeyWatch
+from services.ledger.watched import LOOK_EVERY_S, KeyWatch, measured
 
 _REQUESTS = Counter(
     "inference_usage_http_requests", "Requests to the ledger by method, path and status.", ["method", "path", "status"]
@@ -40,7 +39,7 @@ _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of pr
 _INTAKE = Histogram(
     "inference_usage_intake_seconds", "Of a batch of rows, to its commit.", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 )
-_SIGNALS = Gauge("inference_usage_key_signals", "Keys that may be abused now, by signal.", ["tenant", "signal"])
+_SIGNALS = Gauge("inference_usage_key_signals", "1 for a key that may be abused now.", ["tenant", "key", "signal"])
 _LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were last looked at. 0: never.")
 for _result in ("added", "known"):
     _ROWS.labels(_result)
@@ -105,11 +104,11 @@ class _LedgerRequests:
         """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
 
         async def look() -> None:
-            signals = Counted((signal.tenant, signal.signal) for signal in await self._watch.look())
+            signals = await self._watch.look()
             # Nothing is measured between these.
             _SIGNALS.clear()
-            for place, keys in signals.items():
-                _SIGNALS.labels(*place).set(keys)
+            for signal in measured(signals):
+                _SIGNALS.labels(signal.tenant, signal.key, signal.signal).set(1)
             _LOOKED.set_to_current_time()
 
         await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 WINDOW_MINUTES = 10
 """Of requests and refusals. Networks are those of an hour."""
 USUAL_DAYS = 7
+"""Of what is usual, up to a day ago: abuse that goes on is not usual after an hour."""
 LEAST_HOURS = 12
 """With requests, within these days: a key with fewer has no usual rate, and no burst."""
 
@@ -25,26 +26,13 @@ class Thresholds(BaseModel):
     burst_requests: _Count
     """In the window; fewer are no burst, however few are usual."""
     burst_factor: _Count
-    """Of what the key usually has in so much time."""
+    """Of what the key had in so much time of its busiest hour."""
     refused_requests: _Count
     """In the window."""
     refused_percent: Annotated[int, Field(ge=1, le=100)]
     """Of its requests; both are needed."""
     networks: _Count
     """In an hour."""
-
-
-@dataclass(frozen=True)
-class UsualUse:
-    """A key's requests in the days before, and in how many hours of them it had any."""
-
-    requests: int
-    hours: int
-
-    @property
-    def in_window(self) -> float | None:
-        """What it usually has in the window, while it works; None where too little is known."""
-        return self.requests / self.hours * WINDOW_MINUTES / 60 if self.hours >= LEAST_HOURS else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +44,15 @@ class KeyUse:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Requests by why they were refused."""
     networks: int = 0
-    usual: UsualUse | None = None
+    usual: float | None = None
+    """Requests in the window, in its busiest hour; None where too little is known."""
 
 
 def signals_of(seen: KeyUse, most: Thresholds) -> dict[str, dict[str, Any]]:
     """Signal -> the figures that make it one."""
     signals: dict[str, dict[str, Any]] = {}
-    usual = seen.usual.in_window if seen.usual else None
-    if usual is not None and seen.requests > max(most.burst_requests, most.burst_factor * usual):
-        signals["burst"] = {"requests": seen.requests, "usual": round(usual, 1)}
+    if seen.usual is not None and seen.requests > max(most.burst_requests, most.burst_factor * seen.usual):
+        signals["burst"] = {"requests": seen.requests, "usual": round(seen.usual, 1)}
     refused = sum(seen.refused.values())
     if refused >= most.refused_requests and 100 * refused >= most.refused_percent * seen.requests:
         signals["refusals"] = {"requests": seen.requests, "refused": refused, "why": dict(sorted(seen.refused.items()))}

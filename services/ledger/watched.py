@@ -6,7 +6,6 @@ Each look reads sums, never rows: its work grows with the keys in use, and not w
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +16,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
 from services.ledger.lines import UsageRow
-from services.ledger.signals import USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, UsualUse, signals_of
+from services.ledger.signals import LEAST_HOURS, USUAL_DAYS, WINDOW_MINUTES, KeyUse, Thresholds, signals_of
 from services.ledger.tables import NETWORKS, RECENT, SIGNALS, USAGE
 
 LOOK_EVERY_S = 60.0
-_USUAL_EVERY_S = 3600.0
 _NETWORKS_HOURS = 1
 _SIGNALS_DAYS = 7
+# Keys whose usual use a look reads, those with the most requests: so that it ends in time.
+_MOST_ASKED = 500
 # Without one for so long, the next signal is another.
 _PAUSE_MINUTES = 15
+_MOST_MEASURED = 20
 # Two ledgers look once a minute each.
 _ON_S = 150
 
@@ -35,11 +36,13 @@ _REFUSAL = """
     WHEN status IN (400, 401, 403, 404, 405, 413, 422, 431) OR (status = 429 AND strpos(flags, 'RL') > 0)
     THEN status::text ELSE '' END
     """
+# A row comes when its request has ended: counted by its start, one that took long would be too late.
+_ENDED = "started + coalesce(duration_ms, 0) * interval '1 millisecond'"
 COUNT_RECENT = f"""
     recent AS (
         INSERT INTO {RECENT.name} (minute, tenant, key, refusal, requests)
-        SELECT date_trunc('minute', least(started, now()), 'UTC'), tenant, key, {_REFUSAL}, count(*) FROM added
-        WHERE started > now() - interval '{WINDOW_MINUTES} minutes' GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+        SELECT date_trunc('minute', least({_ENDED}, now()), 'UTC'), tenant, key, {_REFUSAL}, count(*) FROM added
+        WHERE {_ENDED} > now() - interval '{WINDOW_MINUTES} minutes' GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
         ON CONFLICT (minute, tenant, key, refusal) DO UPDATE
         SET requests = {RECENT.name}.requests + excluded.requests
     )
@@ -61,11 +64,18 @@ _CAME_FROM = sa.text(
     f"SELECT tenant, key, count(*) AS networks FROM {NETWORKS.name} "  # noqa: S608 - as above
     f"WHERE seen > now() - interval '{_NETWORKS_HOURS} hour' GROUP BY 1, 2"
 )
-_USUAL = sa.text(
-    "SELECT tenant, key, sum(requests)::bigint AS requests, count(DISTINCT hour) AS hours "  # noqa: S608 - as above
-    f"FROM {USAGE.name} WHERE hour >= date_trunc('hour', now(), 'UTC') - interval '{USUAL_DAYS} days' "
-    "AND hour < date_trunc('hour', now(), 'UTC') GROUP BY 1, 2"
-)
+# Of few keys, by the primary key of each hour: over all keys, a site with many would read longer than it may.
+_USUAL = f"""
+    SELECT tenant, key, max(requests)::float * {WINDOW_MINUTES} / 60 AS usual FROM (
+        SELECT tenant, key, hour, sum(requests) AS requests
+        FROM unnest($1::text[], $2::text[]) AS asked (tenant, key)
+        CROSS JOIN generate_series(
+            date_trunc('hour', now(), 'UTC') - interval '{USUAL_DAYS + 1} days',
+            date_trunc('hour', now(), 'UTC') - interval '25 hours', interval '1 hour'
+        ) AS hours (hour)
+        JOIN {USAGE.name} USING (hour, tenant, key) GROUP BY 1, 2, 3
+    ) AS by_hour GROUP BY 1, 2 HAVING count(*) >= {LEAST_HOURS}
+    """  # noqa: S608 - as above
 _KEEP = f"""
     INSERT INTO {SIGNALS.name} (tenant, key, signal, began, seen, figures)
     SELECT tenant, key, signal, now(), now(), figures::jsonb
@@ -100,6 +110,14 @@ class Signal:
     figures: Mapping[str, Any]
 
 
+def measured(signals: Sequence[Signal]) -> list[Signal]:
+    """Those that are series of Prometheus and alerts: of each signal of a tenant a few keys, however many it makes."""
+    by_tenant = defaultdict[tuple[str, str], list[Signal]](list)
+    for signal in signals:
+        by_tenant[signal.tenant, signal.signal].append(signal)
+    return [signal for of_tenant in by_tenant.values() for signal in of_tenant[:_MOST_MEASURED]]
+
+
 async def see_networks(connection: AsyncConnection, rows: Sequence[UsageRow]) -> None:
     """Note which networks these rows' keys came from."""
     last: dict[tuple[str, str, str], int] = {}
@@ -117,8 +135,6 @@ class KeyWatch:
 
     def __init__(self, database: Database, most: Thresholds | None) -> None:
         self._database, self.most = database, most
-        self._usual: dict[tuple[str, str], UsualUse] = {}
-        self._usual_until = 0.0
 
     async def look(self) -> list[Signal]:
         """The signals of now, which are kept; what is too old is deleted. Without thresholds, all is."""
@@ -129,7 +145,7 @@ class KeyWatch:
                 return []
             for statement in _DROP:
                 await connection.execute(statement)
-            seen = await self._seen(connection)
+            seen = await self._seen(connection, self.most.burst_requests)
             signals = [
                 Signal(tenant=tenant, key=key, signal=signal, figures=figures)
                 for (tenant, key), of_key in sorted(seen.items())
@@ -154,21 +170,28 @@ class KeyWatch:
         async with self._database.transaction() as connection:
             return [dict(row) for row in (await connection.execute(query)).mappings()]
 
-    async def _seen(self, connection: AsyncConnection) -> dict[tuple[str, str], KeyUse]:
-        if time.monotonic() >= self._usual_until:
-            rows = (await connection.execute(_USUAL)).all()
-            self._usual = {(row.tenant, row.key): UsualUse(row.requests, row.hours) for row in rows}
-            self._usual_until = time.monotonic() + _USUAL_EVERY_S
+    async def _seen(self, connection: AsyncConnection, burst: int) -> dict[tuple[str, str], KeyUse]:
+        """By tenant and key; what is usual only of those with more requests than burst."""
         requests = defaultdict[tuple[str, str], dict[str, int]](dict)
         for row in (await connection.execute(_RECENT)).all():
             requests[row.tenant, row.key][row.refusal] = row.requests
+        sums = {place: sum(of_key.values()) for place, of_key in requests.items()}
+        many = sorted((place for place in sums if sums[place] > burst), key=lambda place: -sums[place])
+        usual = await _usual_of(connection, many[:_MOST_ASKED])
         networks = {(row.tenant, row.key): row.networks for row in (await connection.execute(_CAME_FROM)).all()}
         return {
             place: KeyUse(
-                requests=sum(requests[place].values()),
+                requests=sums.get(place, 0),
                 refused={why: count for why, count in requests[place].items() if why},
                 networks=networks.get(place, 0),
-                usual=self._usual.get(place),
+                usual=usual.get(place),
             )
             for place in {*requests, *networks}
         }
+
+
+async def _usual_of(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    if not keys:
+        return {}
+    rows = await connection.exec_driver_sql(_USUAL, tuple(list(column) for column in zip(*keys, strict=True)))
+    return {(row.tenant, row.key): row.usual for row in rows.all()}

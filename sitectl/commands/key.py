@@ -28,7 +28,7 @@ MORE = f"""\
   python -m sitectl key rotate prod q7xk2mzp4d --overlap 24h
   python -m sitectl key revoke prod q7xk2mzp4d
   python -m sitectl key signals prod
-  python -m sitectl key suspend prod search.ci "seen in a public repository"
+  python -m sitectl key suspend prod search.ci 'seen in a public repository'
   python -m sitectl key lift prod search.ci
   python -m sitectl key new
 
@@ -58,8 +58,8 @@ Gateways refuse it within seconds. To replace a key that is in use, rotate it.
 """
 _SUSPEND_MORE = """\
 Gateways refuse it within seconds with 403, until `key lift`. It is suspended by its name: all keys of that name are,
-also one of the site's file, and a successor of a rotated one. The reason is for people who look after the site; clients
-do not see it.
+also one of the site's file, and a successor of a rotated one. What a signal has suspended is yours then, and its alert
+ends. The reason is for people who look after the site; clients do not see it.
 """
 _LIFT_MORE = """\
 It works again within seconds, unless it was revoked or has expired. For a day no signal suspends it.
@@ -260,6 +260,10 @@ def suspend(context: CommandContext, *, site: str, client: tuple[str, str], why:
     tenant, name = client
     with site_directory(context, site) as directory:
         made = directory.suspend({"tenant": tenant, "name": name, "why": why})
+        if name not in {key["name"] for key in directory.keys(tenant)}:
+            context.progress.note(
+                f"the directory has no key {tenant}.{name}: it is one of the site's file, or the name is wrong"
+            )
     line = f"{site}: {tenant}.{name} is suspended since {_moment(made['since'])}: {made['why']}"
     context.say(line, {"site": site, "suspension": made})
     return int(Exit.OK)
@@ -284,7 +288,7 @@ def lift(context: CommandContext, *, site: str, client: tuple[str, str]) -> int:
 def suspended(context: CommandContext, *, site: str) -> int:
     """List keys that are suspended: since when, by whom, and why."""
     with site_directory(context, site) as directory:
-        held = [row for row in directory.suspensions() if row["lifted"] is None]
+        held = directory.suspensions()
     rows = [("KEY", "SINCE", "BY", "WHY")]
     rows += [(f"{row['tenant']}.{row['name']}", _moment(row["since"]), row["actor"], row["why"]) for row in held]
     lines = columns(rows) if held else []

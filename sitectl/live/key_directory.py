@@ -56,7 +56,7 @@ class KeyDirectory:
         return self._service.ask("DELETE", f"/v1/keys/{key_id}")
 
     def suspensions(self) -> list[dict[str, Any]]:
-        """Those in force, and those that were lifted within a day."""
+        """Those in force."""
         listed: list[dict[str, Any]] = self._service.ask("GET", "/v1/suspensions")["suspensions"]
         return listed
 

@@ -240,7 +240,10 @@ def _declare_gatekeeper(
         suspending = None
         if ledger and abuse and abuse.suspend_on:
             suspending = Suspending(
-                ledger=ledger, signals=abuse.suspend_on, most_per_hour=abuse.most_suspended_per_hour
+                ledger=ledger,
+                signals=abuse.suspend_on,
+                most_per_hour=abuse.most_suspended_per_hour,
+                never=abuse.never_suspended,
             )
         directory = DirectoryArgs(
             image=images.directory,

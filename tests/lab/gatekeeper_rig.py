@@ -207,13 +207,16 @@ class Rig:
         finally:
             self.processes[name].send_signal(signal.SIGCONT)
 
+    def deciding(self) -> grpc.Channel:
+        """By which an Envoy asks the gatekeeper."""
+        certificate = ssl.get_server_certificate(("127.0.0.1", self.port)).encode()
+        options = [("grpc.ssl_target_name_override", "gatekeeper")]
+        return grpc.secure_channel(f"127.0.0.1:{self.port}", grpc.ssl_channel_credentials(certificate), options)
+
     @contextmanager
     def reading(self, tenant: str, bodies: int) -> Iterator[None]:
         """The gatekeeper waits for so many bodies of a tenant, each of which an Envoy has announced."""
-        certificate = ssl.get_server_certificate(("127.0.0.1", self.port)).encode()
-        options = [("grpc.ssl_target_name_override", "gatekeeper")]
-        credentials = grpc.ssl_channel_credentials(certificate)
-        with grpc.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
+        with self.deciding() as channel:
             process: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
                 "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
             )

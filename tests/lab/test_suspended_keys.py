@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from components.specs.access import TenantSpec
 from lab.paths import Lab
-from tests.lab.gatekeeper_rig import MODEL, Rig, rig
+from tests.lab.gatekeeper_rig import MODEL, Rig, key_of, rig
 from tests.lab.test_gatekeeper_follows import FIRST, FULL, SimulatedDirectory
 from tests.lab.waiting import eventually
 
@@ -77,19 +78,54 @@ def test_what_the_directory_has_no_more_is_not_suspended(door: Rig, directory: S
 
 
 def test_a_network_is_named_by_a_digest_of_its_key(door: Rig) -> None:
-    """Addresses of one network have one name, which another key's requests from there do not have."""
+    """Addresses of one network have one name, which another key's requests from there do not have, and no header
+    makes it another one.
+    """
 
-    def named(tenant: str, address: str) -> str:
+    def named(tenant: str, address: str, **headers: str) -> str:
         transport = httpx.HTTPTransport(local_address=address)
         with httpx.Client(base_url=door.client.base_url, transport=transport, timeout=60) as client:
-            answer = client.post("/v1/chat/completions", json=BODY, headers=door.headers(tenant))
+            answer = client.post("/v1/chat/completions", json=BODY, headers=door.headers(tenant) | headers)
         name: str = answer.json()["network"]
         return name
 
     name = named("acme", "127.0.5.1")
     assert re.fullmatch(r"[0-9a-f]{16}", name)
     assert named("acme", "127.0.5.254") == name
+    assert named("acme", "127.0.5.1", **{"x-forwarded-for": "203.0.113.7", "forwarded": "for=203.0.113.7"}) == name
     others = [named("acme", "127.0.6.1"), named("globex", "127.0.5.1")]
     # Without the gatekeeper's secret, no one makes it out of an address.
     others += [hashlib.sha256(text.encode()).hexdigest()[:16] for text in ("127.0.5.0/24", "127.0.5.1")]
     assert name not in others
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("198.51.100.1", "198.51.100.254", True),
+        ("198.51.100.1", "198.51.101.1", False),
+        # Pods of two nodes, and of two clusters.
+        ("10.244.3.7", "::ffff:10.244.9.1", True),
+        ("10.244.3.7", "10.245.3.7", False),
+        ("2001:db8:1::1", "2001:db8:1:ffff::1", True),
+        ("2001:db8:1::1", "2001:db8:2::1", False),
+    ],
+)
+def test_how_wide_a_network_is(door: Rig, first: str, second: str, same: bool) -> None:
+    def of(number: int, *parts: bytes) -> bytes:
+        """A field of protobuf's wire format."""
+        content = b"".join(parts)
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    def named(address: str) -> bytes:
+        header = of(3, of(1, b"authorization"), of(2, f"Bearer {key_of('acme')}".encode()))
+        source = of(1, of(1, of(1, of(2, address.encode()))))
+        with door.deciding() as channel:
+            check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/envoy.service.auth.v3.Authorization/Check"
+            )
+            answer = check(of(1, source, of(4, of(2, header))))
+        (name,) = re.findall(rb"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", answer)
+        return bytes(name)
+
+    assert (named(first) == named(second)) is same

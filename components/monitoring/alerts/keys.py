@@ -19,15 +19,17 @@ def _unseen(metric: str, where: str) -> str:
 
 def signals() -> list[Alert]:
     """Of a site with `usage.abuse`."""
-    keys = queries.highest("inference_usage_key_signals", _LEDGERS, by=("tenant", "signal"))
+    keys = queries.highest("inference_usage_key_signals", _LEDGERS, by=("tenant", "key", "signal"))
     return [
         Alert(
             name="KeySignal",
             severity="ticket",
             expression=f"{keys} > 0",
             minutes=0,
-            summary="A key of {{ $labels.tenant }} may be abused: {{ $labels.signal }}",
-            description="{{ $value | humanize }} of its keys; sitectl key signals names them, with figures.",
+            # As the ledger has it: what comes again within them is no other signal.
+            lasts_minutes=15,
+            summary="The key {{ $labels.tenant }}.{{ $labels.key }} may be abused: {{ $labels.signal }}",
+            description="sitectl key signals has the figures of the signal.",
             runbook=_RUNBOOK,
         ),
         Alert(
@@ -45,17 +47,16 @@ def signals() -> list[Alert]:
 
 def suspensions() -> list[Alert]:
     """Of a site with `usage.abuse.suspend_on`."""
-    suspended = queries.highest("directory_suspensions", f'{_DIRECTORY}, by="signal"')
+    suspended = queries.highest("directory_suspensions", f'{_DIRECTORY}, by="signal"', by=("tenant", "key"))
     held = queries.highest("directory_suspensions_held", _DIRECTORY)
     return [
         Alert(
-            name="KeysSuspended",
+            name="KeySuspended",
             severity="ticket",
             expression=f"{suspended} > 0",
             minutes=0,
-            summary="Signals have suspended keys of tenants",
-            description="{{ $value | humanize }} keys get 403 until a person lifts that. No more are suspended within "
-            "an hour than usage.abuse.most_suspended_per_hour, so that no fault suspends all.",
+            summary="A signal has suspended the key {{ $labels.tenant }}.{{ $labels.key }}",
+            description="Its clients get 403 until a person lifts that; sitectl key suspended has the reason.",
             runbook=_RUNBOOK,
         ),
         Alert(

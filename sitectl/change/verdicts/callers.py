@@ -78,11 +78,14 @@ def _signals(change: Change) -> Iterator[Verdict]:
         thresholds = ", ".join(f"{name} {value}" for name, value in json.loads(watched[1] or "{}").items())
         what = f"keys are watched: {thresholds}" if thresholds else "keys are not watched any more"
         yield verdict(change, Severity.LIVE, what, "a signal is an alert, and a row of sitectl key signals")
-    most = tuple(of.get("--most-suspended-per-hour") for of in (before, after))
-    if (suspending[0], most[0]) != (suspending[1], most[1]):
-        what = (
-            f"{suspending[1]} suspend keys, at most {most[1]} an hour" if suspending[1] else "no signal suspends a key"
-        )
+    most, never = (
+        tuple(of.get(name) for of in (before, after)) for name in ("--most-suspended-per-hour", "--never-suspend")
+    )
+    if (suspending[0], most[0], never[0]) != (suspending[1], most[1], never[1]):
+        what = "no signal suspends a key"
+        if suspending[1]:
+            what = f"{suspending[1]} suspend keys, at most {most[1]} an hour"
+            what += f", and never {never[1]}" if never[1] else ""
         yield verdict(change, Severity.LIVE, what, "a suspended key is refused until a person lifts that")
 
 

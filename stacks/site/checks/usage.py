@@ -34,7 +34,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _unsuspended(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """What keeps a signal from suspending a key."""
+    """What keeps a signal from suspending a key, or from sparing it."""
     has_directory = at(values, "callers", "database_secret") is not None
     if items(at(values, "usage", "abuse", "suspend_on")) and not (has_directory and _decides(values)):
         yield Problem(
@@ -43,6 +43,18 @@ def _unsuspended(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="set callers.decided_by: gatekeeper and callers.database_secret first (sitectl docs gatekeeper), or "
             "take it out: a signal is an alert then",
         )
+    tenants = [str(name) for name in mapping(values.get("tenants"))]
+    for index, key in enumerate(items(at(values, "usage", "abuse", "never_suspended"))):
+        tenant = str(key).partition(".")[0]
+        if tenant not in tenants:
+            near = nearest(tenant, tenants)
+            yield Problem(
+                path=("usage", "abuse", "never_suspended", str(index)),
+                what=f"is a key of {tenant}, which is no tenant of this site",
+                allowed=", ".join(tenants),
+                near=near,
+                fix="write TENANT.NAME of a key that exists, or take it out",
+            )
 
 
 def _decides(values: Mapping[str, Any]) -> bool:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import httpx2
 import pytest
+from prometheus_client import REGISTRY
 
 from services.database import Database
 from services.directory.audit import chained
 from services.directory.orders import AskedBy
 from services.directory.signal_watch import SignalWatch, SuspendOptions
-from services.directory.suspensions import Acted, Suspensions, Suspicion
+from services.directory.suspensions import SIGNALS, Acted, Suspensions, Suspicion
 from services.directory.tables import KEPT
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import READER, Directory, chain, created
@@ -94,6 +98,9 @@ def test_gatekeepers_hear_of_a_suspension_and_of_its_end(
         ({"tenant": "unknown"}, "tenant: no tenant of the site's file"),
         ({"name": "No Name"}, "name: not a name"),
         ({"why": "two\nlines"}, "why: not one line"),
+        # The audit is never changed.
+        ({"why": f"saw sk-{'a' * 10}-{'b' * 52} in a repository"}, "why: has a key in it, got 'sk-(hidden)'"),
+        ({"why": f"saw sk-{'A_' * 20}"}, "why: has a key in it, got 'sk-(hidden)'"),
         ({"why": ""}, "why: "),
     ],
 )
@@ -117,6 +124,13 @@ def test_a_reader_neither_suspends_nor_lifts(server: Server, both: tuple[Server,
     assert in_force(server) == set()
 
 
+def soon(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def of_names(*names: str) -> list[Suspicion]:
     return [Suspicion(tenant="search", name=name, why="networks: networks 41") for name in names]
 
@@ -128,7 +142,7 @@ def suspend(server: Server, *batches: list[Suspicion], most: int = 2) -> list[Ac
         databases = [Database(lambda: server.url, KEPT) for _ in batches]
         try:
             acts = [
-                Suspensions(database).suspend_all(suspects, most, AskedBy("signals", ""))
+                Suspensions(database).suspend_all(suspects, most, AskedBy(SIGNALS, ""))
                 for database, suspects in zip(databases, batches, strict=True)
             ]
             return list(await asyncio.gather(*acts))
@@ -153,6 +167,31 @@ def test_signals_suspend_no_more_keys_in_an_hour_than_they_may(server: Server) -
     assert len(in_force(server)) == 3
 
 
+def test_a_person_takes_over_what_a_signal_has_suspended(
+    server: Server, both: tuple[Server, Directory], operator: httpx.Client
+) -> None:
+    """Its alert ends, by the measure of each key, and no signal suspends another one in its place."""
+
+    def measured(keys: dict[str, str]) -> bool:
+        rows = httpx.get(f"{both[1].url}/metrics").text.splitlines()
+        series = {f'directory_suspensions{{by="{by}",key="{key}",tenant="search"}} 1.0' for key, by in keys.items()}
+        return {row for row in rows if row.startswith("directory_suspensions{")} == series
+
+    suspend(server, of_names("ci", "app"))
+    operator.post("/v1/suspensions", json=SEARCH_CI | {"name": "other"})
+    keys = {"app": "signal", "ci": "signal", "other": "person"}
+    # It hears of a change after the answer.
+    soon(lambda: measured(keys))
+    taken = operator.post("/v1/suspensions", json=SEARCH_CI).json()
+    assert (taken["actor"], taken["why"]) == ("a-test", SEARCH_CI["why"])
+    soon(lambda: measured(keys | {"ci": "person"}))
+    (acted,) = suspend(server, of_names("c"))
+    assert (list(acted.suspended), acted.held) == ([], 1)
+    acts = chain(operator)
+    assert chained(acts)[1] == ""
+    assert acts[-1]["before"]["why"] == "networks: networks 41"
+
+
 def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Server, operator: httpx.Client) -> None:
     """For a day. A person may suspend it meanwhile."""
     suspend(server, of_names("ci"))
@@ -167,16 +206,23 @@ def test_what_a_person_has_lifted_is_not_suspended_by_the_same_signal(server: Se
 
 
 def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_path: Path) -> None:
-    """The most telling one first; without the ledger's answer nothing changes."""
+    """The most telling one first, and no key that is spared. Without the ledger's answer nothing changes,
+    and no one is paged for an earlier one.
+    """
     (tmp_path / "token").write_text("token-of-the-operator\n")
     options = SuspendOptions(
-        ledger_url="http://ledger", ledger_token=tmp_path / "token", signals=["networks", "refusals"], most_per_hour=2
+        ledger_url="http://ledger",
+        ledger_token=tmp_path / "token",
+        signals=["networks", "refusals"],
+        most_per_hour=2,
+        never=["search.spared"],
     )
 
     def row(key: str, signal: str, *, on: bool = True) -> dict[str, Any]:
         return {"tenant": "search", "key": key, "signal": signal, "on": on, "began": 1, "figures": {"networks": 41}}
 
     rows = [row("a", "burst"), row("b", "refusals"), row("c", "networks", on=False), row("d", "networks")]
+    rows += [row("spared", "networks"), row("e", "refusals")]
     tokens = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -199,6 +245,20 @@ def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_pat
     assert tokens == ["token-of-the-operator"]
     reasons = server.rows("SELECT why FROM suspensions ORDER BY name")
     assert [reason["why"] for reason in reasons] == ["refusals: networks 41", "networks: networks 41"]
+    held = partial(REGISTRY.get_sample_value, "directory_suspensions_held")
+    assert held() == 1
     with pytest.raises(httpx2.HTTPStatusError):
         look(lambda _: httpx2.Response(503))
     assert in_force(server) == {"search.b", "search.d"}
+
+    async def without_a_ledger() -> None:
+        nowhere = replace(options, ledger_url="http://127.0.0.1:1")
+        looking = asyncio.create_task(SignalWatch(Database(lambda: server.url, KEPT), nowhere).run())
+        for _ in range(300):
+            if held() == 0:
+                break
+            await asyncio.sleep(0.1)
+        looking.cancel()
+
+    asyncio.run(without_a_ledger())
+    assert held() == 0

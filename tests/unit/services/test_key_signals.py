@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from services.database import Database
-from services.ledger.signals import KeyUse, Thresholds, UsualUse, signals_of
+from services.ledger.signals import KeyUse, Thresholds, signals_of
 from services.ledger.tables import KEPT
 from services.ledger.variables import SIGNALS_PATH
-from services.ledger.watched import KeyWatch, Signal
+from services.ledger.watched import KeyWatch, Signal, measured
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import WRITER, Ledger, line
 from tests.unit.services.postgres_rig import Server
@@ -22,20 +22,20 @@ pytestmark = pytest.mark.row("004.04", "004.11")
 
 MOST = Thresholds(burst_requests=10, burst_factor=4, refused_requests=5, refused_percent=50, networks=3)
 HOUR_S = 3600
+DAY_BEFORE = range(26, 39)
+"""Hours ago that may be usual."""
 
 
 @pytest.mark.parametrize(
     ("seen", "signals"),
     [
         (KeyUse(), set()),
-        # 60 requests an hour are 10 in ten minutes, so 40 are the most.
-        (KeyUse(requests=40, usual=UsualUse(60 * 20, 20)), set()),
-        (KeyUse(requests=41, usual=UsualUse(60 * 20, 20)), {"burst"}),
+        (KeyUse(requests=40, usual=10.0), set()),
+        (KeyUse(requests=41, usual=10.0), {"burst"}),
         # The floor, of a key that hardly works.
-        (KeyUse(requests=10, usual=UsualUse(20, 20)), set()),
-        (KeyUse(requests=11, usual=UsualUse(20, 20)), {"burst"}),
+        (KeyUse(requests=10, usual=0.2), set()),
+        (KeyUse(requests=11, usual=0.2), {"burst"}),
         # Too little is known of what is usual.
-        (KeyUse(requests=9_000, usual=UsualUse(11, 11)), set()),
         (KeyUse(requests=9_000), set()),
         (KeyUse(requests=10, refused={"429": 3, "404": 2}), {"refusals"}),
         (KeyUse(requests=11, refused={"429": 3, "404": 2}), set()),
@@ -46,6 +46,13 @@ HOUR_S = 3600
 )
 def test_a_signal_is_more_than_usual_and_more_than_little(seen: KeyUse, signals: set[str]) -> None:
     assert set(signals_of(seen, MOST)) == signals
+
+
+def test_a_tenant_with_many_keys_floods_no_alerts() -> None:
+    """Another tenant's have theirs."""
+    keys = [("acme", f"k{number:03}") for number in range(300)] + [("globex", "ci")]
+    signals = [Signal(tenant=tenant, key=key, signal="refusals", figures={}) for tenant, key in keys]
+    assert [(signal.tenant, signal.key) for signal in measured(signals)] == [*keys[:20], keys[-1]]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +87,7 @@ def network(number: int) -> str:
 def test_a_ledger_sees_each_signal_in_the_rows_that_arrive(both: tuple[Server, Ledger]) -> None:
     """A model that is full refuses everyone, which is no one's fault; nor is a row that arrives twice two."""
     server, ledger = both
-    usual = [row for hour in range(1, 14) for row in lines(6, "bursts", ago_s=hour * HOUR_S)]
+    usual = [row for hour in DAY_BEFORE for row in lines(6, "bursts", ago_s=hour * HOUR_S)]
     limited: dict[str, Any] = {"status": 429, "flags": "RL", "details": "request_rate_limited"}
     spent: dict[str, Any] = {"status": 429, "details": "gatekeeper_insufficient_quota.spend_per_month"}
     full: dict[str, Any] = {"status": 429, "details": "via_upstream"}
@@ -109,6 +116,28 @@ def test_a_ledger_sees_each_signal_in_the_rows_that_arrive(both: tuple[Server, L
     }
     with ledger.client(WRITER) as client:
         assert client.get(SIGNALS_PATH).status_code == 403
+
+
+@pytest.mark.processes
+def test_what_a_key_does_each_night_is_no_burst_and_what_takes_long_is_counted(both: tuple[Server, Ledger]) -> None:
+    """A job is as usual as its own last run, not as the quiet hours; abuse of today makes nothing usual. Of a key that
+    worked in 11 hours, too little is known.
+    """
+    server, ledger = both
+    keys = ("nightly", "slow")
+    quiet = [row for key in keys for hour in DAY_BEFORE for row in lines(1, key, ago_s=hour * HOUR_S)]
+    young = [row for hour in DAY_BEFORE[:11] for row in lines(1, "young", ago_s=hour * HOUR_S)]
+    slow = lines(11, "slow", ago_s=1200, duration_ms=1_195_000)
+    ledger.send(*quiet, *lines(20, "nightly", ago_s=30 * HOUR_S), *lines(90, "slow", ago_s=3 * HOUR_S))
+    ledger.send(*lines(11, "nightly"), *slow, *young, *lines(11, "young"))
+    assert {signal.key for signal in look(server) if signal.key in {*keys, "young"}} == {"slow"}
+
+
+@pytest.mark.processes
+def test_networks_are_in_no_log_of_writes(both: tuple[Server, Ledger]) -> None:
+    """So they are in no copy and no backup that is made of one."""
+    kept = "SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relpersistence = 'u' ORDER BY 1"
+    assert [row["name"] for row in both[0].rows(kept)] == ["recent_networks", "recent_requests"]
 
 
 @pytest.mark.processes

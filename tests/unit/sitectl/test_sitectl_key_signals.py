@@ -72,6 +72,10 @@ def test_a_key_is_suspended_listed_and_lifted(tmp_path: Path, monkeypatch: pytes
         )
         assert made.status == Exit.OK, made.err
         assert made.out.startswith("lab: search.ci is suspended since 20")
+        assert "the name is wrong" not in made.err
+        wrong = site.run("key", "suspend", "lab", "search.cl", "a slip")
+        assert "the directory has no key search.cl: it is one of the site's file, or the name is wrong" in wrong.err
+        site.run("key", "lift", "lab", "search.cl")
         listed = site.run("key", "list", "lab").out.splitlines()
         assert listed[1].split()[1:3] == ["search.ci", "suspended"]
         assert listed[-1] == "lab: 1 key, 0 in use"

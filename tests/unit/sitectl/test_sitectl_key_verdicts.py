@@ -95,4 +95,7 @@ def test_a_plan_shows_what_keys_are_watched_by_and_how_many_that_suspends() -> N
     assert shown(directory, three) == ["networks,burst suspend keys, at most 3 an hour"]
     assert shown(three, two) == ["networks,burst suspend keys, at most 2 an hour"]
     assert shown(three, directory) == ["no signal suspends a key"]
+    options = ("--suspend-on=networks,burst", "--most-suspended-per-hour=2", "--never-suspend=search.ci")
+    spared = pods("directory", *options)
+    assert shown(two, spared) == ["networks,burst suspend keys, at most 2 an hour, and never search.ci"]
     assert shown(three, three) == shown(ledger, ledger) == []

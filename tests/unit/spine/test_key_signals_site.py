@@ -19,7 +19,7 @@ from tests.unit.stacks.wrong_sites import changed
 pytestmark = pytest.mark.row("004.04", "004.11")
 
 CALLERS = {"decided_by": "gatekeeper", "database_secret": "directory-database"}
-SIGNALS, SUSPENSIONS = {"KeySignal", "KeysUnwatched"}, {"KeysSuspended", "SuspensionsHeld", "SignalsUnread"}
+SIGNALS, SUSPENSIONS = {"KeySignal", "KeysUnwatched"}, {"KeySuspended", "SuspensionsHeld", "SignalsUnread"}
 
 
 def declared(folder: Path, abuse: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -58,8 +58,13 @@ def test_what_watches_keys_is_declared_and_nothing_else_changes(tmp_path: Path) 
 
 
 def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
+    suspending_on = {
+        "suspend_on": ["networks", "burst"],
+        "most_suspended_per_hour": 2,
+        "never_suspended": ["search.ci", "search.app"],
+    }
     alone = declared(tmp_path / "alone", {})
-    suspending = declared(tmp_path / "suspending", {"suspend_on": ["networks", "burst"], "most_suspended_per_hour": 2})
+    suspending = declared(tmp_path / "suspending", suspending_on)
     differing = {name for name in {*alone, *suspending} if alone.get(name) != suspending.get(name)}
     assert differing - {"crds-things"} == {"directory-pods", "monitoring-rules"}
     added = set(arguments(suspending["directory-pods"])) - set(arguments(alone["directory-pods"]))
@@ -69,6 +74,7 @@ def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
         f"--ledger-token-file={folder}/{variables.OPERATOR_KEY}",
         "--suspend-on=networks,burst",
         "--most-suspended-per-hour=2",
+        "--never-suspend=search.ci,search.app",
     }
     pod = suspending["directory-pods"]["spec"]["template"]["spec"]
     (secret,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "ledger"]

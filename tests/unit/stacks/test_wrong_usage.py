@@ -105,6 +105,12 @@ WRONG: dict[str, Wrong] = {
         "which takes both",
         {"callers.database_secret": "directory-database"},
     ),
+    "a key that is spared of a tenant that there is not": Wrong(
+        usage(FIRST, abuse={"never_suspended": ["search.ci", "serch.ci"]}),
+        "usage.abuse.never_suspended.1",
+        "which is no tenant of this site",
+        {"usage.abuse.never_suspended": ["search.ci"]},
+    ),
     "a signal that there is not": Wrong(
         {"callers": DECIDED["callers"] | {"database_secret": "keys"}} | usage(FIRST, abuse={"suspend_on": ["network"]}),
         "usage.abuse.suspend_on.0",

@@ -9,6 +9,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
+    # Of an hour at most: not worth a log of writes, by which digests of networks would be in copies and backups.
     op.create_table(
         "recent_requests",
         sa.Column("minute", TIMESTAMP(timezone=True), primary_key=True),
@@ -16,6 +17,7 @@ def upgrade() -> None:
         sa.Column("key", sa.Text, primary_key=True),
         sa.Column("refusal", sa.Text, primary_key=True),
         sa.Column("requests", sa.BigInteger, nullable=False),
+        prefixes=["UNLOGGED"],
     )
     op.create_table(
         "recent_networks",
@@ -23,6 +25,7 @@ def upgrade() -> None:
         sa.Column("key", sa.Text, primary_key=True),
         sa.Column("network", sa.Text, primary_key=True),
         sa.Column("seen", TIMESTAMP(timezone=True), nullable=False),
+        prefixes=["UNLOGGED"],
     )
     op.create_table(
         "key_signals",
