@@ -79,7 +79,8 @@ def test_the_pages_routes_send_a_tenant_its_own_alerts(tmp_path: Path) -> None:
         ("BudgetSpent", "archive", "platform"),
         ("KeySignal", "search", "search,platform"),
         ("Watchdog", "", "watchdog"),
-        ("KeysSuspended", "", "platform"),
+        ("KeySuspended", "search", "search,platform"),
+        ("GpuHot", "", "platform"),
     ):
         labels = [f"alertname={name}", f"severity={by_name[name]['labels']['severity']}"]
         labels += [f"tenant={tenant}"] if tenant else []
