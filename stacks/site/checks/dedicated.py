@@ -10,6 +10,7 @@ from floor.problems import Path, Problem
 from floor.revision_ids import RevisionId
 from stacks.facts import catalogue
 from stacks.site.checks.model_callers import not_a_caller
+from stacks.site.checks.models import hits
 from stacks.site.reading.raw import at, items, mapping
 
 # Of a label's value, and of a Service's name.
@@ -40,6 +41,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
         yield from _names(str(name), [str(group) for group in groups])
         yield from _tenants(values, path, str(name), groups)
+        for group, spec in groups.items():
+            if mapping(at(spec, "load")).keys() & {"prefix_hit", "common_prefix"}:
+                load = {**mapping(at(model, "load")), **mapping(at(spec, "load"))}
+                yield from hits((*path, str(group)), {**model, "load": load})
 
 
 def _names(model: str, groups: list[str]) -> Iterator[Problem]:

@@ -77,6 +77,18 @@ WRONG: dict[str, Wrong] = {
         "does not keep its targets",
         {f"{D}.own.load.requests_per_s": 0.1},
     ),
+    "every prompt from the cache": Wrong(
+        {**DECIDED, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 0.1, "prefix_hit": 1}}}},
+        f"{D}.own.load.prefix_hit",
+        "counts every prompt as computed before",
+        {f"{D}.own.load.prefix_hit": 0.5},
+    ),
+    "more in common than in the cache": Wrong(
+        {**DECIDED, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 0.1, "common_prefix": 0.9}}}},
+        f"{D}.own.load.common_prefix",
+        "is more than prefix_hit",
+        {f"{D}.own.load.common_prefix": 0.1},
+    ),
     "more than the nodes hold": Wrong(
         {**DECIDED, D: {"own": {"tenants": ["search"], "server": {"replicas": 30}}}},
         f"{D}.own.server.replicas",
