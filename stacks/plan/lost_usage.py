@@ -31,7 +31,8 @@ class LostUsage:
 def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsage | None:
     """None without a ledger, and where no model declares a load."""
     revisions = [revision for model in models.values() for revision in model.revisions.values()]
-    loads = [(revision, load) for revision in revisions if (load := revision.proof.order.load)]
+    # A canary's requests are some of the stable revision's, whose load is of all.
+    loads = [(plan, load) for plan in revisions if not plan.id.digest and (load := plan.proof.order.load)]
     if not site.has_ledger or not loads:
         return None
     pods, rate = site.gateway.replicas, sum(load.requests_per_s for _, load in loads)
