@@ -183,8 +183,10 @@ def _change(forge: FakeForge, method: str, path: str, body: dict[str, Any]) -> A
     request = "/api/v4/projects/group%2Fsub%2Fsite/merge_requests/7"
     if (method, path) == ("GET", request):
         forge.looks += 1
-        there = forge.checks and forge.looks > forge.pipeline_after
-        return 200, {"iid": 7, "head_pipeline": {"id": 1} if there else None}
+        # The look before is of one that is there and has not begun.
+        there = forge.checks and forge.looks >= forge.pipeline_after
+        status = "pending" if forge.looks > forge.pipeline_after else "created"
+        return 200, {"iid": 7, "head_pipeline": {"id": 1, "status": status} if there else None}
     if (method, path) == ("PUT", f"{request}/merge"):
         _keys(body, {"auto_merge": bool, "merge_when_pipeline_succeeds": bool, "sha": str})
         if forge.looks <= forge.pipeline_after:

@@ -330,7 +330,7 @@ def test_what_the_policy_has_not_judged_is_for_a_person(
 
 
 @pytest.mark.parametrize("checks", [True, False])
-def test_gitlab_is_asked_once_the_pipeline_of_a_request_is_there(checks: bool) -> None:
+def test_gitlab_is_asked_once_the_pipeline_of_a_request_has_begun(checks: bool) -> None:
     """Before, it merges what no job has seen."""
     waits = list[float]()
     with fake_forge("gitlab") as forge:
@@ -338,7 +338,7 @@ def test_gitlab_is_asked_once_the_pipeline_of_a_request_is_there(checks: bool) -
         client = Client(forge.url, gitlab.headers(TOKEN), sleep=waits.append)
         asked = gitlab.GitLab(client, "group/sub/site")
         request = MergeRequest(address="https://forge.example", number=7)
-        with contextlib.nullcontext() if checks else pytest.raises(SitectlError, match="has made no pipeline for it"):
+        with contextlib.nullcontext() if checks else pytest.raises(SitectlError, match="has begun no pipeline for it"):
             asked.merge_once_checked(request, "a" * 40)
     assert (forge.merging, forge.refusals) == (["a" * 40] if checks else [], [])
     assert waits == [5.0] * (3 if checks else 12)
