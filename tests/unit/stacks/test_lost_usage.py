@@ -31,11 +31,21 @@ def test_open_requests_are_those_of_the_engines_over_the_pods() -> None:
     for proof in plan.proofs.values():
         load, serving = proof.order.load, proof.serving
         assert load is not None
-        # Most of an answer's time are its tokens.
-        expected += load.requests_per_s * load.answer_tokens.mean * serving["itl_mean"].value / 1000
-    assert loss.open_usual == pytest.approx(expected / 2, rel=0.1)
+        tokens_ms = load.answer_tokens.mean * serving["itl_mean"].value
+        expected += load.requests_per_s * (serving["ttft_mean"].value + tokens_ms) / 1000
+    assert loss.open_usual == pytest.approx(expected / 2, rel=0.01)
     assert loss.open_most == sum(revision.parallel_requests for revision in plan.revisions)
     assert loss.requests_per_s == pytest.approx((0.7 + 4.0) / 2)
+
+
+def test_requests_without_answer_tokens_are_open_too() -> None:
+    def usual(rate: float) -> float:
+        words = {"catalogue": "qwen3-embedding-8b", "server": {"replicas": 1}, "load": {"requests_per_s": rate}}
+        plan = plan_values(changed(prod(), {**LEDGER, "models.qwen3-32b": words}), "site.yaml")
+        loss = loss_of_a_pod(plan.site, plan.models)
+        return loss.open_usual if loss else 0.0
+
+    assert usual(10) > usual(1) + 0.1
 
 
 def test_a_canary_adds_no_requests_and_dedicated_replicas_do() -> None:
