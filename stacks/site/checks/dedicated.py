@@ -47,6 +47,22 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 yield from hits((*path, str(group)), {**model, "load": load})
 
 
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Shared replicas that no tenant is left for, and that stand in for none."""
+    tenants = mapping(values.get("tenants"))
+    for name, model in mapping(values.get("models")).items():
+        groups = mapping(at(model, "dedicated")).values()
+        own = [tenant for group in groups for tenant in items(at(group, "tenants"))]
+        callers = [tenant for tenant, spec in tenants.items() if name in items(at(spec, "models"))]
+        stand_in = any(at(group, "when_away") == "shared" for group in groups)
+        if own and not stand_in and all(tenant in own for tenant in callers):
+            yield Problem(
+                path=("models", str(name), "server"),
+                what="answers no tenant: all that may call the model have dedicated replicas",
+                fix="leave a tenant out of dedicated, or set when_away to shared there",
+            )
+
+
 def _names(model: str, groups: list[str]) -> Iterator[Problem]:
     longest = _LONGEST_NAME - len(picker_name(RevisionId(model, group="-").name)) + 1
     for group in groups:

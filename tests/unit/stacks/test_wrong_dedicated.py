@@ -119,3 +119,12 @@ def test_a_tenant_with_replicas_of_its_own_takes_no_overflow() -> None:
     own = {"models.glm-5-1.dedicated": {"own": {"tenants": ["search"], "server": {"replicas": 1, "priority": 100}}}}
     keys = {warning.key for warning in plan_values(changed(site, own), "site.yaml").warnings}
     assert {"tenants.search.overflow", "models.glm-5-1.overflow"} <= keys
+
+
+@pytest.mark.parametrize(
+    ("tenants", "when_away", "warned"), [(2, "refuse", True), (2, "shared", False), (1, "refuse", False)]
+)
+def test_shared_replicas_that_answer_no_tenant_are_a_warning(tenants: int, when_away: str, warned: bool) -> None:
+    own = {"tenants": ["search", "archive"][:tenants], "server": ONE, "when_away": when_away}
+    plan = plan_values(changed(prod_with_links(), {**DECIDED, D: {"own": own}}), "site.yaml")
+    assert ("models.qwen3-32b.server" in {warning.key for warning in plan.warnings}) is warned
