@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
@@ -128,3 +129,13 @@ def test_shared_replicas_that_answer_no_tenant_are_a_warning(tenants: int, when_
     own = {"tenants": ["search", "archive"][:tenants], "server": ONE, "when_away": when_away}
     plan = plan_values(changed(prod_with_links(), {**DECIDED, D: {"own": own}}), "site.yaml")
     assert ("models.qwen3-32b.server" in {warning.key for warning in plan.warnings}) is warned
+
+
+def test_a_fix_of_too_few_changes_no_other_replicas() -> None:
+    """The size of a replica is the model's own key."""
+    change = {"models.qwen3-32b.server.gpus": 1, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 5}}}}
+    with pytest.raises(SiteError) as refused:
+        plan_values(changed(prod_with_links(), {**DECIDED, **change}), "site.yaml")
+    (problem,) = refused.value.problems
+    assert (problem.key, "raise replicas from 1 to " in problem.fix) == (f"{D}.own.server.replicas", True)
+    assert "give a replica" not in problem.fix
