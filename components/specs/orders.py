@@ -8,8 +8,8 @@ from floor.spec import Name, Spec
 
 
 class OrderPolicySpec(Spec):
-    """Which orders need no person. An order is one only if its proof holds over the whole band, and nothing else is
-    left to do for it."""
+    """Which orders need no person. An order is one only if it adds no warning to the site's, such as of a proof that
+    does not hold over the whole band, and nothing else is left to do for it."""
 
     most_gpus: int = Field(default=0, ge=0)
     """GPUs that such an order takes at most; with 0 it is one for a model that the site serves already."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from floor.problems import SiteError
 from sitectl.change.saved_previews import SAVE_ONE
 from sitectl.shell import temporary
 from sitectl.shell.errors import SitectlError
-from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.plan.site_plan import SitePlan, plan_read
 from stacks.proof.demand import METRICS, PERCENTS
+from stacks.site.loader import read_site_file
 
 # Figure of the proof, and what people call it; a target of the same name bounds it.
 _FIGURES = {f"{metric}_p{percent}": f"{metric.upper()} p{percent}" for metric in METRICS for percent in PERCENTS}
@@ -121,14 +123,17 @@ def _number(record: Mapping[str, Any], key: str) -> float | None:
     return None if record[key] is None else float(record[key])
 
 
-def plan_of(text: str | None, name: str) -> SitePlan | None:
-    """The plan of a site's text; None where there was none, or one that today's program does not take."""
+def plan_of(text: str | None, name: str, project: Path) -> SitePlan | None:
+    """The plan of a site's text; None where there was none, or one that today's program does not take.
+
+    project: the folder with the lock of its images. What weights were locked changes nothing that is compared.
+    """
     if text is None:
         return None
     with temporary.folder() as folder:
         file = folder / name
         file.write_text(text)
         try:
-            return plan_file(file)
+            return plan_read(read_site_file(file), project, without=("weights",))
         except SiteError:
             return None

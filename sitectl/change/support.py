@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from floor.revision_ids import RevisionId
 from sitectl.change.saved_previews import SAVE_ONE
 from sitectl.change.verdicts.model import Severity, Verdict
 from sitectl.shell.errors import SitectlError
@@ -62,14 +63,15 @@ def of_records(records: Any) -> list[Broken]:
 
 
 def verdicts(broken: Iterable[Broken], models: Mapping[str, Iterable[str]]) -> list[Verdict]:
-    """A row for each. models: of each tenant."""
+    """A row for each. models: of each tenant, dedicated replicas by their own name."""
+    called = {tenant: {RevisionId.of(name).model for name in names} for tenant, names in models.items()}
     return [
         Verdict(
             severity=Severity.REPLACED,
             resource=f"promise {model}",
             what=f"model {model} {what}, and tenants may count on it until {until}",
             reason=f"models.{model}.served_until promises it to them",
-            tenants=tuple(sorted(tenant for tenant, names in models.items() if model in names)),
+            tenants=tuple(sorted(tenant for tenant, names in called.items() if model in names)),
             model=model,
         )
         for model, until, what in broken

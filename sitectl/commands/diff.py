@@ -152,7 +152,7 @@ def _declared(project: Path, side: str, context: CommandContext) -> Side:
     return Side(
         resources={site: result.resources for site, result in declared.items()},
         machines={site: result.machines for site, result in declared.items()},
-        plans={site: headroom.plan_of(file.read_text(), file.name) for site, file in files.items()},
+        plans={site: headroom.plan_of(file.read_text(), file.name, file.parent) for site, file in files.items()},
     )
 
 

@@ -138,7 +138,7 @@ def propose_(context: CommandContext, /, *, site: str, order_id: str | None, int
     with site_directory(context, site) as directory:
         for order in _chosen(directory, order_id):
             try:
-                proposal, reference = _propose(context, site, order, forge, into)
+                proposal, reference = _propose(context, site, order, directory.orders(), forge, into)
             except SitectlError as error:
                 # Of many, one that cannot be proposed holds up no other.
                 if order_id:
@@ -184,11 +184,20 @@ def _chosen(directory: KeyDirectory, order_id: str | None) -> list[dict[str, Any
 
 
 def _propose(
-    context: CommandContext, site: str, order: dict[str, Any], forge: Forge | None, into: str
+    context: CommandContext,
+    site: str,
+    order: dict[str, Any],
+    others: list[dict[str, Any]],
+    forge: Forge | None,
+    into: str,
 ) -> tuple[Proposal, str]:
     """The proposal, and where it is."""
+    person = ""
+    if forge is not None and not branches.is_origins(context.project, into):
+        # Its other commits would be merged with the order's, or the policy is not the one in force.
+        person = f"the last commit here is not that of origin's {into}"
     with context.progress.layer(f"propose {order['model']} for {order['tenant']}"):
-        proposal = propose(context.project, site, order)
+        proposal = propose(context.project, site, order, others=others, person=person)
         if forge is None:
             return proposal, f"branch {proposal.branch}"
         branches.push(context.project, proposal.branch)

@@ -66,9 +66,9 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
         cluster = site_cluster.of_site(context.project, site, file)
         with ledger.of_cluster(cluster) as asked:
             used = asked.used(month.start, (month + 1).start, by, tenant)
-            by_model = used if "model" in by else asked.used(month.start, (month + 1).start, [*by, "model"], tenant)
-    place = [*by, "model"].index("model")
-    seconds = _gpu_seconds(file, by_model, place, whole=len(by))
+            words = [*by, *(word for word in ("tenant", "model") if word not in by)]
+            rows_of_models = used if words == by else asked.used(month.start, (month + 1).start, words, tenant)
+    seconds = _gpu_seconds(file, rows_of_models, words, whole=len(by))
     rows = [
         dict(zip(by, row.group, strict=True)) | _figures(row) | {"gpu_seconds": seconds.get(row.group)} for row in used
     ]
@@ -76,8 +76,8 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
     return int(Exit.OK)
 
 
-def _gpu_seconds(file: Path, by_model: list[Used], place: int, *, whole: int) -> dict[tuple[str, ...], float]:
-    """Of each group, of the models that are served and have a load. place: of the model. whole: words of a group.
+def _gpu_seconds(file: Path, used: list[Used], words: list[str], *, whole: int) -> dict[tuple[str, ...], float]:
+    """Of each group, of the models that are served and have a load. words: of the rows; a group has `whole` of them.
 
     A file that is refused has none: what was used is known without it.
     """
@@ -85,10 +85,12 @@ def _gpu_seconds(file: Path, by_model: list[Used], place: int, *, whole: int) ->
         models = plan_file(file).models
     except SiteError:
         return {}
-    times = {name: taken for name, model in models.items() if (taken := token_time(model.stable))}
+    times = {revision.name: token_time(revision) for model in models.values() for revision in model.revisions.values()}
+    tenant, model = words.index("tenant"), words.index("model")
     seconds: dict[tuple[str, ...], float] = defaultdict(float)
-    for row in by_model:
-        if taken := times.get(row.group[place]):
+    for row in used:
+        plan = models.get(row.group[model])
+        if plan and (taken := times[plan.dedicated.get(row.group[tenant], plan.stable).name]):
             seconds[row.group[:whole]] += taken.of(row.input_tokens, row.cached_tokens, row.output_tokens)
     return {group: round(total, 3) for group, total in seconds.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sitectl.forge.model import Client, MergeRequest, Note
 from sitectl.shell.errors import SitectlError
@@ -10,9 +11,14 @@ from sitectl.shell.errors import SitectlError
 API = "https://api.github.com"
 # Its REST API has no auto-merge: https://docs.github.com/graphql/reference/mutations#enablepullrequestautomerge.
 _MERGE = """\
-mutation($change: ID!, $commit: GitObjectID!) {
-  enablePullRequestAutoMerge(input: {pullRequestId: $change, expectedHeadOid: $commit}) { clientMutationId }
+mutation($change: ID!, $commit: GitObjectID!, $method: PullRequestMergeMethod!) {
+  enablePullRequestAutoMerge(input: {pullRequestId: $change, expectedHeadOid: $commit, mergeMethod: $method}) {
+    clientMutationId
+  }
 }"""
+# It refuses a method that the repository does not allow, and takes merge commits where none is named.
+_METHOD = """\
+query($change: ID!) { node(id: $change) { ... on PullRequest { repository { viewerDefaultMergeMethod } } } }"""
 
 
 def headers(token: str) -> dict[str, str]:
@@ -68,10 +74,9 @@ class GitHub:
         return MergeRequest(address=str(made["html_url"]), number=int(made["number"]), node=str(made["node_id"]))
 
     def merge_once_checked(self, change: MergeRequest, commit: str) -> None:
-        # An Enterprise server has its GraphQL beside /v3, not below it.
-        address = f"{self._client.base.removesuffix('/v3')}/graphql"
-        variables = {"change": change.node, "commit": commit}
-        answer = self._client.call("POST", address, json={"query": _MERGE, "variables": variables})
+        known = self._graphql(_METHOD, change=change.node).get("data") or {}
+        method = known["node"]["repository"]["viewerDefaultMergeMethod"] if known.get("node") else "MERGE"
+        answer = self._graphql(_MERGE, change=change.node, commit=commit, method=method)
         if errors := answer.get("errors"):
             # Also where a branch requires no check: then there is nothing to wait for.
             raise SitectlError(
@@ -79,3 +84,9 @@ class GitHub:
                 got=str(errors[0].get("message", ""))[:300],
                 fix="allow auto-merge in the repository's settings, and require checks on its branch",
             )
+
+    def _graphql(self, query: str, **variables: str) -> dict[str, Any]:
+        # An Enterprise server has its GraphQL beside /v3, not below it.
+        address = f"{self._client.base.removesuffix('/v3')}/graphql"
+        answer: dict[str, Any] = self._client.call("POST", address, json={"query": query, "variables": variables})
+        return answer

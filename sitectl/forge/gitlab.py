@@ -59,15 +59,16 @@ class GitLab:
         return MergeRequest(address=str(made["web_url"]), number=int(made["iid"]))
 
     def merge_once_checked(self, change: MergeRequest, commit: str) -> None:
-        """Once its pipeline is there: before, GitLab refuses it, or merges unseen (its issues 353984 and 37292)."""
+        """Once its pipeline has begun: before, GitLab refuses it, or merges unseen (its issues 353984 and 37292)."""
         request = f"{self._root}/merge_requests/{change.number}"
         for _ in range(_LOOKS):
-            if self._client.call("GET", request).get("head_pipeline"):
+            pipeline = self._client.call("GET", request).get("head_pipeline")
+            if pipeline and pipeline["status"] != "created":
                 break
             self._client.sleep(_BETWEEN_LOOKS_S)
         else:
             raise SitectlError(
-                "GitLab has made no pipeline for it",
+                "GitLab has begun no pipeline for it",
                 got=f"none within {_LOOKS * _BETWEEN_LOOKS_S:.0f} s",
                 fix="have the project run pipelines of merge requests, and require that they succeed",
             )

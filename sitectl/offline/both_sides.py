@@ -46,7 +46,7 @@ def _plans(project: Path, file: Path, since: str | None) -> tuple[SitePlan | Non
         if since:
             raise
         text = None
-    return headroom.plan_of(text, file.name), after
+    return headroom.plan_of(text, file.name, file.parent), after
 
 
 def _shown(plan: SitePlan | None) -> Shown:

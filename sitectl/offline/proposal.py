@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,20 +34,27 @@ class Proposal:
     """Why a person has to merge it; empty where the site's policy approves it."""
 
 
-def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
-    """Commit the change that an order asks for. Raises SitectlError for one that the site could not work with."""
+def propose(
+    project: Path, site: str, order: Mapping[str, Any], *, others: Sequence[Mapping[str, Any]] = (), person: str = ""
+) -> Proposal:
+    """Commit the change that an order asks for. Raises SitectlError for one that the site could not work with.
+
+    others: all orders, of which those that are proposed may take GPUs. person: why the policy is not asked.
+    """
     branch, model, tenant = f"order/{order['id']}", order["model"], order["tenant"]
     with branches.added(project, branch) as tree:
         file = tree / checkout.site_files(project, [site])[site].name
         values = read_site_file(file).values
         served = _is_served(values, file, model)
         _require_news(values, file, model, tenant)
+        before = _planned(file, model)
         plan = _changed(values, file, model, tenant)
         title = f"{site}: {tenant} may call {model}" if served else f"{site}: serve {model} for {tenant}"
         takes_text = "\n".join(_takes(plan, file, model, served=served))
         # A forge reads commands out of a commit's message, such as one that skips its jobs, and the note is anyone's.
         branches.commit(tree, file, f"{title}\n\nOrder {order['id']}.\n\n{takes_text}\n")
-        person = why_a_person(plan, model, tenant, served=served) or "; ".join(_steps(file))
+        person = person or why_a_person(plan, before, model, tenant)
+        person = person or ("" if served else _uncounted(values, order, others)) or "; ".join(_steps(file))
     decides = f"A person merges it: {person}." if person else "`order_policy` approves it: it is merged once checked."
     return Proposal(
         branch=branch,
@@ -56,6 +63,14 @@ def propose(project: Path, site: str, order: Mapping[str, Any]) -> Proposal:
         commit=branches.commit_of(project, branch),
         person=person,
     )
+
+
+def _uncounted(values: Mapping[str, Any], order: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """Which other order is to take GPUs that the site's file does not have yet, in words; empty for none."""
+    for other in others:
+        if other["id"] != order["id"] and other["state"] == "proposed" and other["model"] not in values["models"]:
+            return f"{other['model']} for {other['tenant']} is proposed too, and its GPUs are not counted"
+    return ""
 
 
 def _is_served(values: Mapping[str, Any], file: Path, model: str) -> bool:
@@ -95,6 +110,10 @@ def _changed(values: Mapping[str, Any], file: Path, model: str, tenant: str) -> 
             fix=f"move {model} from orderable to models, and add it to tenants.{tenant}.models, by hand",
             status=Exit.REFUSED,
         ) from None
+    return _planned(file, model)
+
+
+def _planned(file: Path, model: str) -> SitePlan:
     try:
         # What is locked is asked for in the proposal: it needs the hub.
         return plan_file(file, without=("weights", "images"))

@@ -53,6 +53,12 @@ def commit_of(project: Path, branch: str) -> str:
     return _git(project, ["rev-parse", branch], "name a branch that is there")
 
 
+def is_origins(project: Path, branch: str) -> bool:
+    """Whether the last commit here is that of this branch at the remote `origin`. Raises SitectlError without one."""
+    there = _git(project, ["ls-remote", "origin", f"refs/heads/{branch}"], "look at what `git remote -v` lists")
+    return there.split("\t")[0] == commit_of(project, "HEAD")
+
+
 def checked_out(project: Path) -> str:
     """The branch that the user is on; empty for none."""
     return _git(project, ["branch", "--show-current"], "clone the repository: a copy without .git has no branches")

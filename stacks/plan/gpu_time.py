@@ -40,7 +40,8 @@ def token_time(revision: RevisionPlan) -> TokenTime | None:
     step there: at less, steps carry fewer tokens, and what is left of the time is idle.
     """
     proof = revision.proof
-    if proof.order.load is None or not proof.serving:
+    # An uncertain one may carry nothing at the computed figures.
+    if not proof.serving or not proof.capacity_requests_per_s:
         return None
     full = proof.case.again(requests_per_s=proof.capacity_requests_per_s)
     load, work = full.steady.load, money.work(full)

@@ -1,8 +1,8 @@
 """What faults take of the rows that tenants are billed by, as text for people.
 
 A line is written when its request is over, so a killed Envoy loses what it had not written and the requests that were
-open; a lost node also what was not sent yet. What is open usually is the declared load times how long a request is in
-an engine (Little's law).
+open; a lost node also what was not sent yet. What is open usually is the declared load times how long a request takes,
+its wait and its prompt included (Little's law).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from services.ledger import variables
 from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.proof.demand import Load
 from stacks.proof.figures import shown
 from stacks.site.model import SiteConfig
 
@@ -31,21 +32,24 @@ class LostUsage:
 def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsage | None:
     """None without a ledger, and where no model declares a load."""
     revisions = [revision for model in models.values() for revision in model.revisions.values()]
-    loads = [(revision, load) for revision in revisions if (load := revision.proof.order.load)]
+    # A canary's requests are some of the stable revision's, whose load is of all.
+    loads = [(plan, load) for plan in revisions if not plan.id.digest and (load := plan.proof.order.load)]
     if not site.has_ledger or not loads:
         return None
     pods, rate = site.gateway.replicas, sum(load.requests_per_s for _, load in loads)
     return LostUsage(
         open_most=sum(revision.parallel_requests for revision in revisions),
-        open_usual=sum(_in_engines(revision) for revision, _ in loads) / pods,
+        open_usual=sum(_open(revision, load) for revision, load in loads) / pods,
         requests_per_s=rate / pods,
         tokens_usual=sum(load.requests_per_s * load.request_tokens for _, load in loads) / rate,
     )
 
 
-def _in_engines(revision: RevisionPlan) -> float:
-    case = revision.proof.case
-    return case.steady.running * case.schedulers if case.steady.computes else 0.0
+def _open(revision: RevisionPlan, load: Load) -> float:
+    case, serving = revision.proof.case, revision.proof.serving
+    if not serving:
+        return 0.0
+    return load.requests_per_s * serving["ttft_mean"].value / 1000 + case.steady.running * case.schedulers
 
 
 def describe_lost_usage(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:

@@ -227,7 +227,11 @@ def _misfits(revision: RevisionId, spec: OrderedModelSpec, proof: Proof) -> Iter
     case = proof.case
     model, hardware, layout = case.order.model, case.order.hardware, case.layout
     path: Path = (*revision.path, "server", "replicas" if revision.group else _key_of_size(spec))
-    fix = "; or ".join(step.text for step in nearest(proof)) or tried(proof)
+    steps = nearest(proof)
+    if revision.group:
+        # Another size is a key of the model, whose own replicas it would change, too.
+        steps = [step for step in steps if step.proof.case.layout == layout] or steps
+    fix = "; or ".join(step.text for step in steps) or tried(proof)
     sizes = {refusal.key: refusal for refusal in reversed([*refusals(model, layout)] if spec.server.layout else [])}
     for refusal in reversed(sizes.values()):
         yield Problem(

@@ -3,7 +3,8 @@
 Where a salt keeps tenants apart, an engine computes and keeps such a prefix, as a tool's long system prompt, once for
 each tenant. A tenant finds its copy as long as it asks again before the least recently used blocks are dropped. A cache
 of that kind keeps all of them for about the same time t (H. Che, Y. Tung, Z. Wang, Hierarchical web caching systems,
-IEEE JSAC 20(7), 2002, section III), so a tenant that asks at random r times a second misses exp(-r t) of the time.
+IEEE JSAC 20(7), 2002, section III), so a tenant that asks at random r times a second misses exp(-r t) of the time. The
+copies take room, of which there is so much less for what requests add: t is the time that fills what is left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 
 from stacks.proof.case import Case
 from stacks.proof.offload import gpu_kept_s, offload_kept_s
+
+_HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,25 @@ def tenant_caches(case: Case, count: int) -> TenantCaches | None:
     load = case.order.load
     if load is None or not load.common_prefix or count < 2 or case.fit_problems or not case.steady.computes:
         return None
-    kept_s = max(gpu_kept_s(case), offload_kept_s(case))
+    fresh, prefix = (load.prompt_tokens.mean * share for share in (1 - load.prefix_hit, load.common_prefix))
     alone_s = case.replicas / load.requests_per_s
-    missed, missed_by_all = (math.exp(-kept_s / asked_s) for asked_s in (alone_s * count, alone_s))
-    return TenantCaches(count, kept_s, alone_s * count, load.common_prefix * (missed - missed_by_all))
+    asked_s, kept = alone_s * count, (gpu_kept_s(case), offload_kept_s(case))
+    sizes = (prefix / (fresh + load.answer_tokens.mean), prefix / fresh)
+    kept_s = max(_beside_copies_s(time_s, asked_s, size) for time_s, size in zip(kept, sizes, strict=True))
+    lost = math.exp(-kept_s / asked_s) - math.exp(-max(kept) / alone_s)
+    return TenantCaches(count, kept_s, asked_s, load.common_prefix * max(0.0, lost))
+
+
+def _beside_copies_s(kept_s: float, asked_s: float, size: float) -> float:
+    """How long is kept what was kept for `kept_s` without copies of the prefix. size: of one, in requests' new tokens.
+
+    There are asked_s times as many tenants as requests a second, of which those have a copy that asked meanwhile.
+    """
+    if math.isinf(kept_s):
+        return kept_s
+    low, high = 0.0, kept_s
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        full = middle + asked_s * size * -math.expm1(-middle / asked_s) > kept_s
+        low, high = (low, middle) if full else (middle, high)
+    return low

@@ -340,7 +340,7 @@ def _short(value: Any, most: int = 80) -> str:
 
 def daemon_set(change: Change) -> list[Verdict]:
     """What pulls the engine's image onto GPU nodes ahead of replicas; another one has no rule of its own."""
-    if change.name != ENGINE_IMAGE:
+    if (change.body.get("metadata") or {}).get("name") != ENGINE_IMAGE:
         return ground.anything(change)
     match change.op:
         case "create":

@@ -10,6 +10,7 @@ from floor.problems import Path, Problem
 from floor.revision_ids import RevisionId
 from stacks.facts import catalogue
 from stacks.site.checks.model_callers import not_a_caller
+from stacks.site.checks.models import hits
 from stacks.site.reading.raw import at, items, mapping
 
 # Of a label's value, and of a Service's name.
@@ -40,6 +41,26 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
         yield from _names(str(name), [str(group) for group in groups])
         yield from _tenants(values, path, str(name), groups)
+        for group, spec in groups.items():
+            if mapping(at(spec, "load")).keys() & {"prefix_hit", "common_prefix"}:
+                load = {**mapping(at(model, "load")), **mapping(at(spec, "load"))}
+                yield from hits((*path, str(group)), {**model, "load": load})
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Shared replicas that no tenant is left for, and that stand in for none."""
+    tenants = mapping(values.get("tenants"))
+    for name, model in mapping(values.get("models")).items():
+        groups = mapping(at(model, "dedicated")).values()
+        own = [tenant for group in groups for tenant in items(at(group, "tenants"))]
+        callers = [tenant for tenant, spec in tenants.items() if name in items(at(spec, "models"))]
+        stand_in = any(at(group, "when_away") == "shared" for group in groups)
+        if own and not stand_in and all(tenant in own for tenant in callers):
+            yield Problem(
+                path=("models", str(name), "server"),
+                what="answers no tenant: all that may call the model have dedicated replicas",
+                fix="leave a tenant out of dedicated, or set when_away to shared there",
+            )
 
 
 def _names(model: str, groups: list[str]) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from components.specs.gateway import GatewaySpec
 from components.specs.model import ModelSpec
 from components.specs.model_server import ModelServerSpec
 from floor import gpu_nodes
-from floor.problems import Problem, shown
+from floor.problems import Path, Problem, shown
 from floor.spec import MOST_SECONDS
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS, USUAL_GPU
@@ -57,7 +57,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _longest(str(name), model)
             yield from _unwritten(str(name), model)
             yield from _step(str(name), model)
-            yield from _hits(str(name), model)
+            yield from hits(("models", str(name)), model)
     yield from _board(values)
     yield from _port(values)
     yield from _envoys(values)
@@ -310,13 +310,13 @@ def _step(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
+def hits(path: Path, model: Mapping[str, Any]) -> Iterator[Problem]:
     """vLLM computes at least the last token of each prompt, and a prompt's first turn is in no cache."""
     share = number(at(model, "load", "prefix_hit"))
     common = number(at(model, "load", "common_prefix"))
     if common and common > (share or 0):
         yield Problem(
-            path=("models", name, "load", "common_prefix"),
+            path=(*path, "load", "common_prefix"),
             what="is more than prefix_hit, of which it is a part",
             got=_plain(common),
             allowed=f"at most {_plain(share or 0)}",
@@ -324,7 +324,7 @@ def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         )
     if share == 1:
         yield Problem(
-            path=("models", name, "load", "prefix_hit"),
+            path=(*path, "load", "prefix_hit"),
             what="counts every prompt as computed before, so prefill would cost nothing",
             got=_plain(share),
             allowed="0 or more, below 1",
@@ -332,7 +332,7 @@ def _hits(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
         )
     elif share and not _keeps_prompts(model.get("catalogue")):
         yield Problem(
-            path=("models", name, "load", "prefix_hit"),
+            path=(*path, "load", "prefix_hit"),
             what=f"is of cached prompts, and {model['catalogue']} keeps none: each token of it looks ahead too",
             got=_plain(share),
             fix="take it out",

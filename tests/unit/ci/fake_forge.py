@@ -162,8 +162,15 @@ def _change(forge: FakeForge, method: str, path: str, body: dict[str, Any]) -> A
         return 201, {"number": 7, "node_id": "PR_7", "html_url": "https://forge.example/owner/site/pull/7"}
     if (method, path) == ("POST", "/graphql"):
         _keys(body, {"query": str, "variables": dict})
-        assert "enablePullRequestAutoMerge(input: {pullRequestId: $change, expectedHeadOid: $commit})" in body["query"]
         assert body["variables"]["change"] == "PR_7"
+        if body["query"].startswith("query"):
+            assert "... on PullRequest { repository { viewerDefaultMergeMethod } }" in body["query"]
+            return 200, {"data": {"node": {"repository": {"viewerDefaultMergeMethod": "SQUASH"}}}}
+        given = "pullRequestId: $change, expectedHeadOid: $commit, mergeMethod: $method"
+        assert f"enablePullRequestAutoMerge(input: {{{given}}})" in body["query"]
+        if body["variables"]["method"] != "SQUASH":
+            refusal = "Merge method merge commits are not allowed on this repository"
+            return 200, {"data": None, "errors": [{"message": refusal}]}
         if not forge.checks:
             return 200, {"data": None, "errors": [{"message": "Pull request Pull request is in clean status"}]}
         forge.merging.append(body["variables"]["commit"])
@@ -176,8 +183,10 @@ def _change(forge: FakeForge, method: str, path: str, body: dict[str, Any]) -> A
     request = "/api/v4/projects/group%2Fsub%2Fsite/merge_requests/7"
     if (method, path) == ("GET", request):
         forge.looks += 1
-        there = forge.checks and forge.looks > forge.pipeline_after
-        return 200, {"iid": 7, "head_pipeline": {"id": 1} if there else None}
+        # The look before is of one that is there and has not begun.
+        there = forge.checks and forge.looks >= forge.pipeline_after
+        status = "pending" if forge.looks > forge.pipeline_after else "created"
+        return 200, {"iid": 7, "head_pipeline": {"id": 1, "status": status} if there else None}
     if (method, path) == ("PUT", f"{request}/merge"):
         _keys(body, {"auto_merge": bool, "merge_when_pipeline_succeeds": bool, "sha": str})
         if forge.looks <= forge.pipeline_after:

@@ -10,14 +10,16 @@ import pytest
 import yaml
 
 from ci import previews
-from sitectl.change.headroom import Headroom, between, least, of_records
+from sitectl.change.headroom import Headroom, between, least, of_records, plan_of
 from sitectl.change.report import of_preview_document
 from sitectl.output.markdown import document
 from sitectl.output.words import targets, tightest
 from sitectl.shell.errors import Exit, SitectlError
-from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.facts.image_lock import FILE
+from stacks.plan.site_plan import SitePlan, plan_file, plan_values
 from stacks.site.loader import KEY
-from tests.unit.sitectl.sites_to_work_on import git, make_checkout, run, stand_in_pulumi
+from tests.unit.sitectl.sites_to_work_on import ROOT, git, make_checkout, run, stand_in_pulumi
+from tests.unit.stacks.test_site_images import lock_of
 
 pytestmark = pytest.mark.row("opening 3")
 
@@ -52,6 +54,16 @@ def test_more_load_takes_headroom_and_less_gives_it_back() -> None:
         assert row.after == pytest.approx(100 * (1 - row.after_ms / row.after_target_ms), abs=0.06)
     back = between(site(1.5, itl_p95_ms=80), site(0.5, itl_p95_ms=80))
     assert [(row.figure, (row.change or 0) > 0) for row in back] == [("ITL p95", True)]
+
+
+def test_a_site_with_locks_is_compared_as_any(tmp_path: Path) -> None:
+    """What was committed is read without the files beside it."""
+    text = (ROOT / "Pulumi.prod.yaml").read_text()
+    locked = text.replace("    cluster:\n", "    images: {locked: true}\n    cluster:\n", 1)
+    assert plan_of(locked, "Pulumi.prod.yaml", tmp_path) is None
+    (tmp_path / FILE).write_text(lock_of(plan_file(ROOT / "Pulumi.prod.yaml")).text())
+    plan = plan_of(locked, "Pulumi.prod.yaml", tmp_path)
+    assert plan is not None and plan.image_lock is not None
 
 
 def test_every_percentile_and_the_mean_gap_of_requests_have_headroom() -> None:

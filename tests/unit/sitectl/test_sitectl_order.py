@@ -17,9 +17,8 @@ from sitectl.forge.model import Client, MergeRequest
 from sitectl.offline.ordered_file import with_order
 from sitectl.offline.proposal import propose
 from sitectl.shell.errors import Exit, SitectlError
-from stacks.plan.order_policy import why_a_person
 from stacks.plan.orderable import offer, ordered, takes
-from stacks.plan.site_plan import plan_file, plan_values
+from stacks.plan.site_plan import plan_file
 from stacks.site.loader import KEY
 from tests import documented
 from tests.unit.ci.fake_forge import TOKEN, FakeForge, fake_forge
@@ -29,7 +28,6 @@ from tests.unit.services.postgres_rig import Server, setting
 from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, git
 from tests.unit.stacks.site_examples import prod
-from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
 pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11"), pytest.mark.row("003.01")]
 
@@ -278,6 +276,7 @@ def with_a_remote(site: Site, kind: str, folder: Path, monkeypatch: pytest.Monke
     site.git("init", "-q", "--bare", str(remote))
     site.git("remote", "add", "origin", str(remote))
     monkeypatch.setenv(f"{kind.upper()}_TOKEN", TOKEN)
+    site.git("push", "-q", "origin", "main")
     return remote
 
 
@@ -291,6 +290,7 @@ def test_the_policy_has_an_order_merged_once_it_is_checked(
     policy = "    order_policy: {most_gpus: 4, keep_free_gpus: 2}\n    tenants:\n      # A team."
     site.file.write_text(site.file.read_text().replace("    tenants:\n      # A team.", policy))
     site.commit()
+    site.git("push", "-q", "origin", "main")
     order_id = site.place()
     with fake_forge(kind) as forge:
         forge.checks = checks
@@ -305,8 +305,32 @@ def test_the_policy_has_an_order_merged_once_it_is_checked(
     assert site.orders()[0]["state"] == "proposed"
 
 
+@pytest.mark.processes
+def test_what_the_policy_has_not_judged_is_for_a_person(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second order, while the GPUs of the first are in no file; and an order on top of commits of this checkout."""
+    with_a_remote(site, "github", tmp_path, monkeypatch)
+    policy = "    order_policy: {most_gpus: 64}\n    tenants:\n      # A team."
+    site.file.write_text(site.file.read_text().replace("    tenants:\n      # A team.", policy))
+    site.commit()
+    with fake_forge("github") as forge:
+        site.place()
+        done = at_a_forge(site, "github", forge)
+        assert "a person merges it: the last commit here is not that of origin's main" in done.out, done.err
+        site.git("push", "-q", "origin", "main")
+        site.place(MODEL, "archive")
+        done = at_a_forge(site, "github", forge)
+        assert f"a person merges it: {MODEL} for search is proposed too, and its GPUs are not counted" in done.out
+        # It takes none.
+        third = site.place(SERVED, "archive")
+        assert "it is merged once it is checked" in at_a_forge(site, "github", forge).out
+    assert forge.merging == [site.git("rev-parse", f"order/{third}")]
+    assert f"A person merges it: {MODEL} for search" in forge.changes[1]["body"]
+
+
 @pytest.mark.parametrize("checks", [True, False])
-def test_gitlab_is_asked_once_the_pipeline_of_a_request_is_there(checks: bool) -> None:
+def test_gitlab_is_asked_once_the_pipeline_of_a_request_has_begun(checks: bool) -> None:
     """Before, it merges what no job has seen."""
     waits = list[float]()
     with fake_forge("gitlab") as forge:
@@ -314,50 +338,10 @@ def test_gitlab_is_asked_once_the_pipeline_of_a_request_is_there(checks: bool) -
         client = Client(forge.url, gitlab.headers(TOKEN), sleep=waits.append)
         asked = gitlab.GitLab(client, "group/sub/site")
         request = MergeRequest(address="https://forge.example", number=7)
-        with contextlib.nullcontext() if checks else pytest.raises(SitectlError, match="has made no pipeline for it"):
+        with contextlib.nullcontext() if checks else pytest.raises(SitectlError, match="has begun no pipeline for it"):
             asked.merge_once_checked(request, "a" * 40)
     assert (forge.merging, forge.refusals) == (["a" * 40] if checks else [], [])
     assert waits == [5.0] * (3 if checks else 12)
-
-
-@pytest.mark.parametrize(
-    ("policy", "tenant", "why"),
-    [
-        ({"most_gpus": 4}, "search", ""),
-        ({"most_gpus": 3}, "search", "it takes 4 GPUs, and order_policy.most_gpus is 3"),
-        ({"most_gpus": 4, "keep_free_gpus": 8}, "search", ""),
-        (
-            {"most_gpus": 4, "keep_free_gpus": 9},
-            "search",
-            "8 GPUs would stay free, and order_policy.keep_free_gpus is 9",
-        ),
-        ({"most_gpus": 4, "tenants": ["archive"]}, "search", "order_policy is not for search"),
-        (None, "search", "the site has no order_policy"),
-    ],
-)
-def test_what_the_policy_does_not_approve_is_for_a_person(policy: dict[str, Any] | None, tenant: str, why: str) -> None:
-    values = changed(prod(), {f"models.{MODEL}": {"catalogue": "llama-3.3-70b-fp8", "load": {"requests_per_s": 2}}})
-    if policy is not None:
-        values["order_policy"] = policy
-    shown = why_a_person(plan_values(values, "site.yaml"), MODEL, tenant, served=False)
-    assert (shown.endswith(why), bool(shown)) == (True, bool(why))
-
-
-def test_a_model_that_is_served_takes_no_gpus_and_an_uncertain_one_is_for_a_person() -> None:
-    values = changed(prod(), {"order_policy": {}})
-    assert why_a_person(plan_values(values, "site.yaml"), SERVED, "archive", served=True) == ""
-    rate = {f"models.{MODEL}": {"catalogue": "llama-3.3-70b-fp8", "load": {"requests_per_s": 3.0}}}
-    uncertain = changed(values, {"order_policy": {"most_gpus": 64}} | rate)
-    plan = plan_values(uncertain, "site.yaml")
-    assert plan.proofs[MODEL].verdict == "uncertain"
-    assert "does not hold over the whole band" in why_a_person(plan, MODEL, "search", served=False)
-
-
-def test_tenants_of_the_policy_are_those_of_the_site() -> None:
-    change = {"order_policy": {"tenants": ["serach"]}}
-    refused_and_fixed(
-        Wrong(change, "order_policy.tenants.0", "is no tenant", {"order_policy": {"tenants": ["search"]}})
-    )
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from services.portal.catalogue import Catalogue
-from sitectl.change.support import between
+from sitectl.change.support import between, verdicts
 from sitectl.shell.errors import Exit
 from stacks.plan.portal import portal_catalogue
 from stacks.plan.site_plan import SitePlan, plan_values
@@ -54,6 +54,11 @@ def test_what_breaks_a_promise_is_named_until_its_day_is_over(change: dict[str, 
 def test_other_settings_and_later_days_break_none() -> None:
     for change in ({"server": {"replicas": 3}}, {"served_until": "2100-01-01"}, {"aliases": ["smart"]}):
         assert between(plan(), plan(**change), BEFORE) == []
+
+
+def test_tenants_with_dedicated_replicas_are_among_those_of_a_promise() -> None:
+    (row,) = verdicts([("chat", UNTIL, "is removed")], {"acme": ["chat--for-acme"], "beta": ["chat"], "other": []})
+    assert row.tenants == ("acme", "beta")
 
 
 def test_the_portal_shows_the_day() -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -102,13 +103,14 @@ def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
     assert len(focus) > 6
 
 
-def with_a_load(site: AskedSite) -> None:
-    """Its model is proven for one, and its GPUs have a price."""
+def with_a_load(site: AskedSite, **more: Any) -> None:
+    """Its model is proven for one, and its GPUs have a price. more: keys of the model."""
     file = site.project / "Pulumi.lab.yaml"
     document = yaml.safe_load(file.read_text())
     values = document["config"][KEY]
     load = {"requests_per_s": 1, "prompt_tokens": {"p50": 1000, "p95": 6000}, "answer_tokens": {"p50": 250, "p95": 500}}
-    chat = {"catalogue": "qwen3-32b-fp8", "load": load, "server": {"engine": "simulator"}}
+    chat = {"catalogue": "qwen3-32b-fp8", "load": load, "server": {"engine": "simulator"}} | more
+    values |= {"callers": {"decided_by": "gatekeeper"}} if more else {}
     values |= {"prices": {"gpu_hour": 2.5}, "models": {"chat": chat}}
     values["tenants"] = {"search": {"models": ["chat"], "keys": {"ci": {}}}}
     file.write_text(yaml.safe_dump(document))
@@ -130,6 +132,13 @@ def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite) -> None:
     assert seconds == {"ci": pytest.approx(of_one, rel=1e-4), "nightly": pytest.approx(of_one, rel=1e-4)}
     (head, *_) = site.run("usage", "lab", "--month", str(MONTH)).out.splitlines()
     assert head.split()[-2:] == ["GPU-S", "COST"]
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.1}}
+    # In larger steps, a token takes another time.
+    with_a_load(site, dedicated={"own": own}, slo={"ttft_p95_ms": 4000})
+    times = [token_time(plan_file(site.project / "Pulumi.lab.yaml").named[name]) for name in ("chat--for-own", "chat")]
+    assert times[0] != times[1] and times[0]
+    (row,) = json.loads(site.run(*month, "--by", "model").out)["usage"]
+    assert row["gpu_seconds"] == pytest.approx(2 * times[0].of(1_000_000, 400_000, 100_000), rel=1e-4)
 
 
 @pytest.mark.row("000.04", "004.17", "opening 15")

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from floor import gpu_nodes
+from sitectl.change.changes import Change
+from sitectl.change.verdicts.classify import classify
+from sitectl.change.verdicts.model import Severity
 from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.spine.test_platform import Recorder, requested
 from tests.unit.stacks.site_examples import prod
@@ -15,6 +18,7 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.19", "001.30")
 
+TYPE = "kubernetes:apps/v1:DaemonSet"
 AHEAD = {"images": {"engine_ahead": True}}
 
 
@@ -26,7 +30,7 @@ def daemon_sets(folder: Path, change: dict[str, Any]) -> dict[str, Any]:
     """Of the models' namespace, by name."""
     recorder = Recorder()
     requested(planned(change).site, folder, recorder)
-    made = [made.inputs for made in recorder.resources.values() if made.typ == "kubernetes:apps/v1:DaemonSet"]
+    made = [made.inputs for made in recorder.resources.values() if made.typ == TYPE]
     return {body["metadata"]["name"]: body for body in made if body["metadata"]["namespace"] == "inference-models"}
 
 
@@ -43,6 +47,17 @@ def test_each_gpu_node_has_a_pod_of_the_engines_own_image_that_takes_no_gpu(tmp_
     assert [toleration["key"] for toleration in pod["tolerations"]] == [gpu_nodes.TAINT_KEY]
     # A node that cannot pull holds back no `up`.
     assert body["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+
+
+def test_no_change_of_them_is_severe(tmp_path: Path) -> None:
+    body = daemon_sets(tmp_path, AHEAD)["engine-image"]
+    for change in (
+        Change(op="create", type=TYPE, name="engine-images-nodes", after=body),
+        Change(op="delete", type=TYPE, name="engine-images-nodes", before=body),
+    ):
+        (row,) = classify(change)
+        assert row.severity is Severity.LIVE
+        assert "engine's image" in row.what
 
 
 def test_only_a_site_that_asks_for_it_and_runs_vllm_has_them(tmp_path: Path) -> None:

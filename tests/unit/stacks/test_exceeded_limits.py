@@ -136,6 +136,16 @@ def test_a_limit_is_shown_in_seconds_of_the_gpus_that_it_is_for() -> None:
     )
 
 
+def test_a_model_that_may_carry_nothing_has_no_gpu_time() -> None:
+    """It keeps its targets at the fast end of its band alone."""
+    tight = {"slo": {"ttft_p50_ms": 170}, "load": {"requests_per_s": 0.001}, "server": {"gpus": 1, "replicas": 2}}
+    plan = plan_values(changed(prod(), {"models.qwen3-32b": {"catalogue": "qwen3-32b-fp8"} | tight}), "site.yaml")
+    revision = plan.named["qwen3-32b"]
+    assert (revision.proof.verdict, revision.proof.capacity_requests_per_s) == ("uncertain", 0)
+    assert token_time(revision) is None
+    assert "of qwen3-32b (" not in plan.limits_text
+
+
 def test_the_block_of_the_page_is_the_reference_sites() -> None:
     fences = [*documented.fences(ROOT / "docs" / "how-to" / "limit-tenants.md")]
     ((place, shown),) = [(at, text) for at, (_, text) in enumerate(fences) if text.startswith("limits: ")]

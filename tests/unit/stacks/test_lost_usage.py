@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.ledger import variables
@@ -29,11 +31,33 @@ def test_open_requests_are_those_of_the_engines_over_the_pods() -> None:
     for proof in plan.proofs.values():
         load, serving = proof.order.load, proof.serving
         assert load is not None
-        # Most of an answer's time are its tokens.
-        expected += load.requests_per_s * load.answer_tokens.mean * serving["itl_mean"].value / 1000
-    assert loss.open_usual == pytest.approx(expected / 2, rel=0.1)
+        tokens_ms = load.answer_tokens.mean * serving["itl_mean"].value
+        expected += load.requests_per_s * (serving["ttft_mean"].value + tokens_ms) / 1000
+    assert loss.open_usual == pytest.approx(expected / 2, rel=0.01)
     assert loss.open_most == sum(revision.parallel_requests for revision in plan.revisions)
     assert loss.requests_per_s == pytest.approx((0.7 + 4.0) / 2)
+
+
+def test_requests_without_answer_tokens_are_open_too() -> None:
+    def usual(rate: float) -> float:
+        words = {"catalogue": "qwen3-embedding-8b", "server": {"replicas": 1}, "load": {"requests_per_s": rate}}
+        plan = plan_values(changed(prod(), {**LEDGER, "models.qwen3-32b": words}), "site.yaml")
+        loss = loss_of_a_pod(plan.site, plan.models)
+        return loss.open_usual if loss else 0.0
+
+    assert usual(10) > usual(1) + 0.1
+
+
+def test_a_canary_adds_no_requests_and_dedicated_replicas_do() -> None:
+    canary: dict[str, Any] = {"models.qwen3-32b.canary": {"percent": 50, "server": {"replicas": 1}}}
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.1}}
+    dedicated: dict[str, Any] = {"models.qwen3-32b.dedicated": {"own": own}}
+    for change, rate in ((canary, 4.7), (dedicated, 4.8)):
+        keys = {**LEDGER, "gateway.replicas": 2, "callers": {"decided_by": "gatekeeper"}, **change}
+        plan = plan_values(changed(prod(), keys), "site.yaml")
+        loss = loss_of_a_pod(plan.site, plan.models)
+        assert loss is not None
+        assert loss.requests_per_s == pytest.approx(rate / 2)
 
 
 def test_more_pods_lose_less_each_and_a_site_without_a_ledger_has_no_such_block() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from floor.problems import SiteError
 from stacks.plan.site_plan import plan_values
 from tests.unit.stacks.site_examples import prod_with_links
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
@@ -77,6 +78,18 @@ WRONG: dict[str, Wrong] = {
         "does not keep its targets",
         {f"{D}.own.load.requests_per_s": 0.1},
     ),
+    "every prompt from the cache": Wrong(
+        {**DECIDED, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 0.1, "prefix_hit": 1}}}},
+        f"{D}.own.load.prefix_hit",
+        "counts every prompt as computed before",
+        {f"{D}.own.load.prefix_hit": 0.5},
+    ),
+    "more in common than in the cache": Wrong(
+        {**DECIDED, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 0.1, "common_prefix": 0.9}}}},
+        f"{D}.own.load.common_prefix",
+        "is more than prefix_hit",
+        {f"{D}.own.load.common_prefix": 0.1},
+    ),
     "more than the nodes hold": Wrong(
         {**DECIDED, D: {"own": {"tenants": ["search"], "server": {"replicas": 30}}}},
         f"{D}.own.server.replicas",
@@ -107,3 +120,22 @@ def test_a_tenant_with_replicas_of_its_own_takes_no_overflow() -> None:
     own = {"models.glm-5-1.dedicated": {"own": {"tenants": ["search"], "server": {"replicas": 1, "priority": 100}}}}
     keys = {warning.key for warning in plan_values(changed(site, own), "site.yaml").warnings}
     assert {"tenants.search.overflow", "models.glm-5-1.overflow"} <= keys
+
+
+@pytest.mark.parametrize(
+    ("tenants", "when_away", "warned"), [(2, "refuse", True), (2, "shared", False), (1, "refuse", False)]
+)
+def test_shared_replicas_that_answer_no_tenant_are_a_warning(tenants: int, when_away: str, warned: bool) -> None:
+    own = {"tenants": ["search", "archive"][:tenants], "server": ONE, "when_away": when_away}
+    plan = plan_values(changed(prod_with_links(), {**DECIDED, D: {"own": own}}), "site.yaml")
+    assert ("models.qwen3-32b.server" in {warning.key for warning in plan.warnings}) is warned
+
+
+def test_a_fix_of_too_few_changes_no_other_replicas() -> None:
+    """The size of a replica is the model's own key."""
+    change = {"models.qwen3-32b.server.gpus": 1, D: {"own": {**FOR_SEARCH, "load": {"requests_per_s": 5}}}}
+    with pytest.raises(SiteError) as refused:
+        plan_values(changed(prod_with_links(), {**DECIDED, **change}), "site.yaml")
+    (problem,) = refused.value.problems
+    assert (problem.key, "raise replicas from 1 to " in problem.fix) == (f"{D}.own.server.replicas", True)
+    assert "give a replica" not in problem.fix
