@@ -154,6 +154,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *several_nodes.warnings(values),
         *models.warnings(values),
         *canaries.warnings(values),
+        *dedicated.warnings(values),
         *overflows.warnings(values),
         *slices.warnings(values),
         *rdma_devices.warnings(values),

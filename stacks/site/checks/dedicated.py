@@ -10,7 +10,7 @@ from floor.problems import Path, Problem
 from floor.revision_ids import RevisionId
 from stacks.facts import catalogue
 from stacks.site.checks.model_callers import not_a_caller
-from stacks.site.reading.raw import at, items, mapping
+from stacks.site.reading.raw import at, items, mapping, matching
 
 # Of a label's value, and of a Service's name.
 _LONGEST_NAME = 63
@@ -40,6 +40,17 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             )
         yield from _names(str(name), [str(group) for group in groups])
         yield from _tenants(values, path, str(name), groups)
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Replicas that wait for their tenants."""
+    for path, tenants in matching(values, "models.<name>.dedicated.<name>.tenants"):
+        if tenants == []:
+            yield Problem(
+                path=path,
+                what="names no tenant, and its replicas hold GPUs",
+                fix="add the tenants with another `up` once these are ready, or take the replicas out",
+            )
 
 
 def _names(model: str, groups: list[str]) -> Iterator[Problem]:
