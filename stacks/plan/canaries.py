@@ -24,7 +24,7 @@ def describe_canaries(models: Mapping[str, ModelPlan]) -> str:
 def describe_dedicated(models: Mapping[str, ModelPlan]) -> str:
     """A block with each group of dedicated replicas; empty without any."""
     lines = [
-        f"  {model.name}: {listed(sorted(group.tenants))} {'has' if len(group.tenants) == 1 else 'have'} "
+        f"  {model.name}: {listed(sorted(group.tenants)) or 'no tenant'} {'have' if len(group.tenants) > 1 else 'has'} "
         f"{counted(group.server.replicas, 'replica')} of {RevisionId(model.name, group=name).name}; while none is "
         f"ready, {_WHILE_AWAY[group.when_away]}"
         for model in models.values()

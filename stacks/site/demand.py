@@ -184,8 +184,8 @@ class DedicatedServerSpec(Spec):
 class DedicatedSpec(Spec):
     """Replicas of a model that answer some tenants alone, on the model's own weights."""
 
-    tenants: tuple[Name, ...] = Field(min_length=1)
-    """Tenants that these replicas answer, and no others do; each may call the model."""
+    tenants: tuple[Name, ...]
+    """Tenants that these replicas answer, and no others do; each may call the model. `[]` starts them for none yet."""
     server: DedicatedServerSpec
     """How they are served; all other keys are the model's."""
     load: LoadSpec | None = None

@@ -11,7 +11,7 @@ from floor.revision_ids import RevisionId
 from stacks.facts import catalogue
 from stacks.site.checks.model_callers import not_a_caller
 from stacks.site.checks.models import hits
-from stacks.site.reading.raw import at, items, mapping
+from stacks.site.reading.raw import at, items, mapping, matching
 
 # Of a label's value, and of a Service's name.
 _LONGEST_NAME = 63
@@ -60,6 +60,17 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
                 path=("models", str(name), "server"),
                 what="answers no tenant: all that may call the model have dedicated replicas",
                 fix="leave a tenant out of dedicated, or set when_away to shared there",
+            )
+
+
+def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Replicas that wait for their tenants."""
+    for path, tenants in matching(values, "models.<name>.dedicated.<name>.tenants"):
+        if tenants == []:
+            yield Problem(
+                path=path,
+                what="names no tenant, and its replicas hold GPUs",
+                fix="add the tenants with another `up` once these are ready, or take the replicas out",
             )
 
 

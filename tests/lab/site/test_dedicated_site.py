@@ -37,9 +37,9 @@ def _decided(site: Document) -> None:
     site["callers"] = {"decided_by": "gatekeeper"}
 
 
-def _dedicated(when_away: str, site: Document) -> None:
+def _dedicated(when_away: str, tenants: list[str], site: Document) -> None:
     _decided(site)
-    group = {"tenants": ["acme"], "server": {"replicas": 1}, "when_away": when_away}
+    group = {"tenants": tenants, "server": {"replicas": 1}, "when_away": when_away}
     site["models"][MODEL]["dedicated"] = {"acme": group}
 
 
@@ -62,12 +62,13 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
     with edited_stack(site.lab, tmp_path_factory.mktemp("dedicated")) as stack:
         for edit in (_both, _decided):
             stack.up(edit)
-        asyncio.run(walked.load.during(site, partial(stack.up, partial(_dedicated, "refuse"))))
+        for tenants in ([], ["acme"]):
+            asyncio.run(walked.load.during(site, partial(stack.up, partial(_dedicated, "refuse", tenants))))
         (replica,) = cluster.ready_replicas(OWN, 1)
         walked.answered = {key: _answered(site, replica, key) for key in (ITS, OTHER)}
         walked.volumes = [_claims(cluster, some) for some in (cluster.replicas(MODEL)[0], replica)]
         for when_away in ("refuse", "shared"):
-            stack.up(partial(_dedicated, when_away))
+            stack.up(partial(_dedicated, when_away, ["acme"]))
             (replica,) = cluster.ready_replicas(OWN, 1)
             with _held(cluster, replica):
                 wanted = 503 if when_away == "refuse" else 200

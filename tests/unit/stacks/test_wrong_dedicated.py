@@ -30,9 +30,6 @@ WRONG: dict[str, Wrong] = {
         "may not call qwen3-32b",
         {"tenants.search.models": ["glm-5-1", "qwen3-32b"]},
     ),
-    "no tenant": Wrong(
-        {**DECIDED, D: {"own": {"tenants": [], "server": ONE}}}, f"{D}.own.tenants", "1", {f"{D}.own": FOR_SEARCH}
-    ),
     "no replica": Wrong(
         {**DECIDED, D: {"own": {"tenants": ["search"], "server": {"replicas": 0}}}},
         f"{D}.own.server.replicas",
@@ -108,6 +105,13 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_dedicated_replicas_are_refused_at_their_key(name: str) -> None:
     refused_and_fixed(WRONG[name])
+
+
+def test_replicas_that_answer_no_tenant_yet_are_a_warning() -> None:
+    site = changed(prod_with_links(), {**DECIDED, D: {"own": {"tenants": [], "server": ONE}}})
+    plan = plan_values(site, "site.yaml")
+    assert [warning.key for warning in plan.warnings if "names no tenant" in warning.what] == [f"{D}.own.tenants"]
+    assert plan.texts[-1].startswith("dedicated:\n  qwen3-32b: no tenant has 1 replica of qwen3-32b--for-own;")
 
 
 def test_a_tenant_with_replicas_of_its_own_takes_no_overflow() -> None:
