@@ -134,6 +134,6 @@ def plan_of(text: str | None, name: str, project: Path) -> SitePlan | None:
         file = folder / name
         file.write_text(text)
         try:
-            return plan_read(read_site_file(file), project, without=("weights",))
+            return plan_read(read_site_file(file), project, without=["weights"])
         except SiteError:
             return None

@@ -48,7 +48,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Shared replicas that no tenant is left for, and that stand in for none."""
+    """Shared replicas that no tenant is left for, and dedicated ones that wait for theirs."""
     tenants = mapping(values.get("tenants"))
     for name, model in mapping(values.get("models")).items():
         groups = mapping(at(model, "dedicated")).values()
@@ -61,14 +61,10 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
                 what="answers no tenant: all that may call the model have dedicated replicas",
                 fix="leave a tenant out of dedicated, or set when_away to shared there",
             )
-
-
-def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Replicas that wait for their tenants."""
-    for path, tenants in matching(values, "models.<name>.dedicated.<name>.tenants"):
-        if tenants == []:
+    for place, names in matching(values, "models.<name>.dedicated.<name>.tenants"):
+        if names == []:
             yield Problem(
-                path=path,
+                path=place,
                 what="names no tenant, and its replicas hold GPUs",
                 fix="add the tenants with another `up` once these are ready, or take the replicas out",
             )
