@@ -85,6 +85,7 @@ def shape(plane: Plane) -> dict[str, Any]:
     return {"uid": agents["uid"], "generation": agents["generation"], "pods": sorted(plane.names("pods", SPACE))}
 
 
+@pytest.mark.exhaustive
 def test_cilium_is_taken_over_as_it_is_and_a_newer_chart_leaves_nothing_behind(site: Site, by_talos: Plane) -> None:
     plane = by_talos
     site.write(PROGRAM)
