@@ -1,4 +1,4 @@
-"""Dedicated replicas on a running site: they answer their tenant alone, come and go without a broken stream."""
+"""Dedicated replicas on a running site: they answer their tenant alone, and break no stream as they come and go."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _dedicated(when_away: str, tenants: list[str], site: Document) -> None:
 class Walk:
     """What both tenants got while the replicas came, hung and went."""
 
-    load: Load
+    coming: Load
+    going: Load
     answered: dict[str, int] = field(default_factory=dict)
     """Key -> requests of it that the dedicated replica answered."""
     volumes: list[set[str]] = field(default_factory=list)
@@ -58,12 +59,13 @@ class Walk:
 
 @pytest.fixture(scope="module")
 def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    walked = Walk(load=Load(model=MODEL, stream_tokens=STREAM_TOKENS, key=ITS))
+    coming, going = (Load(model=MODEL, stream_tokens=STREAM_TOKENS, key=ITS) for _ in range(2))
+    walked = Walk(coming=coming, going=going)
     with edited_stack(site.lab, tmp_path_factory.mktemp("dedicated")) as stack:
         for edit in (_both, _decided):
             stack.up(edit)
         for tenants in ([], ["acme"]):
-            asyncio.run(walked.load.during(site, partial(stack.up, partial(_dedicated, "refuse", tenants))))
+            asyncio.run(walked.coming.during(site, partial(stack.up, partial(_dedicated, "refuse", tenants))))
         (replica,) = cluster.ready_replicas(OWN, 1)
         walked.answered = {key: _answered(site, replica, key) for key in (ITS, OTHER)}
         walked.volumes = [_claims(cluster, some) for some in (cluster.replicas(MODEL)[0], replica)]
@@ -75,7 +77,7 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
                 until(partial(_is_answered, site, wanted), what=f"{wanted} for {ITS}")
                 walked.hung[when_away] = {key: _ask(site, key) for key in (ITS, OTHER)}
         cluster.ready_replicas(OWN, 1)
-        asyncio.run(walked.load.during(site, partial(stack.up, _decided)))
+        asyncio.run(walked.going.during(site, partial(stack.up, _decided)))
         yield walked
 
 
@@ -128,6 +130,14 @@ def test_while_none_is_ready_their_tenant_waits_or_has_the_shared_ones_as_the_si
     assert walk.hung["refuse"][ITS].headers["retry-after"]
 
 
-def test_clients_lose_nothing_as_they_come_and_go(walk: Walk) -> None:
-    assert len(walk.load.streams) > 10
-    assert not walk.load.failures()
+def test_clients_lose_nothing_as_they_come(walk: Walk) -> None:
+    assert len(walk.coming.streams) > 10
+    assert not walk.coming.failures()
+
+
+def test_no_stream_that_has_begun_breaks_as_they_go(walk: Walk) -> None:
+    """A request may be refused for a moment, as Envoy's filters lose a picker; its client may try again."""
+    begun = [stream for stream in walk.going.streams if stream.status == 200]
+    assert len(begun) > 10
+    assert all(stream.complete(STREAM_TOKENS) for stream in begun)
+    assert {stream.status for stream in walk.going.streams} <= {200, 503}
