@@ -7,21 +7,20 @@ those that follow it, and those that move to another node or come with a new one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
 from components.component import Component
+from components.holding import holding
 from components.namespace import NamespaceHandle
-from components.pod_security import CONTAINER_SECURITY, pod_security
+from components.pod_security import pod_security
 from components.specs.model_server import ENGINE_IMAGE
 from floor import gpu_nodes
 
 # Of 20 nodes five pull at once: a registry serves as many as it can, and a roll of replicas goes on beside it.
 _AT_ONCE = "25%"
 _USER = 65534
-_HOLD = "import signal; signal.signal(15, lambda *_: exit()); signal.pause()"
 
 
 def daemon_set(namespace: str, image: str, gpu_families: Sequence[str]) -> dict[str, Any]:
@@ -36,17 +35,7 @@ def daemon_set(namespace: str, image: str, gpu_families: Sequence[str]) -> dict[
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
         "tolerations": [{"key": gpu_nodes.TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}],
         "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "hold",
-                "image": image,
-                # In NVIDIA's runtime class, if it is the node's own, the image's value would give it every GPU.
-                "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-                "command": ["python3", "-c", _HOLD],
-                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
-                "securityContext": dict(CONTAINER_SECURITY),
-            }
-        ],
+        "containers": [holding("hold", image)],
     }
     return {
         "apiVersion": "apps/v1",
@@ -66,15 +55,8 @@ def daemon_set(namespace: str, image: str, gpu_families: Sequence[str]) -> dict[
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineImagesHandle:
-    """No one waits for it."""
-
-    ready: Sequence[pulumi.Resource]
-
-
 class EngineImages(Component, token="engine_images:EngineImages"):
-    """The image of vLLM on each GPU node of a site."""
+    """The image of vLLM on each GPU node of a site, which nothing waits for."""
 
     def __init__(
         self,
@@ -86,6 +68,5 @@ class EngineImages(Component, token="engine_images:EngineImages"):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(name, opts)
-        body = daemon_set(namespace.name, image, gpu_families)
-        self.handle = EngineImagesHandle(ready=[self.child("nodes", body, depends_on=[namespace.ready])])
+        self.child("nodes", daemon_set(namespace.name, image, gpu_families), depends_on=[namespace.ready])
         self.finish(name=name)

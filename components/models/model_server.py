@@ -287,7 +287,7 @@ class ModelServer(Component, token="model_server:ModelServer"):
     def prune(self, others: Sequence[pulumi.Resource]) -> None:
         """Remove earlier revisions of its weights once its replicas run on the wanted ones, and all that mount them.
 
-        On nodes' own disks, what brings a revision removes earlier ones.
+        On nodes' own disks, the DaemonSet that downloads a revision removes earlier ones.
         """
         args = self._args
         if args.weights and args.place == "shared" and not args.filled:

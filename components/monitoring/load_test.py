@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from components.holding import holding
 from components.models import own_program
 from components.monitoring.pods import NAME_LABEL, POD_SECURITY
 from components.pod_security import CONTAINER_SECURITY
@@ -59,15 +60,6 @@ def daemon_set(test: LoadTest, image: str) -> dict[str, Any]:
             *({"name": _volume(path), "mountPath": path} for path in _WRITTEN),
         ],
     }
-    passed = {
-        "name": "passed",
-        "image": image,
-        # In this runtime class, the image's own value would give it every GPU of the node.
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-        "command": ["python3", "-c", "import signal; signal.signal(15, lambda *_: exit()); signal.pause()"],
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
-        "securityContext": dict(CONTAINER_SECURITY),
-    }
     pod = {
         "runtimeClassName": gpu_nodes.RUNTIME_CLASS,
         "automountServiceAccountToken": False,
@@ -76,7 +68,7 @@ def daemon_set(test: LoadTest, image: str) -> dict[str, Any]:
         "nodeSelector": {variables.LOAD_TEST: test.name},
         "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in _REPELS],
         "initContainers": [container],
-        "containers": [passed],
+        "containers": [holding("passed", image)],
         "volumes": [
             own_program.volume(PROGRAM),
             *({"name": _volume(path), "emptyDir": dict(of)} for path, of in _WRITTEN.items()),

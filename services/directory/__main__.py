@@ -35,9 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--most-suspended-per-hour",
         type=int,
-        default=variables.MOST_SUSPENDED_PER_HOUR,
         metavar="KEYS",
-        help="that signals suspend; default: %(default)s",
+        help="that signals suspend",
     )
     parser.add_argument(
         "--never-suspend",
@@ -49,8 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     suspending = None
     if given.suspend_on:
-        if not (given.ledger and given.ledger_token_file):
-            parser.error("--suspend-on needs --ledger and --ledger-token-file")
+        if not (given.ledger and given.ledger_token_file and given.most_suspended_per_hour):
+            parser.error("--suspend-on needs --ledger, --ledger-token-file and --most-suspended-per-hour")
         suspending = SuspendOptions(
             ledger_url=given.ledger.rstrip("/"),
             ledger_token=given.ledger_token_file,

@@ -6,8 +6,6 @@ FILES = ("--database-url-file", "--tenants-file", "--pepper-file", "--operator-t
 """Options of the command line, each of which names a file."""
 
 DEFAULT_PORT = 8080
-MOST_SUSPENDED_PER_HOUR = 3
-"""Keys that signals suspend; a person suspends as many as there are."""
 
 TOKEN_HEADER = "x-directory-token"  # noqa: S105 - a name
 ACTOR_HEADER = "x-directory-actor"

@@ -43,8 +43,8 @@ func suspended(s suspension) *auth.CheckResponse {
 		Status: &status.Status{Code: int32(codes.PermissionDenied)},
 		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: &auth.DeniedHttpResponse{
 			Status: &kind.HttpStatus{Code: kind.StatusCode(http.StatusForbidden)},
-			Body: fmt.Sprintf("The key %s is suspended since %s. Ask who runs this platform why, and to lift it; "+
-				"until then use another key.", s.client(), time.Unix(s.Since, 0).UTC().Format(time.RFC3339)),
+			Body: fmt.Sprintf("The key %s has been suspended since %s. Ask the operators of this platform why, and use "+
+				"another key until they lift it.", s.client(), time.Unix(s.Since, 0).UTC().Format(time.RFC3339)),
 		}},
 	}
 }

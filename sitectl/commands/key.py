@@ -264,7 +264,7 @@ def suspend(context: CommandContext, *, site: str, client: tuple[str, str], why:
             context.progress.note(
                 f"the directory has no key {tenant}.{name}: it is one of the site's file, or the name is wrong"
             )
-    line = f"{site}: {tenant}.{name} is suspended since {_moment(made['since'])}: {made['why']}"
+    line = f"{site}: {tenant}.{name} has been suspended since {_moment(made['since'])}: {made['why']}"
     context.say(line, {"site": site, "suspension": made})
     return int(Exit.OK)
 

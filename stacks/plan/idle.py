@@ -36,6 +36,12 @@ class GpuCost:
     """The same at both ends of the band, as far as they carry any."""
 
 
+def gpus_of(plan: SitePlan) -> float | None:
+    """GPUs of the nodes that take replicas, in whole ones; None where the site does not list these."""
+    nodes = nodes_of(plan.site)
+    return None if nodes is None else sum(node.gpus * GPUS[node.gpu].share for node in nodes)
+
+
 def gpu_costs(plan: SitePlan, hours: float) -> list[GpuCost]:
     """Of each model with all replicas that the site sets, by name, and then of GPUs that none has.
 
@@ -45,8 +51,7 @@ def gpu_costs(plan: SitePlan, hours: float) -> list[GpuCost]:
     if prices is None:
         raise ValueError("the site sets no prices")
     costs = [_of_model(model, prices, hours) for model in plan.models.values()]
-    nodes = nodes_of(plan.site) or []
-    rest = sum(node.gpus * GPUS[node.gpu].share for node in nodes) - sum(cost.gpus for cost in costs)
+    rest = (gpus_of(plan) or 0.0) - sum(cost.gpus for cost in costs)
     if rest > 0:
         costs.append(GpuCost(model="", gpus=rest, cost=rest * hours * gpu_hourly(GPUS[plan.site.cluster.gpu], prices)))
     return costs

@@ -6,8 +6,7 @@ from collections import Counter
 
 from floor.counts import counted
 from floor.problems import Problem
-from stacks.facts.hardware import GPUS
-from stacks.plan.placing import nodes_of
+from stacks.plan.idle import gpus_of
 from stacks.plan.site_plan import SitePlan
 
 
@@ -49,7 +48,5 @@ def _gpus(plan: SitePlan, model: str) -> float:
 
 
 def _free(plan: SitePlan) -> float | None:
-    nodes = nodes_of(plan.site)
-    if nodes is None:
-        return None
-    return sum(node.gpus * GPUS[node.gpu].share for node in nodes) - sum(_gpus(plan, name) for name in plan.models)
+    there = gpus_of(plan)
+    return None if there is None else there - sum(_gpus(plan, name) for name in plan.models)

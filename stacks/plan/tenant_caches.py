@@ -27,7 +27,7 @@ class Apart:
         """What they cost. proof: of the revision with them."""
         caches, load = self.caches, self.together.order.load
         common = 100 * load.common_prefix if load else 0.0
-        text = f"{caches.count} side by side, so no tenant finds what another one asked"
+        text = f"{caches.count:,} side by side, so no tenant finds what another one asked"
         times = (
             f"a prefix stays for {shown(caches.kept_s)} s, and a tenant asks a replica every {shown(caches.asked_s)} s"
         )

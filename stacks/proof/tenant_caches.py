@@ -33,7 +33,8 @@ class TenantCaches:
 
 
 def tenant_caches(case: Case, count: int) -> TenantCaches | None:
-    """Of `count` caches; None where that is one, nothing is in common, or the load is none that the case carries."""
+    """What `count` caches lose; None for a single cache, for tenants without a common prefix, and without a load that
+    the case carries."""
     load = case.order.load
     if load is None or not load.common_prefix or count < 2 or case.fit_problems or not case.steady.computes:
         return None

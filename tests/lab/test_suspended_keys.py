@@ -58,7 +58,9 @@ def test_a_suspended_key_is_refused_until_that_is_lifted(door: Rig, directory: S
     eventually(lambda: suspended(door))
     error = door.ask("acme", BODY).json()["error"]
     assert (error["code"], error["type"]) == ("key_suspended", "permission_error")
-    assert error["message"].startswith("The key acme.key is suspended since 2026-12-01T00:00:00Z. Ask who runs")
+    assert error["message"].startswith(
+        "The key acme.key has been suspended since 2026-12-01T00:00:00Z. Ask the operators"
+    )
     assert door.ask("globex", BODY).status_code == 200
     assert re.search(r'gatekeeper_answers_total\{answer="suspended"\} [1-9]', door.state_of("/metrics").text)
     directory.answer = None

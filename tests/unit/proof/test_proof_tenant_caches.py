@@ -96,7 +96,7 @@ def test_a_site_shows_what_isolation_costs_and_its_proof_pays_it() -> None:
     for key, more in (("ttft_p95", True), ("capacity", False)):
         assert (many.proof.serving[key].value > many.apart.together.serving[key].value) is more, key
     line = next(line for line in many.text().splitlines() if line.strip().startswith("caches"))
-    assert "2000 side by side, so no tenant finds what another one asked; up to " in line
+    assert "2,000 side by side, so no tenant finds what another one asked; up to " in line
     assert "TTFT p95" in line
     assert "EUR/M tokens in place of" in line
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import READER, Directory, chain, created
 from tests.unit.services.postgres_rig import Server
 from tests.unit.services.test_directory_life import changes
+from tests.unit.services.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("004.04", "004.11")]
 
@@ -124,13 +124,6 @@ def test_a_reader_neither_suspends_nor_lifts(server: Server, both: tuple[Server,
     assert in_force(server) == set()
 
 
-def soon(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def of_names(*names: str) -> list[Suspicion]:
     return [Suspicion(tenant="search", name=name, why="networks: networks 41") for name in names]
 
@@ -181,10 +174,10 @@ def test_a_person_takes_over_what_a_signal_has_suspended(
     operator.post("/v1/suspensions", json=SEARCH_CI | {"name": "other"})
     keys = {"app": "signal", "ci": "signal", "other": "person"}
     # It hears of a change after the answer.
-    soon(lambda: measured(keys))
+    until(lambda: measured(keys))
     taken = operator.post("/v1/suspensions", json=SEARCH_CI).json()
     assert (taken["actor"], taken["why"]) == ("a-test", SEARCH_CI["why"])
-    soon(lambda: measured(keys | {"ci": "person"}))
+    until(lambda: measured(keys | {"ci": "person"}))
     (acted,) = suspend(server, of_names("c"))
     assert (list(acted.suspended), acted.held) == ([], 1)
     acts = chain(operator)
@@ -254,10 +247,7 @@ def test_only_signals_of_now_that_the_site_names_suspend(server: Server, tmp_pat
     async def without_a_ledger() -> None:
         nowhere = replace(options, ledger_url="http://127.0.0.1:1")
         looking = asyncio.create_task(SignalWatch(Database(lambda: server.url, KEPT), nowhere).run())
-        for _ in range(300):
-            if held() == 0:
-                break
-            await asyncio.sleep(0.1)
+        await asyncio.to_thread(until, lambda: held() == 0)
         looking.cancel()
 
     asyncio.run(without_a_ledger())

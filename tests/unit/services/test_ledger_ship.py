@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +24,7 @@ from services.ledger.variables import TOKEN_HEADER
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
 from tests.unit.services.postgres_rig import ROOT, Server, free_port, setting
+from tests.unit.services.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35")]
 
@@ -48,13 +49,6 @@ def shipper(both: tuple[Server, Ledger], envoy: EmulatedEnvoy, tmp_path: Path) -
     own = Shipper(tmp_path, envoy.path, both[1].url, envoy.admin_url, rotate_bytes=50_000)
     yield own
     own.end(signal.SIGKILL)
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 40) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def ids(server: Server) -> list[str]:

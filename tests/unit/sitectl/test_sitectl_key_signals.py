@@ -71,7 +71,7 @@ def test_a_key_is_suspended_listed_and_lifted(tmp_path: Path, monkeypatch: pytes
             site, documented.argv('python -m sitectl key suspend prod search.ci "seen in a public repository"')
         )
         assert made.status == Exit.OK, made.err
-        assert made.out.startswith("lab: search.ci is suspended since 20")
+        assert made.out.startswith("lab: search.ci has been suspended since 20")
         assert "the name is wrong" not in made.err
         wrong = site.run("key", "suspend", "lab", "search.cl", "a slip")
         assert "the directory has no key search.cl: it is one of the site's file, or the name is wrong" in wrong.err
