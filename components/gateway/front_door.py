@@ -22,12 +22,18 @@ from components.gateway.envoy_names import (
     DECISIONS,
     KEY_FILTER,
     MODEL_NAMES_FILTER,
-    ROUTER_FILTER,
     http_manager,
-    model_route,
-    picker_filter,
 )
-from components.gateway.pickers import Picker, asking, client_again, shares_by_tenant
+from components.gateway.envoy_patches import (
+    BEFORE_ROUTING,
+    CLUSTER,
+    LISTENER,
+    ROUTES,
+    patch,
+    patch_policy,
+    where_filter,
+)
+from components.gateway.pickers import Picker, client_again, picker_policy, shares_by_tenant
 from components.gateway.request_log import PROMPT_ID
 from components.namespace import NamespaceHandle
 from floor.metadata import PROTECTED
@@ -40,9 +46,6 @@ _NO_KEY_CHECK = "inference-platform.no-key-check"
 # The method, for the script's work on the answer.
 _METHOD_FILTER = "inference-platform.method"
 _TYPE = "type.googleapis.com/envoy."
-_LISTENER = f"{_TYPE}config.listener.v3.Listener"
-_ROUTES = f"{_TYPE}config.route.v3.RouteConfiguration"
-_CLUSTER = f"{_TYPE}config.cluster.v3.Cluster"
 # The endpoint picker takes no larger message.
 _MOST_BYTES = 4 * 2**20
 # Envoy's default of 100 is below what proxies and tracing add to one another.
@@ -139,7 +142,6 @@ def front_door(
     listener: str,
     port: int,
     tls: bool,
-    pickers: Sequence[Picker],
     gatekeeper: Connection | None = None,
     decided: bool = False,
     shared: bool = False,
@@ -149,7 +151,7 @@ def front_door(
     prompts: bool = False,
     overflows: bool = False,
 ) -> dict[str, Any]:
-    """EnvoyPatchPolicy that puts these filters into the listener, and switches each picker on for its model.
+    """EnvoyPatchPolicy that puts these filters into the listener.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names listener and routes.
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
@@ -160,15 +162,13 @@ def front_door(
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
     manager = f"/{http_manager(tls=tls)}"
-    asked_services = [*([gatekeeper] if gatekeeper else []), *(picker.connection for picker in pickers)]
-    choosing = [asking(picker) for picker in pickers]
-    if shared:
-        choosing = [shares_by_tenant(), *choosing, client_again()]
+    # Pickers' own filters come between the two (picker_policy).
+    around_pickers = [shares_by_tenant(), client_again()] if shared else []
     patches = [
         *(_no_key_check(listener, manager) if decided else [_removed(listener, KEY_FILTER)]),
         _removed(listener, BODY_LIMIT_FILTER),
         *(
-            _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
+            patch(LISTENER, listener, op="add", path=f"{manager}/http_filters/{place}", value=body)
             for place, body in enumerate(
                 first_filters(
                     gatekeeper if decided else None,
@@ -180,23 +180,22 @@ def front_door(
                 )
             )
         ),
-        *(_patch(_CLUSTER, to.name, op="add", path="", value=cluster(to)) for to in asked_services),
-        *(_patch(_LISTENER, listener, op="add", jsonPath=_named(ROUTER_FILTER), value=body) for body in choosing),
-        _patch(
-            _LISTENER,
+        *([patch(CLUSTER, gatekeeper.name, op="add", path="", value=cluster(gatekeeper))] if gatekeeper else []),
+        *(patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=body) for body in around_pickers),
+        patch(
+            LISTENER,
             listener,
             op="add",
             path=f"{manager}/common_http_protocol_options/max_headers_count",
             value=_MOST_HEADERS,
         ),
-        *(_patch(_ROUTES, listener, **_on_its_route(picker)) for picker in pickers),
-        _patch(_LISTENER, listener, op="replace", path="/address/socket_address/port_value", value=port),
+        patch(LISTENER, listener, op="replace", path="/address/socket_address/port_value", value=port),
     ]
-    return _policy("front-door", namespace, gateway, patches)
+    return patch_policy("front-door", namespace, gateway, patches, labels=PROTECTED)
 
 
 def _removed(listener: str, name: str) -> dict[str, Any]:
-    return _patch(_LISTENER, listener, op="remove", jsonPath=_named(name))
+    return patch(LISTENER, listener, op="remove", jsonPath=where_filter(name))
 
 
 def _no_key_check(listener: str, manager: str) -> list[dict[str, Any]]:
@@ -209,8 +208,8 @@ def _no_key_check(listener: str, manager: str) -> list[dict[str, Any]]:
     settings = {"@type": f"{_TYPE}extensions.filters.http.api_key_auth.v3.ApiKeyAuth"}
     checking = {"name": KEY_FILTER, "typed_config": settings, "disabled": True}
     return [
-        _patch(_LISTENER, listener, op="add", path=f"{manager}/http_filters/0", value=checking),
-        _patch(_LISTENER, listener, op="replace", jsonPath=_named(KEY_FILTER), path="/name", value=_NO_KEY_CHECK),
+        patch(LISTENER, listener, op="add", path=f"{manager}/http_filters/0", value=checking),
+        patch(LISTENER, listener, op="replace", jsonPath=where_filter(KEY_FILTER), path="/name", value=_NO_KEY_CHECK),
     ]
 
 
@@ -238,40 +237,12 @@ def listed_models(
     if adapters:
         may = {name: dict.fromkeys(tenants, True) for name, tenants in sorted(adapters.items())}
         scripts[MODEL_NAMES_FILTER]["filter_context"]["adapters"] = may
-    patch = _patch(_ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
-    return _policy("listed-models", namespace, gateway, [patch])
-
-
-def _policy(name: str, namespace: str, gateway: Mapping[str, str], patches: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "EnvoyPatchPolicy",
-        "metadata": {"name": name, "namespace": namespace, "labels": PROTECTED},
-        "spec": {"targetRef": dict(gateway), "type": "JSONPatch", "jsonPatches": patches},
-    }
-
-
-def _on_its_route(picker: Picker) -> dict[str, Any]:
-    """Switches the picker on for its own model. Until that model's route is there, the policy's status names it."""
-    name = picker_filter(picker.pool, picker.namespace).replace("/", "~1")
-    return {
-        "op": "add",
-        "jsonPath": f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]',
-        "path": f"/typed_per_filter_config/{name}",
-        "value": {"@type": f"{_TYPE}config.route.v3.FilterConfig", "config": {}},
-    }
+    scripted = patch(ROUTES, listener, op="add", path="/typed_per_filter_config", value=scripts)
+    return patch_policy("listed-models", namespace, gateway, [scripted], labels=PROTECTED)
 
 
 def _filter(name: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "typed_config": {"@type": f"{_TYPE}extensions.filters.http.{kind}", **settings}}
-
-
-def _named(name: str) -> str:
-    return f'$..http_filters[?(@.name=="{name}")]'
-
-
-def _patch(kind: str, name: str, **operation: Any) -> dict[str, Any]:
-    return {"type": kind, "name": name, "operation": operation}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +283,8 @@ class FrontDoorHandle:
     """The door's policies; open the listener only after `ready`."""
 
     ready: list[pulumi.Resource]
+    pickers: Mapping[str, pulumi.Resource]
+    """Pool -> what has Envoy ask its picker: before its route is open, and until nothing of the pool is left."""
 
 
 class FrontDoor(Component, token="front_door:FrontDoor"):
@@ -326,7 +299,6 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             listener=args.listener,
             port=args.port,
             tls=args.tls,
-            pickers=args.pickers,
             gatekeeper=args.gatekeeper,
             decided=args.decided,
             shared=args.shared,
@@ -345,10 +317,15 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             adapters=args.adapters,
         )
         needs = [args.namespace.ready, *args.needs]
-        self.handle = FrontDoorHandle(
-            ready=[
-                self.child("filters", filters, depends_on=needs),
-                self.child("lists", lists, depends_on=needs),
-            ]
-        )
+        door = self.child("filters", filters, depends_on=needs)
+        pickers = {
+            picker.pool: self.child(
+                f"{picker.pool}-picker",
+                picker_policy(space, args.target, listener=args.listener, picker=picker, shared=args.shared),
+                depends_on=[door],
+            )
+            for picker in args.pickers
+        }
+        listed = self.child("lists", lists, depends_on=needs)
+        self.handle = FrontDoorHandle(ready=[door, *pickers.values(), listed], pickers=pickers)
         self.finish(name=name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from components.gateway.envoy_names import http_manager
+from components.gateway.envoy_patches import LISTENER, patch, patch_policy
 from floor.headers import MODEL_HEADER, REFUSAL_HEADER
 from floor.metadata import PROTECTED
 
@@ -314,23 +315,7 @@ def openai_errors(
         asked = [*([_SUSPENDED] if suspends else []), *_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else [])]
     mapped = [answer.mapper() for answer in _ANSWERS]
     mappers = [*(answer.mapper() for answer in asked), *limits, refused, *mapped, *rest]
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "EnvoyPatchPolicy",
-        "metadata": {"name": "openai-errors", "namespace": namespace, "labels": PROTECTED},
-        "spec": {
-            "targetRef": target,
-            "type": "JSONPatch",
-            "jsonPatches": [
-                {
-                    "type": "type.googleapis.com/envoy.config.listener.v3.Listener",
-                    "name": listener,
-                    "operation": {
-                        "op": "add",
-                        "path": f"/{http_manager(tls=tls)}/local_reply_config",
-                        "value": {"mappers": mappers},
-                    },
-                }
-            ],
-        },
-    }
+    answers = patch(
+        LISTENER, listener, op="add", path=f"/{http_manager(tls=tls)}/local_reply_config", value={"mappers": mappers}
+    )
+    return patch_policy("openai-errors", namespace, target, [answers], labels=PROTECTED)

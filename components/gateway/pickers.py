@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.gateway.connections import Connection, asked
-from components.gateway.envoy_names import picker_filter
+from components.gateway.connections import Connection, asked, cluster
+from components.gateway.envoy_names import model_route, picker_filter
+from components.gateway.envoy_patches import (
+    BEFORE_ROUTING,
+    CLUSTER,
+    LISTENER,
+    ROUTES,
+    patch,
+    patch_policy,
+    where_filter,
+)
 from floor.headers import CLIENT_HEADER
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
+_FILTER_CONFIG = "type.googleapis.com/envoy.config.route.v3.FilterConfig"
 # The AI gateway puts its processor before the first filter whose name it knows, so these must not be like those.
 _BY_TENANT, _BY_CLIENT = "inference-platform.shares-by-tenant", "inference-platform.client"
 # Of several values the picker v1.5.0 takes the last one (pkg/epp/handlers/request.go), and Envoy's log the first.
@@ -45,6 +56,38 @@ class Picker:
         """
         name = f"inference-platform/picker/{self.namespace}/{self.pool}"
         return Connection(name=name, authority=self.authority, parallel=self.parallel)
+
+
+def picker_policy(
+    namespace: str, gateway: Mapping[str, str], *, listener: str, picker: Picker, shared: bool = False
+) -> dict[str, Any]:
+    """EnvoyPatchPolicy that has Envoy ask a picker on the route of its model alone.
+
+    listener: as Envoy Gateway names it. shared: whether the front door's filters for tenants' turns are around it.
+
+    It has to outlast the route. While a listener lacks the filter, the AI gateway v1.0.0 adds its own
+    (internal/extensionserver/post_translate_modify.go), which is on for all routes that do not switch it off; the
+    routes stop switching it off when the pool's goes, and requests for every model fail on what connections are left.
+
+    Until the model's route is there, the policy's status names it. Not protected: without it the AI gateway's is used.
+    """
+    asked_at = picker_filter(picker.pool, picker.namespace)
+    before = where_filter(_BY_CLIENT) if shared else BEFORE_ROUTING
+    reached = picker.connection
+    patches = [
+        patch(CLUSTER, reached.name, op="add", path="", value=cluster(reached)),
+        patch(LISTENER, listener, op="add", jsonPath=before, value=asking(picker)),
+        patch(
+            ROUTES,
+            listener,
+            op="add",
+            jsonPath=f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]',
+            path=f"/typed_per_filter_config/{asked_at.replace('/', '~1')}",
+            value={"@type": _FILTER_CONFIG, "config": {}},
+        ),
+    ]
+    # After the front door's own.
+    return patch_policy(f"{picker.pool}-picker", namespace, gateway, patches, priority=1)
 
 
 def asking(picker: Picker) -> dict[str, Any]:

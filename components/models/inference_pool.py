@@ -253,6 +253,8 @@ class InferencePoolArgs:
     longest_stream_s: int
     needs: Sequence[pulumi.Resource]
     """The definitions of the pool's kinds."""
+    asked: pulumi.Resource
+    """What has Envoy ask the picker. It goes after the picker, and so long after the route."""
     beside: Sequence[pulumi.Resource]
     """What the replicas wait for. Pickers wait for it too, so that the engine deletes both in one step: it deletes what
     has as long a chain of dependencies, waits, and deletes the next. Else a removal takes the drain times of both.
@@ -302,7 +304,7 @@ class InferencePool(Component, token="inference_pool:InferencePool"):
                 config_digest=sha256(config["data"]["config.yaml"].encode()).hexdigest()[:16],
                 followed=bool(args.followers),
             ),
-            depends_on=[made, pool, *rbac, *args.beside],
+            depends_on=[made, pool, args.asked, *rbac, *args.beside],
         )
         if args.spec.pickers > 1:
             self.child(

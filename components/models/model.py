@@ -55,6 +55,8 @@ class ModelArgs:
     volume: Keeping
     """Whether the weights' volume may be deleted, where the model's own key does not set it."""
     picker_image: str
+    picker_asked: pulumi.Resource
+    """What has Envoy ask its picker."""
     scaler: Scaler | None = None
     """What scales models; None on a site where none does."""
     rdma: str = ""
@@ -111,6 +113,7 @@ class Model(Component, token="model:Model"):
                 image=args.picker_image,
                 longest_stream_s=args.spec.server.longest_stream_s,
                 needs=args.needs,
+                asked=args.picker_asked,
                 beside=server.needs,
                 clients=[args.gateway.proxies],
                 scrapers=args.scrapers,

@@ -11,7 +11,7 @@ from components.addons.chart_lock import check_lock
 from components.addons.crd_bundle import CrdBundle, CrdBundleArgs, read_bundle
 from components.addons.rdma_devices import resource_name
 from components.gateway.envoy_names import door_port
-from components.gateway.front_door import FrontDoor, FrontDoorArgs
+from components.gateway.front_door import FrontDoor, FrontDoorArgs, FrontDoorHandle
 from components.gateway.gateway import ROUTES_ALLOWED, Gateway, GatewayArgs, GatewayHandle, listener_name
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE, GatewayControllers, GatewayControllersArgs
 from components.gateway.gateway_protection import GatewayProtection, GatewayProtectionArgs
@@ -213,7 +213,8 @@ def _front_door(step: PartStep) -> PartDone:
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )
-    return PartDone(ready=FrontDoor("front-door", args, step.on.opts).handle.ready)
+    handle = FrontDoor("front-door", args, step.on.opts).handle
+    return PartDone(ready=handle.ready, handle=handle)
 
 
 def _required_decision(step: PartStep) -> PartDone:
@@ -302,6 +303,7 @@ def _engine_images(step: PartStep) -> PartDone:
 def _models(step: PartStep) -> PartDone:
     storage = step.on.plan.site.storage
     scaler = Scaler(prometheus=prometheus_of(step.on.plan.site), ready=step.ready("autoscaling"))
+    pickers_asked = step.handle("front-door", FrontDoorHandle).pickers
     made: dict[RevisionId, Model] = {}
     for name, serving in step.on.plan.named.items():
         filled = step.on.plan.filled_by(serving)
@@ -323,6 +325,7 @@ def _models(step: PartStep) -> PartDone:
             token=step.ready("weights-token"),
             volume=storage.volumes,
             picker_image=step.on.plan.versions.images.endpoint_picker,
+            picker_asked=pickers_asked[name],
             scaler=scaler,
             rdma=resource_name(step.on.plan.site.cluster.rdma_devices),
             groups=step.ready("groups"),
@@ -375,6 +378,7 @@ PARTS = (
             "hardware",
             "weights-token",
             "pod-programs",
+            "front-door",
             "gateway",
             "autoscaling",
             "groups",

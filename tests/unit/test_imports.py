@@ -143,6 +143,7 @@ TEXTS = {
     "addon",
     "charts",
     "envoy_names",
+    "envoy_patches",
     "gpu_faults",
     "gpu_resources",
     "group_queries",

@@ -15,7 +15,7 @@ from components.gateway.front_door import first_filters, front_door, listed_mode
 from components.gateway.gateway import envoy_proxy
 from components.gateway.gateway_errors import ERROR_STATUSES, openai_errors
 from components.gateway.gateway_protection import admission_policy
-from components.gateway.pickers import Picker
+from components.gateway.pickers import Picker, picker_policy
 from components.gateway.traffic_policies import client_traffic_policy, target_gateway
 from components.tenants.access import security_policy
 from components.tenants.model_list import model_list
@@ -29,9 +29,13 @@ PLAN = plan_file(ROOT / "Pulumi.lab.yaml")
 SITE = PLAN.site
 
 
-def door(*models: str, tls: bool = False) -> dict[str, Any]:
-    pickers = [Picker(pool=name, namespace="m", authority=f"{name}-epp.m.svc:9002", parallel=9000) for name in models]
-    return front_door("g", target_gateway(), listener="g/i/i", port=8443, tls=tls, pickers=pickers)
+def door(*, tls: bool = False) -> dict[str, Any]:
+    return front_door("g", target_gateway(), listener="g/i/i", port=8443, tls=tls)
+
+
+def of_picker(model: str) -> dict[str, Any]:
+    picker = Picker(pool=model, namespace="m", authority=f"{model}-epp.m.svc:9002", parallel=9000)
+    return picker_policy("g", target_gateway(), listener="g/i/i", picker=picker)
 
 
 def lists(**model_lists: str) -> dict[str, Any]:
@@ -65,24 +69,17 @@ def test_no_site_may_take_more_than_the_limit_without_a_policy() -> None:
 
 
 def test_a_picker_is_asked_on_the_route_of_its_model_alone() -> None:
-    policy = door("chat", "code")
-    for operation in patches(policy, ".Listener"):
-        value = operation.get("value")
-        if isinstance(value, dict) and "endpointpicker" in value["name"]:
-            assert value["disabled"] is True
-    switched = patches(policy, ".RouteConfiguration")
-    assert [("m/chat/" in patch["jsonPath"], "chat_m_ext_proc" in patch["path"]) for patch in switched] == [
-        (True, True),
-        (False, False),
-    ]
+    policy = of_picker("chat")
+    (placed,) = patches(policy, ".Listener")
+    assert placed["value"]["disabled"] is True
+    (switched,) = patches(policy, ".RouteConfiguration")
+    assert "m/chat/" in switched["jsonPath"]
+    assert placed["value"]["name"].replace("/", "~1") in switched["path"]
+    assert policy["spec"]["priority"] > door()["spec"].get("priority", 0), "its place is between the door's filters"
 
 
 def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> None:
-    (asking,) = [
-        operation["value"]["typed_config"]
-        for operation in patches(door("chat"), ".Listener")
-        if "endpointpicker" in str(operation.get("value"))
-    ]
+    (asking,) = [operation["value"]["typed_config"] for operation in patches(of_picker("chat"), ".Listener")]
     mode = asking["processing_mode"]
     assert (mode["response_header_mode"], mode["response_body_mode"]) == ("SKIP", "NONE")
     again = asking["grpc_service"]["retry_policy"]
@@ -93,12 +90,8 @@ def test_no_answer_depends_on_a_picker_and_another_is_asked_in_its_place() -> No
 
 
 def test_a_silent_connection_to_a_picker_is_tried_and_carries_what_the_gateway_does() -> None:
-    (cluster,) = [operation["value"] for operation in patches(door("chat"), ".Cluster")]
-    (asking,) = [
-        operation["value"]["typed_config"]
-        for operation in patches(door("chat"), ".Listener")
-        if "endpointpicker" in str(operation.get("value"))
-    ]
+    (cluster,) = [operation["value"] for operation in patches(of_picker("chat"), ".Cluster")]
+    (asking,) = [operation["value"]["typed_config"] for operation in patches(of_picker("chat"), ".Listener")]
     assert asking["grpc_service"]["envoy_grpc"]["cluster_name"] == cluster["name"]
     assert cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"] == {
         "address": "chat-epp.m.svc",
@@ -129,7 +122,7 @@ def test_nothing_leads_to_a_listener_without_the_front_door() -> None:
     service = envoy_proxy("g", spec, drain_s=60)["spec"]["provider"]["kubernetes"]["envoyService"]
     moved = next(
         patch["operation"]["value"]
-        for patch in door("chat")["spec"]["jsonPatches"]
+        for patch in door()["spec"]["jsonPatches"]
         if patch["operation"].get("path") == "/address/socket_address/port_value"
     )
     assert service["patch"]["value"]["spec"]["ports"] == [{"port": spec.port, "targetPort": moved}]

@@ -29,7 +29,6 @@ def problems(*, decided: bool, **settings: bool) -> list[str]:
         listener="g/i/i",
         port=8443,
         tls=False,
-        pickers=[],
         gatekeeper=gatekeeper_connection("g", 10),
         decided=decided,
     )

@@ -19,7 +19,7 @@ from components.addons.longhorn import LONGHORN
 from components.gateway import envoy_names, front_door, gateway, gateway_protection, traffic_policies
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values, network_policies
 from components.gateway.gateway_errors import openai_errors
-from components.gateway.pickers import Picker
+from components.gateway.pickers import Picker, picker_policy
 from components.models import inference_pool, model_route, model_server, node_weights, weights
 from components.models.engines import PORT
 from components.monitoring import alertmanager, kube_state_metrics, monitoring, operator, prometheus, scraping
@@ -125,10 +125,17 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
             listener=gateway.listener_name("g"),
             port=envoy_names.door_port(site.gateway.port),
             tls=bool(site.gateway.certificate_secret),
-            pickers=[
-                Picker(pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"), parallel=2000)
-                for name in sorted(site.models)
-            ],
+        ),
+        *(
+            picker_policy(
+                "g",
+                traffic_policies.target_gateway(),
+                listener=gateway.listener_name("g"),
+                picker=Picker(
+                    pool=name, namespace="m", authority=inference_pool.picker_authority(name, "m"), parallel=2000
+                ),
+            )
+            for name in sorted(site.models)
         ),
         front_door.listed_models(
             "g",

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from components.gateway.envoy_names import ROUTER_FILTER
+from components.gateway.envoy_patches import where_filter
 from components.gateway.front_door import front_door
-from components.gateway.pickers import Picker
+from components.gateway.pickers import Picker, picker_policy
 from components.gateway.traffic_policies import target_gateway
 from components.models.inference_pool import picker_config
 from stacks.facts import versions
@@ -77,9 +78,16 @@ def test_no_queue_is_without_room() -> None:
 def filters(*, shared: bool) -> list[str]:
     """Names of the filters right before Envoy's last one, in their order."""
     picker = Picker(pool="m", namespace="n", authority="m-epp.n.svc:9002", parallel=9)
-    policy = front_door("g", target_gateway(), listener="l", port=1, tls=True, pickers=[picker], shared=shared)
-    operations = [patch["operation"] for patch in policy["spec"]["jsonPatches"]]
-    return [operation["value"]["name"] for operation in operations if ROUTER_FILTER in operation.get("jsonPath", "")]
+    policies = (
+        front_door("g", target_gateway(), listener="l", port=1, tls=True, shared=shared),
+        picker_policy("g", target_gateway(), listener="l", picker=picker, shared=shared),
+    )
+    placed = [ROUTER_FILTER]
+    for policy in policies:
+        for operation in (patch["operation"] for patch in policy["spec"]["jsonPatches"]):
+            for before in [name for name in placed if where_filter(name) == operation.get("jsonPath")]:
+                placed.insert(placed.index(before), operation["value"]["name"])
+    return placed[:-1]
 
 
 def test_a_tenant_is_named_to_pickers_alone() -> None:
