@@ -20,9 +20,12 @@ def http_manager(*, tls: bool) -> str:
     return f"{'filter_chains/0' if tls else 'default_filter_chain'}/filters/0/typed_config"
 
 
+PICKER_FILTERS = "envoy.filters.http.ext_proc/endpointpicker/"
+
+
 def picker_filter(pool: str, namespace: str) -> str:
-    """Filter that asks a pool's endpoint picker."""
-    return f"envoy.filters.http.ext_proc/endpointpicker/{pool}_{namespace}_ext_proc"
+    """Filter that asks a pool's endpoint picker, as the AI gateway names it."""
+    return f"{PICKER_FILTERS}{pool}_{namespace}_ext_proc"
 
 
 def model_route(model: str, namespace: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from components.gateway.envoy_names import MODEL_NAMES_FILTER
+from components.gateway.envoy_names import MODEL_NAMES_FILTER, PICKER_FILTERS
 from components.specs.access import tenant_of
 from sitectl.change.changes import Change
 from sitectl.change.verdicts.known_callers import known
@@ -235,6 +235,8 @@ _OTHER_PATCH = ("patches Envoy's configuration", ("a patch of Envoy goes", "what
 def patch_policy(change: Change) -> list[Verdict]:
     """What the front door adds to Envoy: by name, because a patch may hold anything."""
     name = str((change.body.get("metadata") or {}).get("name", ""))
+    if model := asked_for(change):
+        return _asked_picker(change, model)
     does, (gone, felt) = _PATCHES.get(name, _OTHER_PATCH)
     if change.op == "create":
         return [verdict(change, Severity.LIVE, does, "new")]
@@ -244,6 +246,26 @@ def patch_policy(change: Change) -> list[Verdict]:
         return _changed_aliases(change) or [
             verdict(change, Severity.LIVE, "Envoy changes its routes", "for requests that begin from then on")
         ]
+    return traffic_policy(change)
+
+
+def asked_for(change: Change) -> str | None:
+    """The revision whose picker a patch has Envoy ask; None of every other object."""
+    if change.kind != "EnvoyPatchPolicy":
+        return None
+    operations = [patch.get("operation") or {} for patch in (change.body.get("spec") or {}).get("jsonPatches") or ()]
+    values = [operation.get("value") for operation in operations]
+    filters = {str(value.get("name")) for value in values if isinstance(value, Mapping)}
+    name = str((change.body.get("metadata") or {}).get("name", ""))
+    return name.removesuffix("-picker") if any(name.startswith(PICKER_FILTERS) for name in filters) else None
+
+
+def _asked_picker(change: Change, model: str) -> list[Verdict]:
+    what, reason = "Envoy replaces its listener", "streams older than the drain time are cut"
+    if change.op == "create":
+        return [verdict(change, Severity.RESTARTS, what, f"it asks the picker of {model}, too; {reason}")]
+    if change.op == "delete":
+        return [verdict(change, Severity.RESTARTS, what, f"nothing of {model} is left to ask; {reason}")]
     return traffic_policy(change)
 
 

@@ -32,20 +32,23 @@ class Handover:
     """Inputs of the ConfigMap with tenants where it is made or deleted: what the other side has of them."""
     known: frozenset[str] | None = None
     """Tenants that the gatekeeper has from then on; None where these are the same as before."""
+    door_moves: bool = False
+    """Whether the front door is made or goes, so that there is no listener with streams to replace."""
 
 
 def handover(changes: Sequence[Change]) -> Handover:
     """Each part is false where a site stays with what it has, or is new, or goes."""
     policies = [change for change in changes if change.kind == "SecurityPolicy" and change.op == "update"]
     maps = [change for change in changes if change.kind == "ConfigMap" and callers.is_of_tenants(change)]
-    doors = [change for change in changes if own_name(change.body) == "front-door" and change.op == "update"]
+    doors = [change for change in changes if own_name(change.body) == "front-door"]
     moved = [(_decided(change.before), _decided(change.after)) for change in policies]
     policy_stays = not any(change.kind == "SecurityPolicy" and change.op == "delete" for change in changes)
     return Handover(
         secrets_end=(False, True) in moved,
         secrets_begin=(True, False) in moved,
         gatekeeper_ends=policy_stays and any(change.op == "delete" for change in maps),
-        at_once=any(_asks(change.before) != _asks(change.after) for change in doors),
+        at_once=any(_asks(change.before) != _asks(change.after) for change in doors if change.op == "update"),
+        door_moves=any(change.op in ("create", "delete") for change in doors),
         tenants=next((change.body for change in maps if change.op in ("create", "delete")), {}),
         known=next((frozenset(known(change.after)) for change in maps), None),
     )
@@ -53,6 +56,9 @@ def handover(changes: Sequence[Change]) -> Handover:
 
 def verdicts(change: Change, over: Handover) -> list[Verdict] | None:
     """Of what changes because the other side decides; None for everything else."""
+    if over.door_moves and (model := front.asked_for(change)):
+        what = f"Envoy asks the picker of {model}{' no more' if change.op == 'delete' else ''}"
+        return [verdict(change, Severity.LIVE, what, "with the front door")]
     if change.kind == "SecurityPolicy" and (over.secrets_end or over.secrets_begin):
         what, reason = "a gatekeeper alone decides what tenants may call", "it has all tenants and their models"
         if over.secrets_begin:
