@@ -135,9 +135,6 @@ def test_clients_lose_nothing_as_they_come(walk: Walk) -> None:
     assert not walk.coming.failures()
 
 
-def test_no_stream_that_has_begun_breaks_as_they_go(walk: Walk) -> None:
-    """A request may be refused for a moment, as Envoy's filters lose a picker; its client may try again."""
-    begun = [stream for stream in walk.going.streams if stream.status == 200]
-    assert len(begun) > 10
-    assert all(stream.complete(STREAM_TOKENS) for stream in begun)
-    assert {stream.status for stream in walk.going.streams} <= {200, 503}
+def test_clients_lose_nothing_as_they_go(walk: Walk) -> None:
+    assert len(walk.going.streams) > 10
+    assert not walk.going.failures()

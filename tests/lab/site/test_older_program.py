@@ -109,6 +109,11 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "update",
         tuple(f"spec.jsonPatches[0].operation.value.mappers[7].filter.{kind}_filter" for kind in ("and", "or")),
     ),
+    # Each picker's patches are a policy of its own, and the front door's go.
+    **{
+        f"kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-{model}-picker": ("create", ())
+        for model in _MODELS
+    },
     "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-filters": (
         "update",
         ("spec.jsonPatches[5].operation.value.typed_config.default_source_code.inline_string",),

@@ -156,3 +156,16 @@ def test_only_a_request_that_the_gatekeeper_marked_finds_its_route(plan: SitePla
     assert callers["canaries"] == {
         NAME: {"revision": name, "percent": 25, "sticky": "session", "pinned": {"search": "stable"}}
     }
+
+
+def test_envoy_asks_its_picker_for_longer_than_it_has_its_route(plan: SitePlan, tmp_path: Path) -> None:
+    """What depends on another resource goes before it. Else requests of every model fail as the canary goes."""
+    _, requests = requested(plan.site, tmp_path, Recorder())
+    name = canary_of(plan)
+
+    def needs(of: str) -> set[str]:
+        return {urn.rpartition("::")[2] for urn in requests[of].dependencies}
+
+    assert f"{name}-picker" in needs(f"{name}-route")
+    assert f"front-door-{name}-picker" in needs(f"{name}-picker")
+    assert "front-door-filters" in needs(f"front-door-{name}-picker")
