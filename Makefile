@@ -1,6 +1,6 @@
 # `make` alone lists the targets. Everything runs out of .venv, which `make venv` keeps equal to requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help root venv tools lab lab-vllm lab-down doctor drill test test-fast test-processes test-lab test-site test-all test-changed check types format docs bench lock
+.PHONY: help root venv tools lab lab-vllm lab-down doctor drill test test-fast test-processes test-lab test-site test-all check lint format docs bench lock
 
 # A machine that forbids it compiles every module again for each of the hundreds of programs that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -53,16 +53,15 @@ lab-down: venv ## remove the lab; leaves no process, namespace, link or mount
 doctor: venv ## can this machine run the lab; which engine and plugins it uses
 	@$(RUN) -m lab doctor
 
-test: root ## check with test-processes in one run, then the lab tier (as root; starts its own labs)
-	@$(MAKE) --no-print-directory check TESTS='-m "not exhaustive and not second_source"'
-	@$(MAKE) --no-print-directory test-lab
-
-test-changed: venv ## unit tests that the changes since BASE=<revision> can touch; names the lab tests they concern
-	@[ -n "$(BASE)" ] || { printf 'error: BASE is not set\n  fix: make test-changed BASE=main\n' >&2; exit 1; }
+check: venv lint ## lint, and the fast tests that your changes can touch: since main, or BASE; LIST=1 runs none
 	@$(RUN) -m tests.changed $(if $(LIST),--list) $(BASE)
 
-test-fast: venv ## tests that need no lab
-	@$(unit_tests) $(TESTS) tests/unit
+test: root lint ## lint, the unit tier, then the lab tier (as root; starts its own labs)
+	@$(unit_tests) -m "not exhaustive and not second_source" tests/unit
+	@$(MAKE) --no-print-directory test-lab
+
+test-fast: venv ## all fast tests: those of the unit tier that start no processes
+	@$(unit_tests) tests/unit
 
 test-processes: venv ## tests of commands as processes, emulated racks and simulated traffic, left out of the fast tier
 	@$(unit_tests) -m "(processes or simulations) and not exhaustive" tests/unit
@@ -85,12 +84,9 @@ test-all: root test ## all of `make test`, and the slow tests that it leaves out
 	@$(call lab_tests,1) -m exhaustive tests/lab
 	@$(RUN) -m tests.exhaustive.second_source
 
-check: venv ## lint, format, types and the fast tests
+lint: venv ## linter, format and types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
-	@$(MAKE) --no-print-directory -j2 types test-fast
-
-types: venv ## only the type checker
 	@$(RUN) -m mypy
 
 format: venv ## format, and apply the fixes of the linter

@@ -1,7 +1,8 @@
-"""`make test-changed` leaves out no test that a change can touch, and runs everything where it does not know."""
+"""`make check` leaves out no test that a change can touch, and runs everything where it does not know."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,27 @@ def test_paths_in_the_tables_are_there() -> None:
 
 
 def test_an_unknown_revision_is_an_error_with_its_fix(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"fix: make test-changed BASE=<revision>"):
+    with pytest.raises(SystemExit, match=r"fix: make check BASE=<revision>"):
         changed.main(["no-such-revision", "--list"])
 
 
 def test_the_list_names_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert changed.main(["HEAD", "--list"]) == 0
     assert "changed files: " in capsys.readouterr().out
+
+
+def test_without_a_revision_it_is_since_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-b", "main")
+    for branch, file in (("main", "first.py"), ("mine", "second.py"), ("mine", "third.py")):
+        git("checkout", "-B", branch)
+        (tmp_path / file).write_text("")
+        git("add", file)
+        git("commit", "-m", file)
+    monkeypatch.setattr(changed, "ROOT", tmp_path)
+    assert changed.changed_files(None) == ["second.py", "third.py"]
+    git("branch", "-D", "main")
+    assert changed.changed_files(None) == []

@@ -37,6 +37,8 @@ PROMISES = {
     "doctor": ["-m lab doctor"],
     "drill": ["-m lab install", "-m exhaustive tests/lab/site/test_failure_modes.py"],
     "test": [
+        "ruff check",
+        "ruff format --check",
         "mypy",
         f'pytest -q -p tests.forks --forks {CORES + 2} -m "not exhaustive and not second_source" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
@@ -49,8 +51,8 @@ PROMISES = {
         "1*popen//python=tests/lab/alone.sh .venv/bin/python' -m exhaustive tests/lab",
         "-m tests.exhaustive.second_source",
     ],
-    "test-changed": ["-m tests.changed"],
-    "check": ["ruff check", "ruff format --check", "mypy", "tests/unit"],
+    "lint": ["ruff check", "ruff format --check", "mypy"],
+    "check": ["ruff check", "ruff format --check", "mypy", "-m tests.changed"],
     "docs": [
         "-m stacks.site.reference",
         "-m components.monitoring.dashboards",
