@@ -1,6 +1,7 @@
 """What the gateway's parts add to a request, against a direct call to the replica behind them.
 
 Twice: with keys compared by Envoy itself, and with a gatekeeper that reads each body, for tenants with every limit.
+Beside the second, LiteLLM's proxy leads to the same replica.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import click
 
-from benchmarks import models, processes
+from benchmarks import litellm_proxy, models, processes
 from benchmarks.arithmetic import median, percentile
 from benchmarks.client import Answer, Connection
 from benchmarks.report import Cell, Result, Row, Table
 from lab.paths import Lab
 
-HELP = "latency that the gateway adds, with keys alone and with every feature, at several concurrencies"
+HELP = "latency that the gateway adds, with keys alone and with every feature, and that LiteLLM's proxy adds"
 MODEL = "bench-instant"
 KEYS, EVERYTHING = "keys alone", "every feature"
+DIRECT, GATEWAY, LITELLM = "direct", "gateway", "LiteLLM"
 CONCURRENCIES = (1, 8, 32, 64)
 _PROMPT = " ".join(["word"] * 100)
 _TOKENS = 8
@@ -99,28 +102,39 @@ def run(lab: Lab, *, latency_rounds: int) -> Result:
     arms: dict[tuple[str, str, int], Arm] = {}
     idle: dict[str, float] = {}
     for site, edit in SITES.items():
-        with models.served(lab, {MODEL: models.simulator(replicas=1)}, edit) as bench:
-            idle = _walk(bench, site, arms, latency_rounds)
+        with models.served(lab, {MODEL: models.simulator(replicas=1)}, edit) as bench, ExitStack() as beside:
+            models.set_arguments(bench, MODEL, _INSTANT)
+            engine = f"{bench.replicas(MODEL)[0]}/v1"
+            ways: dict[str, Callable[[], Connection]] = {
+                DIRECT: partial(Connection, engine, {}),
+                GATEWAY: bench.connection,
+            }
+            if site == EVERYTHING:
+                proxy = beside.enter_context(litellm_proxy.serving(lab, MODEL, engine))
+                ways[LITELLM] = partial(Connection, *proxy)
+            idle = _walk(bench, site, ways, arms, latency_rounds)
     return _result(arms, latency_rounds, idle)
 
 
-def _walk(bench: models.Bench, site: str, arms: dict[tuple[str, str, int], Arm], rounds: int) -> dict[str, float]:
-    models.set_arguments(bench, MODEL, _INSTANT)
-    ways: dict[str, Callable[[], Connection]] = {
-        "direct": partial(Connection, f"{bench.replicas(MODEL)[0]}/v1", {}),
-        "gateway": bench.connection,
-    }
+def _walk(
+    bench: models.Bench,
+    site: str,
+    ways: Mapping[str, Callable[[], Connection]],
+    arms: dict[tuple[str, str, int], Arm],
+    rounds: int,
+) -> dict[str, float]:
     idle = _idle(bench.lab)
     for width in CONCURRENCIES:
         arms |= {(site, way, width): Arm() for way in ways}
         for connection in ways.values():
             asyncio.run(_load(connection, width, 2 * width))
         for number in range(1, rounds + 1):
-            # Whatever else the machine does, it does to both ways.
+            # Whatever else the machine does, it does to all ways.
             for way, connection in sorted(ways.items(), reverse=number % 2 == 0):
                 _measure(bench.lab, arms[site, way, width], idle, connection, width)
-        row = _row(width, arms[site, "direct", width], arms[site, "gateway", width], "first")
-        _say(f"{site}, concurrency {width}: {row}")
+        for way in [way for way in ways if way != DIRECT]:
+            row = _row(width, arms[site, DIRECT, width], arms[site, way, width], "first", way)
+            _say(f"{site}, concurrency {width}: {row}")
     return idle
 
 
@@ -183,22 +197,22 @@ async def _load(new: Callable[[], Connection], width: int, count: int) -> list[A
     return answers
 
 
-def _row(width: int, direct: Arm, gateway: Arm, what: str) -> Row:
+def _row(width: int, direct: Arm, behind: Arm, what: str, way: str = GATEWAY) -> Row:
     ask = Arm.first if what == "first" else Arm.whole
     row: dict[str, Cell] = {"concurrency": width}
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         row[f"direct {name}"] = round(ask(direct, share), 2)
-        row[f"gateway {name}"] = round(ask(gateway, share), 2)
-        row[f"added {name}"] = round(ask(gateway, share) - ask(direct, share), 2)
+        row[f"{way} {name}"] = round(ask(behind, share), 2)
+        row[f"added {name}"] = round(ask(behind, share) - ask(direct, share), 2)
     return row
 
 
 def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping[str, float]) -> Result:
-    def pair(site: str, width: int) -> tuple[Arm, Arm]:
-        return arms[site, "direct", width], arms[site, "gateway", width]
+    def pair(site: str, width: int, way: str = GATEWAY) -> tuple[Arm, Arm]:
+        return arms[site, DIRECT, width], arms[site, way, width]
 
-    def rows(site: str, what: str) -> list[Row]:
-        return [_row(width, *pair(site, width), what) for width in CONCURRENCIES]
+    def rows(site: str, what: str, way: str = GATEWAY) -> list[Row]:
+        return [_row(width, *pair(site, width, way), what, way) for width in CONCURRENCIES]
 
     def rates(site: str) -> list[Row]:
         return [
@@ -207,6 +221,11 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
                 "requests": len(gateway.answers),
                 "direct, requests/s": round(median(direct.rates)),
                 "gateway, requests/s": round(median(gateway.rates)),
+                **(
+                    {"LiteLLM, requests/s": round(median(other.rates))}
+                    if (other := arms.get((site, LITELLM, width)))
+                    else {}
+                ),
                 **{f"{name}, CPU ms a request": _cpu_ms(gateway, name) for name in gateway.cpu_s},
             }
             for width in CONCURRENCIES
@@ -214,11 +233,13 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
         ]
 
     def on_the_way(site: str, width: int) -> float:
-        gateway = arms[site, "gateway", width]
+        gateway = arms[site, GATEWAY, width]
         return sum(_cpu_ms(gateway, name) for name in gateway.cpu_s if name not in ("client", "replica"))
 
     alone, most = CONCURRENCIES[0], CONCURRENCIES[-1]
     added = {site: float(str(rows(site, "first")[0]["added p50"])) for site in SITES}
+    with_litellm = rows(EVERYTHING, "first", LITELLM)
+    rate, litellm_rate = (median(arms[EVERYTHING, way, most].rates) for way in (GATEWAY, LITELLM))
     return Result(
         benchmark="gateway_latency",
         question="What do the gateway's parts add to a request, against a direct call to the replica?",
@@ -226,10 +247,11 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
             "model": "one simulator without delays of its own: it streams its tokens as fast as it can",
             "request": f"{len(_PROMPT.split())} words, {_TOKENS} tokens streamed, connections kept alive",
             "load": "closed loop: each client sends its next request when the last one has ended",
-            "rounds": f"{rounds}, direct and through the gateway in turn, "
+            "rounds": f"{rounds}, of all ways in turn, "
             f"at least {_LEAST_REQUESTS} requests a round and way; percentiles over all rounds",
             "sites": f"{KEYS}: Envoy compares keys, no limits. {EVERYTHING}: a gatekeeper reads each body, and each "
             "tenant has every limit",
+            "LiteLLM": f"{litellm_proxy.VERSION} beside the second, {litellm_proxy.WORKERS} workers, no database",
             "cpu_time": "beyond what the same processes use when idle: "
             + ", ".join(f"{name} {100 * share:.0f} % of a core" for name, share in idle.items()),
             "cores_shared_by": f"client, all parts of the gateway, replica and the lab's control plane share "
@@ -237,6 +259,7 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
         },
         tables=[
             *(Table(title=f"Time to first token, ms, {site}", rows=rows(site, "first")) for site in SITES),
+            Table(title="Time to first token, ms, behind LiteLLM's proxy", rows=with_litellm),
             *(Table(title=f"Whole request, ms, {site}", rows=rows(site, "whole")) for site in SITES),
             *(Table(title=f"Requests/s, and CPU time by process, {site}", rows=rates(site)) for site in SITES),
         ],
@@ -247,6 +270,9 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
             f"and {on_the_way(EVERYTHING, most):.2f} with {EVERYTHING}: "
             f"{on_the_way(EVERYTHING, most) / on_the_way(KEYS, most):.2f} times as much; one at a time "
             f"{on_the_way(EVERYTHING, alone) / on_the_way(KEYS, alone):.2f} times.",
+            f"With {most} at a time the gateway with {EVERYTHING} carries {rate / litellm_rate:.1f} times as many "
+            f"requests as LiteLLM's proxy, which adds {with_litellm[0]['added p50']} ms to the first token (p50) of "
+            "one at a time.",
         ],
     )
 
