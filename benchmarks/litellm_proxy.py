@@ -21,7 +21,7 @@ import httpx
 from lab.errors import LabError
 from lab.paths import Lab
 
-VERSION = "1.110.2"
+VERSION = "1.106.12"
 WORKERS = os.cpu_count() or 1
 """Its documentation advises one a core."""
 _KEY = "sk-bench"

@@ -116,7 +116,17 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     },
     "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-filters": (
         "update",
-        ("spec.jsonPatches[5].operation.value.typed_config.default_source_code.inline_string",),
+        tuple(
+            sorted(
+                f"spec.jsonPatches{path}"
+                for path in (
+                    *(f"[{index}]" for index in range(9, 15)),
+                    "[5].operation.value.typed_config.default_source_code.inline_string",
+                    *(f"[7].{key}" for key in ("name", "operation.path", "operation.value", "type")),
+                    *(f"[8].{key}" for key in ("name", "operation.op", "operation.path", "operation.value", "type")),
+                )
+            )
+        ),
     ),
 }
 _CREATED: tuple[str, tuple[str, ...]] = ("create", ())
