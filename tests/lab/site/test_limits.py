@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,8 @@ LEFT = "x-ratelimit-remaining"
 # Answers in a row, each over a connection of its own.
 IN_FORCE = 20
 COMPLETION: dict[str, Any] = {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True}
+MESSAGE = chat(MODELS[0], "hello " * 50, tokens=20)
+ANTHROPIC = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
 def _limited(site: Document) -> None:
@@ -106,6 +109,8 @@ class Meter:
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20}),
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20, "stream": True}),
         ("/embeddings", {"model": MODELS[0], "input": ["hello", "and goodbye"]}),
+        ("/../anthropic/v1/messages", MESSAGE),
+        ("/../anthropic/v1/messages", MESSAGE | {"stream": True}),
     ],
 )
 def test_an_answer_costs_the_tokens_that_it_reports(
@@ -219,5 +224,6 @@ def _stores(site: Site, replicas: int) -> None:
 
 
 def total(text: str) -> int:
-    """The last count of tokens in an answer."""
-    return int(text.rpartition('"total_tokens":')[2].partition("}")[0].partition(",")[0])
+    """The last count of tokens in an answer; Anthropic's has one for each kind."""
+    counts = {name: int(count) for name, count in re.findall(r'"(\w+_tokens)":\s*(\d+)', text)}
+    return counts["total_tokens"] if "total_tokens" in counts else sum(counts.get(name, 0) for name in ANTHROPIC)
