@@ -37,6 +37,8 @@ class Bench:
 
     lab: Lab
     front: StackOutputs
+    file: Path
+    """Of its site."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -135,7 +137,7 @@ def served(
                 # What it prints is for people who look for a first answer.
                 with redirect_stdout(io.StringIO()):
                     deploy.ask(front, model=name)
-            yield Bench(lab=lab, front=front)
+            yield Bench(lab=lab, front=front, file=file)
         finally:
             _up(lab)
 
