@@ -37,8 +37,8 @@ _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """The groups, from the Deployment of the same replicas whose pods have one node's part of the GPUs each.
 
-    rdma: resource of the nodes' RDMA devices. start_s: seconds that a start may take. One group is replaced after the
-    other, as no GPU is spare for a surge.
+    rdma: resource of the nodes' RDMA devices; empty for simulators, of which each is whole in its pod and joins no
+    other. start_s: seconds that a start may take. One group is replaced after the other, as no GPU is spare for a surge.
     """
     meta, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
@@ -80,8 +80,9 @@ def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) ->
     engine = _joined(pod["containers"][0], nodes, _RANK, rdma, start_s)
     left_out = ("ports", "startupProbe", "readinessProbe", "livenessProbe")
     engine = {key: value for key, value in engine.items() if key not in left_out}
-    engine["args"] = [*engine["args"], "--headless"]
-    engine["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _HOLD]}}}
+    if rdma:
+        engine["args"] = [*engine["args"], "--headless"]
+        engine["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _HOLD]}}}
     first = [container for container in pod.get("initContainers", ()) if container["name"] != PROGRAM]
     kept = {key: value for key, value in pod.items() if key not in ("initContainers", "topologySpreadConstraints")}
     return {
@@ -92,6 +93,8 @@ def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) ->
 
 def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str, start_s: int) -> dict[str, Any]:
     """An engine's container as one of its group's ranks; the controller sets the variables in every container."""
+    if not rdma:
+        return dict(engine)
     resources = engine["resources"]
     return {
         **engine,
