@@ -12,9 +12,8 @@ from typing import Any
 
 from components.models.liveness import PROGRAM, WATCH_PORT
 from components.network_policies import allow_ingress, peer
+from floor.metadata import GROUPS_LABEL
 
-_SET = "leaderworkerset.sigs.k8s.io/name"
-"""Label by which the controller marks every pod of a set."""
 # Value of the label app.kubernetes.io/name of pods that do not lead; no pool, monitor or route selects it.
 WORKER = "model-worker"
 _LEADER, _RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
@@ -37,8 +36,8 @@ _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """The groups, from the Deployment of the same replicas whose pods have one node's part of the GPUs each.
 
-    rdma: resource of the nodes' RDMA devices; empty for simulators, of which each is whole in its pod and joins no
-    other. start_s: seconds that a start may take. One group is replaced after the other, as no GPU is spare for a surge.
+    rdma: resource of the nodes' RDMA devices; empty for simulators, which are whole in each pod and join no other.
+    start_s: seconds that a start may take. One group is replaced after the other, as no GPU is spare for a surge.
     """
     meta, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
@@ -122,13 +121,13 @@ def disruption_budget(single: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     goes.
     """
     most = (single["spec"]["maxUnavailable"] - 1) * nodes + 1
-    selector = {"matchLabels": {_SET: single["metadata"]["name"]}}
+    selector = {"matchLabels": {GROUPS_LABEL: single["metadata"]["name"]}}
     return {**single, "spec": {"maxUnavailable": most, "selector": selector}}
 
 
 def group_policy(name: str, namespace: str) -> dict[str, Any]:
     """Pods of the groups reach each other at any port, as ranks choose theirs, and names, by which they are found."""
-    own = {_SET: name}
+    own = {GROUPS_LABEL: name}
     within = peer(own)
     return allow_ingress(
         f"{name}-group", namespace, own, [([within], ())], egress=[{"to": [dict(within)]}, {"ports": _NAMES}]
