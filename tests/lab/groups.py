@@ -3,7 +3,8 @@
 Tests of the running platform are cut in groups, each with a platform of its own: what changes the site and puts it
 back, on a platform that an earlier program has made; what sends requests, and what decides about callers; what needs
 the checked-in site with all its parts; what a platform does not survive; where faults are injected; whose engines are
-real; whose parts begin at earlier versions; and whose replicas span nodes. Of all others each module is a group.
+real; whose parts begin at earlier versions; whose replicas span nodes; and whose edits are recorded beside a canary.
+Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ SITE_GROUPS = {
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
     "site-walk": ("test_version_walk",),
     "site-spans": ("test_replicas_over_nodes",),
+    "site-canaries": ("test_recorded_canaries",),
 }
 # Groups whose site is the checked-in one with all its parts; the others' is plain (plain_site.py), and up sooner.
 MEASURED = ("site-measured", "site-failures", "site-walk")

@@ -15,13 +15,14 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from lab import session
 from lab.paths import Lab
 from tests.lab.plain_site import plain_text
 from tests.lab.site.added_charts import groups_chart
 from tests.lab.site.conftest import Platforms
 from tests.lab.site.replicas import MODELS, Cluster, Replica, until
 from tests.lab.site.running_site import Site
-from tests.lab.site.stack_changes import KEY
+from tests.lab.site.stack_changes import KEY, Document, edited_stack
 from tests.lab.site.under_load import Load
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("opening 1", "000.02", "002.12")]
@@ -155,4 +156,27 @@ def test_a_drain_takes_one_group_and_no_second_one_meanwhile(site: Site, cluster
         assert after["0"].uids == before["0"].uids
 
     asyncio.run(load.during(site, drained))
+    assert not load.failures()
+
+
+def test_the_controller_s_defaults_are_no_change(site: Site) -> None:
+    session.run_pulumi(site.lab, "preview", "--expect-no-changes", "--stack", session.STACK)
+
+
+def test_no_request_fails_while_a_change_replaces_all_groups(
+    site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = frozenset[str]().union(*(group.uids for group in whole_groups(cluster).values()))
+    load = Load(model=MODEL, stream_tokens=STREAM_TOKENS)
+
+    def seeded(document: Document) -> None:
+        document["models"][MODEL]["server"]["extra_args"] = ["--seed=7"]
+
+    def changed() -> None:
+        stack.up(seeded)
+        # `up` may end before: the condition that it waits for can still be that of the state before.
+        whole_groups(cluster, before)
+
+    with edited_stack(site.lab, tmp_path_factory.mktemp("seeded")) as stack:
+        asyncio.run(load.during(site, changed))
     assert not load.failures()
