@@ -73,13 +73,13 @@ class Group:
 
 def groups_of(cluster: Cluster) -> dict[str, Group]:
     """By the number of the group, those that have a leader."""
-    found: dict[str, Group] = {}
+    groups: dict[str, Group] = {}
     for number in map(str, range(GROUPS)):
         label = f"leaderworkerset.sigs.k8s.io/name={MODEL},leaderworkerset.sigs.k8s.io/group-index={number}"
         pods = {pod.name: pod for pod in cluster.pods(MODELS, label)}
         if leader := pods.pop(f"{MODEL}-{number}", None):
-            found[number] = Group(leader=leader, workers=tuple(pods.values()))
-    return found
+            groups[number] = Group(leader=leader, workers=tuple(pods.values()))
+    return groups
 
 
 def whole_groups(cluster: Cluster, but: frozenset[str] = frozenset()) -> dict[str, Group]:
