@@ -15,3 +15,5 @@ DISPOSABLE = "inference-platform/disposable"
 # foreground deletion, which is the plugin's default, adds a second finalizer: where the garbage collector removes that
 # one at the same moment, the controller's attempt is a conflict, and the object stays for good.
 DELETED_IN_BACKGROUND = {"pulumi.com/deletionPropagationPolicy": "background"}
+GROUPS_LABEL = "leaderworkerset.sigs.k8s.io/name"
+"""Label by which LeaderWorkerSet marks every pod of a set with its name."""

@@ -25,16 +25,29 @@ _SECRET_FLAG = re.compile(
 )
 
 
-def pod_spec(resource: Resource) -> Mapping[str, Any]:
-    """The pod that a workload makes, of a group the one that leads; empty for everything else."""
+def template_of(resource: Resource) -> Mapping[str, Any]:
+    """Of the pods that a workload makes, of a group the one that leads; empty for everything else."""
     if resource.kind not in _WORKLOADS:
         return {}
     spec: Any = resource.body.get("spec") or {}
+    if resource.kind == "Pod":
+        return resource.body
     if resource.kind == "CronJob":
         spec = ((spec.get("jobTemplate") or {}).get("spec")) or {}
     if resource.kind == "LeaderWorkerSet":
         spec = {"template": (spec.get("leaderWorkerTemplate") or {}).get("leaderTemplate")}
-    return spec if resource.kind == "Pod" else ((spec.get("template") or {}).get("spec") or {})
+    return spec.get("template") or {}
+
+
+def pod_spec(resource: Resource) -> Mapping[str, Any]:
+    """The same of the pod itself."""
+    return template_of(resource).get("spec") or {}
+
+
+def pods_of_a_replica(workload: Resource) -> int:
+    """Pods that come and go together."""
+    spec: Any = workload.body.get("spec") or {}
+    return int((spec.get("leaderWorkerTemplate") or {}).get("size", 1))
 
 
 def containers(resource: Resource) -> list[Mapping[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from floor import stateful
-from floor.metadata import DISPOSABLE
+from floor.metadata import DISPOSABLE, GROUPS_LABEL
 from policy.model import Finding, Resource, SiteFacts
-from policy.pods import gpu_workloads, pod_spec
+from policy.pods import gpu_workloads, pod_spec, pods_of_a_replica, template_of
 
 # Kinds that a route leads to; it is the first where the route names none.
 _BACKENDS = ("AIServiceBackend", "InferencePool")
@@ -43,7 +43,8 @@ def disruption_budget(resources: Sequence[Resource], facts: SiteFacts) -> Iterat
                     fix="set maxUnavailable: 1",
                 )
             gone, replicas = str(spec.get("maxUnavailable", "")), int((model.body.get("spec") or {})["replicas"])
-            if gone == "100%" or (gone.isdigit() and int(gone) >= replicas):
+            # Each pod that goes takes its group with it, whose others are out when the next one goes.
+            if gone == "100%" or (gone.isdigit() and (int(gone) - 1) // pods_of_a_replica(model) + 1 >= replicas):
                 yield Finding(
                     resource=budget.label,
                     problem=f"it lets all {replicas} replicas go at once",
@@ -216,8 +217,9 @@ def route_leads_somewhere(resources: Sequence[Resource], facts: SiteFacts) -> It
 
 
 def _pod_labels(workload: Resource) -> Mapping[str, Any]:
-    template = (workload.body.get("spec") or {}).get("template") or {}
-    return (template.get("metadata") or {}).get("labels") or {}
+    """As the pod has them that takes requests, with the one that its controller adds."""
+    added = {GROUPS_LABEL: workload.body["metadata"].get("name")} if workload.kind == "LeaderWorkerSet" else {}
+    return {**((template_of(workload).get("metadata") or {}).get("labels") or {}), **added}
 
 
 def _selects(budget: Resource, labels: Mapping[str, Any]) -> bool:

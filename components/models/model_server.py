@@ -235,7 +235,8 @@ def _served(name: str, args: ModelServerArgs, unfilled: str) -> dict[str, Any]:
     pods = deployment(name, args.namespace.name, args.spec, args.plan, args.engine, args.weights, unfilled=unfilled)
     if args.plan.nodes == 1:
         return pods
-    return replica_groups.leader_worker_set(pods, args.plan.nodes, args.rdma, args.plan.start_budget_s)
+    rdma = args.rdma if args.spec.engine == "vllm" else ""
+    return replica_groups.leader_worker_set(pods, args.plan.nodes, rdma, args.plan.start_budget_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,8 @@ from typing import Any
 
 from components.models.liveness import PROGRAM, WATCH_PORT
 from components.network_policies import allow_ingress, peer
+from floor.metadata import GROUPS_LABEL
 
-_SET = "leaderworkerset.sigs.k8s.io/name"
-"""Label by which the controller marks every pod of a set."""
 # Value of the label app.kubernetes.io/name of pods that do not lead; no pool, monitor or route selects it.
 WORKER = "model-worker"
 _LEADER, _RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
@@ -37,8 +36,8 @@ _NAMES = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
 def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str, start_s: int) -> dict[str, Any]:
     """The groups, from the Deployment of the same replicas whose pods have one node's part of the GPUs each.
 
-    rdma: resource of the nodes' RDMA devices. start_s: seconds that a start may take. One group is replaced after the
-    other, as no GPU is spare for a surge.
+    rdma: resource of the nodes' RDMA devices; empty for simulators, which are whole in each pod and join no other.
+    start_s: seconds that a start may take. One group is replaced after the other, as no GPU is spare for a surge.
     """
     meta, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
@@ -80,8 +79,9 @@ def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) ->
     engine = _joined(pod["containers"][0], nodes, _RANK, rdma, start_s)
     left_out = ("ports", "startupProbe", "readinessProbe", "livenessProbe")
     engine = {key: value for key, value in engine.items() if key not in left_out}
-    engine["args"] = [*engine["args"], "--headless"]
-    engine["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _HOLD]}}}
+    if rdma:
+        engine["args"] = [*engine["args"], "--headless"]
+        engine["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _HOLD]}}}
     first = [container for container in pod.get("initContainers", ()) if container["name"] != PROGRAM]
     kept = {key: value for key, value in pod.items() if key not in ("initContainers", "topologySpreadConstraints")}
     return {
@@ -92,6 +92,8 @@ def _worker(template: Mapping[str, Any], nodes: int, rdma: str, start_s: int) ->
 
 def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str, start_s: int) -> dict[str, Any]:
     """An engine's container as one of its group's ranks; the controller sets the variables in every container."""
+    if not rdma:
+        return dict(engine)
     resources = engine["resources"]
     return {
         **engine,
@@ -119,13 +121,13 @@ def disruption_budget(single: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     goes.
     """
     most = (single["spec"]["maxUnavailable"] - 1) * nodes + 1
-    selector = {"matchLabels": {_SET: single["metadata"]["name"]}}
+    selector = {"matchLabels": {GROUPS_LABEL: single["metadata"]["name"]}}
     return {**single, "spec": {"maxUnavailable": most, "selector": selector}}
 
 
 def group_policy(name: str, namespace: str) -> dict[str, Any]:
     """Pods of the groups reach each other at any port, as ranks choose theirs, and names, by which they are found."""
-    own = {_SET: name}
+    own = {GROUPS_LABEL: name}
     within = peer(own)
     return allow_ingress(
         f"{name}-group", namespace, own, [([within], ())], egress=[{"to": [dict(within)]}, {"ports": _NAMES}]

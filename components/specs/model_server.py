@@ -121,7 +121,7 @@ class ModelServerSpec(Spec):
     nodes: int = Field(default=1, ge=1, le=gpu_nodes.MOST_OF_A_REPLICA)
     """Nodes of a replica. From two on it has every GPU of each: tensor parallelism inside of a node and a stage of the
     pipeline on each, or what `layout` sets. They run as a group by LeaderWorkerSet, over RDMA devices, and one lost
-    node is a lost replica."""
+    node is a lost replica. Simulators need no such device, as those of a group do not join."""
     priority: int | None = Field(default=None, ge=0, le=MOST_PRIORITY)
     """Priority of its Pods. Where a replica finds no room, Kubernetes stops replicas of models with a lower one for it,
     which drain their streams and start again where there is room. Without it, replicas of whole nodes have 100 and

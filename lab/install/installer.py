@@ -35,8 +35,8 @@ from lab.paths import Lab
 from lab.progress import Progress
 from stacks.facts import versions
 
-ON_REQUEST = frozenset({"keda"})
-"""Parts that few labs need and that take long: built by name alone, and linked like the others once they are."""
+ON_REQUEST = frozenset({"keda", "leader-worker-set"})
+"""Parts that few labs need and that take minutes: built by name alone, and linked like the others once they are."""
 _USERS_TO_FIX = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 

@@ -268,14 +268,9 @@ GO_FAMILIES = (
     GoFamily(
         name="prometheus-operator",
         module="github.com/prometheus-operator/prometheus-operator",
-        programs=(
-            BuiltProgram(
-                name="prometheus-operator", package="github.com/prometheus-operator/prometheus-operator/cmd/operator"
-            ),
-            BuiltProgram(
-                name="prometheus-config-reloader",
-                package="github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
-            ),
+        programs=tuple(
+            BuiltProgram(name=name, package=f"github.com/prometheus-operator/prometheus-operator/cmd/{folder}")
+            for name, folder in (("prometheus-operator", "operator"), ("prometheus-config-reloader",) * 2)
         ),
         version_variables=_PROMETHEUS_VERSION,
     ),
@@ -304,6 +299,12 @@ GO_FAMILIES = (
             BuiltProgram(name="keda-adapter", package="github.com/kedacore/keda/v2/cmd/adapter"),
         ),
         version_variables=(("github.com/kedacore/keda/v2/version.Version", "{release}"),),
+    ),
+    GoFamily(
+        name="leader-worker-set",
+        module="sigs.k8s.io/lws",
+        programs=(BuiltProgram(name="lws-manager", package="sigs.k8s.io/lws/cmd"),),
+        version_variables=(("sigs.k8s.io/lws/pkg/version.GitVersion", "{version}"),),
     ),
     GoFamily(
         name="pebble",

@@ -58,6 +58,7 @@ TABLE: Mapping[str, Program] = {
     "ghcr.io/external-secrets/external-secrets": _tool("external-secrets", "/bin/external-secrets", user=65534),
     "ghcr.io/kedacore/keda": _tool("keda", "/keda"),
     "ghcr.io/kedacore/keda-metrics-apiserver": _tool("keda-adapter", "/keda-adapter"),
+    "registry.k8s.io/lws/lws": _tool("lws-manager", "/manager"),
     "quay.io/prometheus-operator/prometheus-operator": _tool("prometheus-operator", "/bin/operator", user=65534),
     "quay.io/prometheus-operator/prometheus-config-reloader": _tool(
         "prometheus-config-reloader", "/bin/prometheus-config-reloader", user=65534

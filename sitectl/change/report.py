@@ -20,7 +20,7 @@ from sitectl.change.headroom import Headroom, of_records
 from sitectl.change.machine_changes import MachineChange
 from sitectl.change.saved_previews import SAVE_ONE
 from sitectl.change.support import Broken
-from sitectl.change.verdicts import front, handover
+from sitectl.change.verdicts import front, handover, revisions
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.handover import Handover
 from sitectl.change.verdicts.model import Severity, Verdict
@@ -139,7 +139,7 @@ def report(
     for change in changes:
         with _in_form(change):
             handover.handover([change])
-    over = handover.handover(changes)
+    over, gone = handover.handover(changes), revisions.leaving(changes)
     rows = [
         replace(
             row,
@@ -147,7 +147,7 @@ def report(
             expected_start_s=_expected_s(row, starts or {}),
         )
         for change in changes
-        for row in _judged(change, over)
+        for row in revisions.served_on(change, _judged(change, over), gone)
     ]
     rows += [*guarantees.verdicts(guaranteed, callers), *support.verdicts(broken, callers)]
     rows.sort(key=lambda row: (row.severity, _rank(row), row.model, row.resource, row.what))

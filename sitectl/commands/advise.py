@@ -71,7 +71,7 @@ _LOAD_OPTIONS = {
 @pass_context
 def command(context: CommandContext, /, *, model: str, site: str | None, public: str | None, **given: Any) -> int:
     """Show which kind of GPU carries a model's load at the least cost."""
-    plan = plan_of(context.project, site or _only_site(context.project))
+    plan = plan_of(context.project, site or only_site(context.project))
     order = _order(plan, model, given)
     price = PublicPrice(*_prices(public)) if public else None
     if price and order.load is None:
@@ -101,7 +101,7 @@ def _order(plan: SitePlan, model: str, given: Mapping[str, Any]) -> Order:
     return order_of(plan.site, model, spec.model_copy(update={"load": load, "slo": slo}), engine)
 
 
-def _only_site(project: FilePath) -> str:
+def only_site(project: FilePath) -> str:
     """The site whose prices and kind of GPU are taken where none is named."""
     names = list(checkout.chosen_sites(project, ()))
     if len(names) > 1:

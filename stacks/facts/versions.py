@@ -63,6 +63,8 @@ class Images(Spec):
     prometheus_operator: Image
     rdma_device_plugin: Image
     simulator: Image
+    split_picker: Image
+    split_sidecar: Image
     talos_backup: Image
     vllm: Image
 

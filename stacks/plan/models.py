@@ -203,7 +203,7 @@ def plan_revision(
         settings=settings,
         server=server,
         picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),
-        engine=_engine(name, spec, proof, server, images),
+        engine=engine_of(name, spec, proof, server, images),
         weights=None
         if revision.group
         else plan_weights(
@@ -316,7 +316,7 @@ def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting], slo: Slo) -
     )
 
 
-def _engine(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServerPlan, images: Images) -> Engine:
+def engine_of(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServerPlan, images: Images) -> Engine:
     """The engine that the site names for this model."""
     model, adapters = spec.entry, proof.order.adapters
     names = (name, *spec.aliases)

@@ -3,7 +3,8 @@
 Tests of the running platform are cut in groups, each with a platform of its own: what changes the site and puts it
 back, on a platform that an earlier program has made; what sends requests, and what decides about callers; what needs
 the checked-in site with all its parts; what a platform does not survive; where faults are injected; whose engines are
-real; and whose parts begin at earlier versions. Of all others each module is a group.
+real; whose parts begin at earlier versions; whose replicas span nodes; and whose edits are recorded beside a canary.
+Of all others each module is a group.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ SITE_GROUPS = {
     "site-failures": ("test_failure_modes",),
     "site-vllm": ("test_real_vllm", "test_real_vllm_rolls"),
     "site-walk": ("test_version_walk",),
+    "site-spans": ("test_replicas_over_nodes",),
+    "site-canaries": ("test_recorded_canaries",),
 }
 # Groups whose site is the checked-in one with all its parts; the others' is plain (plain_site.py), and up sooner.
 MEASURED = ("site-measured", "site-failures", "site-walk")

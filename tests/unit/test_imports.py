@@ -174,6 +174,7 @@ PARTS = {
     "traces": {"request_log"},
     "model_route": {"ranking"},
     "model_server": {"weights", "node_weights", "engines", "liveness", "replica_groups", "scaling"},
+    "split_pools": {"engines", "inference_pool", "model_server", "weights"},
     "replica_groups": {"liveness"},
     "liveness": {"engines", "own_program", "weights"},
     "weights": {"own_program"},

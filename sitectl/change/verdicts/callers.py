@@ -12,6 +12,7 @@ from sitectl.change.verdicts.known_callers import known
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
 _UNANSWERED = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
+_NEW = "have none of its earlier prompts, so first tokens come later for a while"
 _EMPTY = "find none of its earlier prompts any more, so first tokens come later for a while"
 # Name -> what it costs that they are gone.
 _PODS = {
@@ -28,6 +29,7 @@ def tenants(change: Change) -> list[Verdict]:
     if change.op == "delete":
         return [verdict(change, Severity.LIVE, "deleted", "Envoy's own key check takes its place")]
     moved = [*front.moved_models(change), *tiers.moves(change), *_caches(change), *_replicas(change)]
+    moved += _canaries(change)
     reason = "gatekeepers with the new tenants are ready before the old ones end"
     return moved or [verdict(change, Severity.LIVE, "tenants stay as they are", reason)]
 
@@ -51,6 +53,27 @@ def _replicas(change: Change) -> Iterator[Verdict]:
             if was != is_:
                 what, reason = f"tenant {tenant}: {model} by {was} -> {is_}", f"these {_EMPTY}"
                 yield verdict(change, Severity.LIVE, what, reason, tenants=[tenant])
+
+
+def _canaries(change: Change) -> Iterator[Verdict]:
+    before, after = (known(body, "canaries") for body in (change.before, change.after))
+    tenants = known(change.after)
+    for model in sorted({*before, *after}):
+        old, new = before.get(model) or {}, after.get(model) or {}
+        served = [name for name, tenant in tenants.items() if model in (tenant.get("models") or ())]
+        shares = [f"{canary['percent']} % of its sessions" if canary else "none" for canary in (old, new)]
+        if shares[0] != shares[1]:
+            what = f"canary of {model}: {shares[0]} -> {shares[1]}"
+            yield verdict(change, Severity.LIVE, what, f"replicas that a session moves to {_NEW}", tenants=served)
+        elif old.get("revision") != new.get("revision"):
+            what = f"canary of {model}: {shares[1]} by {old['revision']} -> {new['revision']}"
+            yield verdict(change, Severity.LIVE, what, f"its replicas {_NEW}", tenants=served)
+        pins = [canary.get("pinned") or {} for canary in (old, new)]
+        for tenant in sorted({*pins[0], *pins[1]} & {*served}):
+            was, is_ = (f"pinned to {pinned[tenant]}" if tenant in pinned else "by the share" for pinned in pins)
+            if was != is_:
+                what = f"tenant {tenant}: {model} {was} -> {is_}"
+                yield verdict(change, Severity.LIVE, what, f"replicas that it moves to {_NEW}", tenants=[tenant])
 
 
 def is_of_tenants(change: Change) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 _FILE = "tenants.json"
 
 
-def known(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Tenant -> its models, tier and limits; empty for any other object."""
+def known(body: Mapping[str, Any], of: str = "tenants") -> dict[str, Mapping[str, Any]]:
+    """Tenant -> its models, tier and limits; empty for any other object. of: `canaries` has them by their model."""
     content = (body.get("data") or {}).get(_FILE)
     try:
-        tenants = json.loads(content).get("tenants") if isinstance(content, str) else None
+        entries = json.loads(content).get(of) if isinstance(content, str) else None
     except (AttributeError, RecursionError, ValueError):
         return {}
-    return {str(name): tenant for name, tenant in (tenants or {}).items() if isinstance(tenant, Mapping)}
+    return {str(name): entry for name, entry in (entries or {}).items() if isinstance(entry, Mapping)}

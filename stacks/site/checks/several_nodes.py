@@ -51,7 +51,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         if count := spanning.get(str(name)):
             yield from _of_model(str(name), mapping(model))
             yield from _layout(values, str(name), mapping(model), count)
-            yield from _links(values, path, shown(count))
+            # A simulator is whole in each pod of its group, and sends the others nothing.
+            if at(model, "server", "engine") != "simulator":
+                yield from _links(values, path, shown(count))
             yield from _watcher(values, path, shown(count))
             if str(name)[:1].isdigit():
                 yield Problem(
@@ -63,7 +65,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Links that the program does not see."""
-    if _spanning(values) and not isinstance(at(values, *MACHINES), Mapping):
+    models = mapping(values.get("models"))
+    joined = [name for name in _spanning(values) if at(models[name], "server", "engine") != "simulator"]
+    if joined and not isinstance(at(values, *MACHINES), Mapping):
         yield Problem(
             path=_SYSTEM,
             what="must offer InfiniBand devices to models with server.nodes, and the program does not see the links of "
@@ -83,13 +87,6 @@ def _of_model(name: str, model: Mapping[str, Any]) -> Iterator[Problem]:
     for keys, why in _WITHOUT.items():
         if at(model, *keys):
             yield Problem(path=("models", name, *keys), what=why, fix=f"take it out, or models.{name}.server.nodes")
-    if at(model, "server", "engine") == "simulator":
-        yield Problem(
-            path=("models", name, "server", "nodes"),
-            what="is of vLLM's stages, and the simulator has none",
-            got="engine simulator",
-            fix="take nodes out, or write engine: vllm",
-        )
 
 
 def _layout(values: Mapping[str, Any], name: str, model: Mapping[str, Any], nodes: int) -> Iterator[Problem]:

@@ -26,14 +26,16 @@ class Platforms:
         self._keep = network.owner(lab) == lab.home
         self._now: tuple[str, Site] | None = None
 
-    def of(self, group: str, *options: str, project: Path = CHECKOUT) -> Site:
+    def of(self, group: str, *options: str, project: Path = CHECKOUT, site_file: Path | None = None) -> Site:
         """A platform that no other group has touched; in a lab that was up before the tests, the one that is there.
 
-        project: whose program brings it up. options: of its `pulumi up`.
+        project: whose program brings it up. options: of its `pulumi up`. site_file: in place of the group's own.
         """
         if self._now is None or (self._now[0] != group and not self._keep):
             self.end()
             lab = replace(self._lab, site_file=SITE_FILE) if group in MEASURED else self._lab
+            if site_file is not None:
+                lab = replace(lab, site_file=site_file)
             if group in REAL_ENGINES:
                 lab = vllm_site.choose(lab)
             up.bring_up(lab)

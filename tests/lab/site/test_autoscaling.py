@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.lab.site.added_charts import keda_chart
 from tests.lab.site.cluster_objects import kubectl
-from tests.lab.site.keda_chart import keda_chart
 from tests.lab.site.replicas import MODELS, Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, EditedStack, edited_stack

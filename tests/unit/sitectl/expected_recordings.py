@@ -30,6 +30,10 @@ GLM_START_S, GLM_END_S = 1270 * 5, 80
 QWEN_START_S, QWEN_END_S = 115 * 5, 80
 GLM_ROLLOUT_S, QWEN_ROLLOUT_S = 2 * (GLM_START_S + GLM_END_S), 2 * (QWEN_START_S + QWEN_END_S)
 
+# The two rows of an edit that gatekeepers alone take.
+CALLERS, GATEKEEPERS = "ConfigMap inference-gateway/callers-tenants", "Deployment inference-gateway/gatekeeper"
+TAKE_OVER = (LIVE, GATEKEEPERS, "its pods start again, one after the other")
+CANARY = "glm-5-1--ebd4ff00"
 KEYS_STOP = (GONE, "Secret inference-gateway/keys-globex-ed15f37d57", "all keys of tenant globex stop working")
 ENVOY_RESTARTS = (AGAIN, "EnvoyProxy inference-gateway/inference", "restarts Envoy (1 of them)")
 LISTENER_REPLACED = (AGAIN, "EnvoyPatchPolicy inference-gateway/openai-errors", "Envoy replaces its listener")
@@ -312,6 +316,52 @@ EXPECTED = {
         restarts=6,
         cold_start_s=GLM_START_S,
         tenants=BOTH,
+    ),
+    "canary-raised": Expected(
+        rows=[
+            (LIVE, CALLERS, "canary of glm-5-1: 25 % of its sessions -> 50 % of its sessions"),
+            TAKE_OVER,
+        ],
+    ),
+    "canary-set-back": Expected(
+        rows=[
+            (LIVE, CALLERS, "canary of glm-5-1: 25 % of its sessions -> 0 % of its sessions"),
+            TAKE_OVER,
+        ],
+    ),
+    "canary-removed": Expected(
+        rows=[
+            (GONE, f"PersistentVolumeClaim {MODELS}/{CANARY}-weights-longhorn", "deletes the volume of 775Gi"),
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/front-door", "Envoy replaces its listener"),
+            (AGAIN, f"Deployment {MODELS}/{CANARY}", "stops all 1 replica for good"),
+            (LIVE, CALLERS, "canary of glm-5-1: 25 % of its sessions -> none"),
+            (LIVE, f"AIGatewayRoute {MODELS}/{CANARY}", "the revision's route goes"),
+            (LIVE, f"InferencePool {MODELS}/{CANARY}", "the revision's pool goes"),
+            (LIVE, f"BackendTrafficPolicy {MODELS}/{CANARY}", "the limits of the revision's route go"),
+            (LIVE, f"Deployment {MODELS}/{CANARY}-epp", "stops 1 picker for good"),
+        ],
+        gpus=-8,
+        restarts=2,
+        tenants=BOTH,
+    ),
+    "adapter-added": Expected(
+        rows=[
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/front-door", "Envoy replaces its listener"),
+            (AGAIN, f"Deployment {MODELS}/qwen3-32b", "restarts 1 to 2 replicas, one after the other"),
+            pickers_restarted("qwen3-32b", 1),
+            (LIVE, f"Job {MODELS}/qwen3-32b-weights-aa55da1e", "runs again"),
+            (LIVE, f"ScaledObject {MODELS}/qwen3-32b", "replicas start at other loads or times"),
+        ],
+        restarts=3,
+        cold_start_s=1320,
+        tenants=BOTH,
+    ),
+    "range-changed": Expected(
+        rows=[
+            (LIVE, "BackendTrafficPolicy inference-models/qwen3-32b", "spec.circuitBreaker changes"),
+            (LIVE, "PrometheusRule inference-monitoring/inference-platform", "changes spec.groups"),
+            (LIVE, f"ScaledObject {MODELS}/qwen3-32b", "1 to 2 -> 1 to 3 replicas by the load"),
+        ],
     ),
     # A replica that someone added manually: the next `up` removes it again.
     "drift-replicas": Expected(

@@ -1,4 +1,4 @@
-"""What the engine reported for 39 edits, judged: worst first, GPUs, restarts, tenants."""
+"""What the engine reported for 44 edits, judged: worst first, GPUs, restarts, tenants."""
 
 from __future__ import annotations
 

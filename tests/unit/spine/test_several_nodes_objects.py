@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import socket
@@ -15,6 +16,8 @@ import pytest
 
 from components.models import replica_groups
 from components.models.liveness import PROGRAM, WATCH_PORT
+from policy import serving
+from policy.model import Resource, SiteFacts
 from sitectl.change.changes import Change, Op
 from sitectl.change.verdicts.classify import classify
 from sitectl.change.verdicts.model import Verdict
@@ -29,14 +32,32 @@ MODEL = "glm-5-1"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The inputs of each resource by name."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     recorder = Recorder()
     folder = tmp_path_factory.mktemp("sites")
     _, requests = requested(plan_values(alone(), "site.yaml").site, folder, recorder)
     after = {urn.rpartition("::")[2] for urn in requests[f"{MODEL}-server"].dependencies}
     assert "groups-lws" in after
-    return {name: resource.inputs for name, resource in recorder.resources.items()}
+    return recorder
+
+
+@pytest.fixture(scope="module")
+def made(recorded: Recorder) -> dict[str, Any]:
+    """The inputs of each resource by name."""
+    return {name: resource.inputs for name, resource in recorded.resources.items()}
+
+
+@pytest.mark.parametrize(("lets_go", "broken"), [(None, 0), (0, 1), (2, 0), (3, 1)])
+def test_the_budget_of_groups_keeps_the_rules(recorded: Recorder, lets_go: int | None, broken: int) -> None:
+    """With two pods a group, a third one may be of a second group."""
+    resources = [
+        Resource(type=resource.typ, name=name, body=copy.deepcopy(resource.inputs))
+        for name, resource in recorded.resources.items()
+    ]
+    budget = next(resource for resource in resources if resource.name == f"{MODEL}-budget")
+    if lets_go is not None:
+        budget.body["spec"]["maxUnavailable"] = lets_go
+    assert len(list(serving.disruption_budget(resources, SiteFacts(name="test")))) == broken
 
 
 def test_a_change_of_the_groups_is_judged_as_of_replicas() -> None:
@@ -147,6 +168,19 @@ def test_a_worker_stays_until_its_leader_has_ended(made: dict[str, Any]) -> None
             "terminationGracePeriodSeconds"
         ]
     )
+
+
+def test_simulators_of_a_group_join_no_other(made: dict[str, Any]) -> None:
+    """Their image has no Python, and knows none of vLLM's flags."""
+    pod = {"containers": [{**engine(made[f"{MODEL}-server"]["spec"]["leaderWorkerTemplate"]["leaderTemplate"])}]}
+    template = {"metadata": {"labels": {"app.kubernetes.io/name": "model-server"}}, "spec": pod}
+    whole = {"metadata": {"name": MODEL}, "spec": {"replicas": 2, "template": template}}
+    group = replica_groups.leader_worker_set(whole, 2, "", 60)["spec"]["leaderWorkerTemplate"]
+    assert engine(group["leaderTemplate"]) == engine(template)
+    left_out = engine(template).keys() - engine(group["workerTemplate"]).keys()
+    assert left_out == {"ports", "startupProbe", "readinessProbe", "livenessProbe"}
+    assert engine(group["workerTemplate"]).items() <= engine(template).items()
+    assert group["workerTemplate"]["metadata"]["labels"]["app.kubernetes.io/name"] == replica_groups.WORKER
 
 
 def test_a_site_without_such_a_model_has_nothing_of_it(tmp_path: Path) -> None:

@@ -87,7 +87,6 @@ def test_groups_without_enough_whole_nodes_are_refused_by_whole_nodes() -> None:
         ({"models.glm-5": {"server": {"nodes": 2}}}, "models.glm-5-1", "is the name of a pod of glm-5"),
         ({"monitoring.gpu_faults": {"on_fault": "drain"}}, NODES, "the watcher of GPU faults does not see"),
         ({"models.glm-5-1.canary": {"percent": 10}}, "models.glm-5-1.canary", "groups of nodes of its own"),
-        ({"purpose": "trial", f"{SERVER}.engine": "simulator"}, NODES, "the simulator has none"),
     ],
     ids=str,
 )
@@ -95,3 +94,9 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], key: str, what: str) 
     texts = refusals(change)
     assert key in texts, texts
     assert what in texts[key]
+
+
+def test_simulators_need_no_rdma() -> None:
+    trial = {"purpose": "trial", f"{SERVER}.engine": "simulator", "cluster.rdma_devices": None}
+    server = planned({**trial, "cluster.machines.hgx.rdma": "none"}).models["glm-5-1"].stable.server
+    assert (server.layout.pipeline, server.nodes, server.pod_gpus) == (2, 2, 8)
