@@ -21,6 +21,7 @@ from benchmarks import (
     many_tenants,
     proof,
     published,
+    reconciliation,
     report,
     resource_counts,
     routing,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "state_options": state_options,
     "tiers": tiers,
     "ledger_intake": ledger_intake,
+    "reconciliation": reconciliation,
 }
 
 

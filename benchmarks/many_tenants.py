@@ -78,6 +78,7 @@ def tenants(count: int, site: dict[str, Any]) -> None:
 
 def run(lab: Lab, *, timed_keys: int) -> Result:
     """Raises LabError when the platform does not come up, or a key does not live or die in time."""
+    models.give_databases(lab, operator_database.DIRECTORY)
     measured = []
     for count in (FEW, MANY):
         with models.served(lab, {}, lambda site, count=count: tenants(count, site)) as bench:  # type: ignore[misc]

@@ -16,8 +16,10 @@ import yaml
 from kubernetes import client
 
 from benchmarks.client import Connection
+from components.tenants.pods import opaque_secret
+from floor.namespaces import GATEWAY
 from lab import deploy, session
-from lab.cluster import api
+from lab.cluster import api, operator_database
 from lab.cluster.parts import metadata_of, present, spec_of, status_of
 from lab.deploy import StackOutputs
 from lab.errors import LabError
@@ -140,6 +142,15 @@ def served(
             yield Bench(lab=lab, front=front, file=file)
         finally:
             _up(lab)
+
+
+def give_databases(lab: Lab, *names: str) -> None:
+    """The lab's site as it is, and Secrets of these names with databases' addresses, as an operator makes them."""
+    _up(lab)
+    operator_database.ensure(lab)
+    addresses = {name: operator_database.url(lab, name) for name in names}
+    with api.connect(lab) as connection:
+        api.apply(connection, *(opaque_secret(GATEWAY, name, {"url": url}) for name, url in addresses.items()))
 
 
 def counters(address: str, names: tuple[str, ...]) -> dict[str, float]:

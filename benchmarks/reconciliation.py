@@ -1,0 +1,165 @@
+"""What the ledger bills against what the engine counted: each API, whole and streamed, left by clients and failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import httpx
+
+from benchmarks import models
+from benchmarks.models import Bench
+from benchmarks.report import Cell, Result, Row, Table
+from floor.headers import PROMPT_ID_HEADER
+from lab.cluster import operator_database
+from lab.errors import LabError
+from lab.paths import Lab
+
+HELP = "tokens that the ledger bills against those that the engine counted, for each API and each end of an answer"
+MODEL = "bench-counted"
+_AT_ONCE = 8
+_TOKENS = 24
+_READ = 6
+_PATIENCE_S = 120.0
+_COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+_SUMS = """SELECT json_build_array(count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0))
+FROM requests WHERE prompt_id LIKE :'prompts'"""
+# Slow enough that a client leaves in the middle of an answer.
+_PACE = {"--latency-calculator": "constant", "--time-to-first-token": "20ms", "--inter-token-latency": "10ms"}
+_FAILING = {"--failure-injection-rate": "100", "--failure-types": "server_error"}
+PARAMETERS = (
+    click.Option(
+        ["--requests-of-each"], type=int, default=200, show_default=True, help="reconciliation: requests of each kind"
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Requests of one API that end in one way."""
+
+    what: str
+    path: str
+    body: Mapping[str, Any]
+    streamed: bool = False
+    left: bool = False
+    """Whether clients leave in the middle of the answer."""
+    arguments: Mapping[str, str] = field(default_factory=lambda: _PACE)
+    """Of the engine."""
+
+
+_SAID = {"messages": [{"role": "user", "content": "hello " * 40}]}
+_CHAT = {"model": MODEL, **_SAID, "max_tokens": _TOKENS, "ignore_eos": True}
+_MESSAGE = {"model": MODEL, **_SAID, "max_tokens": _TOKENS}
+_COMPLETION = {"model": MODEL, "prompt": "hello " * 40, "max_tokens": _TOKENS, "ignore_eos": True}
+_ANSWER = {"model": MODEL, "input": "hello " * 40, "max_output_tokens": _TOKENS}
+_ASKS = {"stream_options": {"include_usage": True}}
+_CHATS, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+KINDS = (
+    Kind(what="chat", path=_CHATS, body=_CHAT),
+    Kind(what="chat, streamed", path=_CHATS, body=_CHAT, streamed=True),
+    Kind(what="chat, streamed with usage", path=_CHATS, body=_CHAT | _ASKS, streamed=True),
+    Kind(what="completion", path=_COMPLETIONS, body=_COMPLETION),
+    Kind(what="completion, streamed", path=_COMPLETIONS, body=_COMPLETION, streamed=True),
+    Kind(what="completion, streamed with usage", path=_COMPLETIONS, body=_COMPLETION | _ASKS, streamed=True),
+    Kind(what="response", path="/v1/responses", body=_ANSWER),
+    Kind(what="response, streamed", path="/v1/responses", body=_ANSWER, streamed=True),
+    Kind(what="message", path="/anthropic/v1/messages", body=_MESSAGE),
+    Kind(what="message, streamed", path="/anthropic/v1/messages", body=_MESSAGE, streamed=True),
+    Kind(what="embedding", path="/v1/embeddings", body={"model": MODEL, "input": ["hello", "and goodbye"]}),
+    Kind(what="chat that its client leaves", path=_CHATS, body=_CHAT | {"max_tokens": 400}, streamed=True, left=True),
+    Kind(what="chat that fails in the engine", path=_CHATS, body=_CHAT, arguments=_PACE | _FAILING),
+)
+
+
+def metered(site: dict[str, Any]) -> None:
+    """A ledger; prices are not looked at."""
+    site["usage"] = {
+        "database_secret": operator_database.USAGE,
+        "prices": [{"since": "2026-01-01", "models": {MODEL: {"input": 1, "output": 1}}}],
+    }
+
+
+def run(lab: Lab, *, requests_of_each: int) -> Result:
+    """Raises LabError when the platform does not come up, or a request has no row in time."""
+    models.give_databases(lab, operator_database.USAGE)
+    rows: list[Row] = []
+    with models.served(lab, {MODEL: models.simulator(replicas=1)}, metered) as bench:
+        arguments: Mapping[str, str] = {}
+        for kind in KINDS:
+            if kind.arguments != arguments:
+                models.set_arguments(bench, MODEL, kind.arguments)
+                arguments = kind.arguments
+            rows.append(_measure(bench, kind, requests_of_each))
+    whole = [row for row, kind in zip(rows, KINDS, strict=True) if not kind.left]
+    gap = sum(abs(int(row[f"gap, {side}"] or 0)) for row in whole for side in ("input", "output"))
+    return Result(
+        benchmark="reconciliation",
+        question="Does the ledger bill what the engine counted?",
+        conditions={
+            "model": "one simulator; its own counters are the engine's",
+            "requests": f"{requests_of_each} of each kind, {_AT_ONCE} at once",
+            "gap": "the ledger's tokens less the engine's",
+        },
+        tables=[Table(title="Tokens by kind of request", rows=rows)],
+        findings=[f"Of requests that their clients did not leave, the gap is {gap} tokens."],
+    )
+
+
+def _measure(bench: Bench, kind: Kind, count: int) -> Row:
+    run_id = f"rec-{secrets.token_hex(6)}"
+    (engine,) = bench.replicas(MODEL)
+    before = models.counters(engine, _COUNTERS)
+    asyncio.run(_load(bench, kind, run_id, count))
+    billed = _billed(bench.lab, run_id, count)
+    # An engine stops a request that its client has left within a step or two.
+    time.sleep(2)
+    after = models.counters(engine, _COUNTERS)
+    counted = [round(after[name] - before[name]) for name in _COUNTERS]
+    row: dict[str, Cell] = {"kind": kind.what, "requests": count}
+    for side, engines, ledgers in zip(("input", "output"), counted, billed, strict=True):
+        row |= {f"engine, {side}": engines, f"ledger, {side}": ledgers, f"gap, {side}": ledgers - engines}
+    return row
+
+
+async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> None:
+    left = iter(range(count))
+    base = bench.front.endpoint.removesuffix("/v1")
+
+    async def one_client() -> None:
+        async with httpx.AsyncClient(
+            base_url=base, headers=bench.headers, verify=bench.front.trust, trust_env=False, timeout=_PATIENCE_S
+        ) as client:
+            for number in left:
+                headers = {PROMPT_ID_HEADER: f"{run_id}-{number}"}
+                body = {**kind.body, **({"stream": True} if kind.streamed else {})}
+                async with client.stream("POST", kind.path, json=body, headers=headers) as answer:
+                    lines = 0
+                    async for line in answer.aiter_lines():
+                        lines += line.startswith("data:")
+                        if kind.left and lines == _READ:
+                            break
+
+    await asyncio.gather(*(one_client() for _ in range(_AT_ONCE)))
+
+
+def _billed(lab: Lab, run_id: str, count: int) -> tuple[int, int]:
+    """Tokens of input and output in the ledger, once each request has its row."""
+    deadline = time.monotonic() + _PATIENCE_S
+    url = operator_database.url(lab, operator_database.USAGE)
+    words = [str(lab.bin / "psql"), "--no-psqlrc", "--tuples-only", "--no-align", f"--set=prompts={run_id}-%", url]
+    while time.monotonic() < deadline:
+        done = subprocess.run(words, input=_SUMS, capture_output=True, text=True, check=True)
+        rows, input_tokens, output_tokens = json.loads(done.stdout)
+        if rows == count:
+            return input_tokens, output_tokens
+        # Rows arrive within seconds.
+        time.sleep(1)
+    raise LabError(f"{rows} of {count} requests have a row after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
