@@ -214,7 +214,7 @@ def _result(measured: list[Measured], timed: int) -> Result:
             "keys": f"{KEYS_EACH} a tenant, made in the directory; memory is of the largest process of each program",
             "times": f"{timed} keys, one after another, at every pod of the gateway; looked for every {_LOOK_S:g} s",
         },
-        tables=[Table(title="With few and with many", rows=[_row(each) for each in measured])],
+        tables=[Table(title="With few and with many", rows=[_row(some) for some in measured])],
         findings=[
             f"{many.tenants - few.tenants} tenants and {many.keys - few.keys} keys more are "
             f"{many.resources - few.resources} resources more, and the gatekeeper takes "

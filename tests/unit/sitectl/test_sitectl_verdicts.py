@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from components.gateway.front_door import listed_models
-from components.gateway.pickers import Picker, picker_policy
 from components.gateway.traffic_policies import target_gateway
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import Price, folded, of_preview_document, report
 from sitectl.change.verdicts.classify import classify
-from sitectl.change.verdicts.handover import handover
 from sitectl.change.verdicts.model import Severity
 from sitectl.output.words import figures
 from stacks.proof import money
@@ -71,9 +69,6 @@ def aliased(**models: str) -> dict[str, Any]:
     return listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, names=aliases)
 
 
-PICKER = picker_policy(
-    "g", target_gateway(), listener="g/i/i", picker=Picker(pool="a", namespace="m", authority="a.m.svc:1", parallel=1)
-)
 CASES = {
     "router's timers": (
         kube("update", "CiliumBGPPeerConfig", {"spec": {"ebgpMultihop": 1}}, {"spec": {"ebgpMultihop": 2}}),
@@ -101,8 +96,6 @@ CASES = {
         kube("update", "EnvoyPatchPolicy", patched("Listener", "a"), patched("Listener", "b")),
         (AGAIN, "Envoy replaces its listener"),
     ),
-    "another picker": (kube("create", "EnvoyPatchPolicy", {}, PICKER), (AGAIN, "Envoy replaces its listener")),
-    "a picker less": (kube("delete", "EnvoyPatchPolicy", PICKER, {}), (AGAIN, "Envoy replaces its listener")),
     "controllers' chart bump": (
         release("update", {"name": "eg", "version": "v1.9.1"}, {"name": "eg", "version": "v1.9.2"}),
         (AGAIN, "eg v1.9.1 -> v1.9.2"),
@@ -208,44 +201,6 @@ def test_a_change_is_judged(name: str) -> None:
     first = classify(change)[0]
     assert first.severity is severity
     assert what in first.what
-
-
-def test_a_site_that_is_made_or_destroyed_has_no_listener_to_replace() -> None:
-    door = listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, names={})
-    door["metadata"]["name"] = "front-door"
-    steps: tuple[tuple[Op, str], ...] = (("create", "asks the picker of a"), ("delete", "asks the picker of a no more"))
-    for op, what in steps:
-        changes = [
-            kube(op, "EnvoyPatchPolicy", *(({}, body) if op == "create" else (body, {}))) for body in (door, PICKER)
-        ]
-        (row,) = classify(changes[1], handover(changes))
-        assert (row.severity, row.what) == (LIVE, f"Envoy {what}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "op", "what", "reason"),
-    [
-        ("EnvoyPatchPolicy", "front-door", "create", "closes the front door to requests without a key", "new"),
-        ("EnvoyPatchPolicy", "listed-models", "create", "gives Envoy each tenant's models and all aliases", "new"),
-        ("EnvoyPatchPolicy", "openai-errors", "create", "gives errors OpenAI's form", "new"),
-        ("EnvoyPatchPolicy", "other", "create", "patches Envoy's configuration", "new"),
-        ("EnvoyPatchPolicy", "front-door", "delete", "the front door's filters go", "keys are checked all the same"),
-        ("EnvoyPatchPolicy", "listed-models", "delete", "no alias is known", "lists of models are empty"),
-        ("EnvoyPatchPolicy", "openai-errors", "delete", "errors are Envoy's own text", "cannot read them"),
-        ("ClientTrafficPolicy", "inference", "create", "sets limits and timeouts", "new"),
-        ("BackendTrafficPolicy", "inference", "delete", "Envoy's defaults hold instead", "long prompts"),
-        ("SecurityPolicy", "tenants", "delete", "the gateway's keys are taken away", "every request gets 401"),
-    ],
-)
-def test_policies_of_the_front_door_are_reported_for_what_they_do(
-    kind: str, name: str, op: Op, what: str, reason: str
-) -> None:
-    """Patches of keys, models, errors were shown as limits or timeouts; a missing SecurityPolicy as an open door."""
-    body = {"kind": kind, "metadata": {"name": name, "namespace": "g"}, "spec": {"jsonPatches": []}}
-    before, after = ({}, body) if op == "create" else (body, {})
-    (verdict,) = classify(Change(op=op, type=f"kubernetes:g/v1:{kind}", name=name, before=before, after=after))
-    assert what in verdict.what
-    assert reason in verdict.reason
 
 
 def test_a_release_is_judged_by_what_it_brings() -> None:
