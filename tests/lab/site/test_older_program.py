@@ -121,7 +121,7 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
                 f"spec.jsonPatches{path}"
                 for path in (
                     *(f"[{index}]" for index in range(9, 15)),
-                    "[5].operation.value.typed_config.default_source_code.inline_string",
+                    *(f"[{index}].operation.value.typed_config.default_source_code.inline_string" for index in (5, 6)),
                     *(f"[7].{key}" for key in ("name", "operation.path", "operation.value", "type")),
                     *(f"[8].{key}" for key in ("name", "operation.op", "operation.path", "operation.value", "type")),
                 )
