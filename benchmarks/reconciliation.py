@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import subprocess
 import time
@@ -31,6 +32,7 @@ _PATIENCE_S = 120.0
 _COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 _SUMS = """SELECT json_build_array(count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0))
 FROM requests WHERE prompt_id LIKE :'prompts'"""
+_PROMPT_TOKENS = re.compile(r'"prompt_tokens":\s*(\d+)')
 # Slow enough that a client leaves in the middle of an answer.
 _PACE = {"--latency-calculator": "constant", "--time-to-first-token": "20ms", "--inter-token-latency": "10ms"}
 _FAILING = {"--failure-injection-rate": "100", "--failure-types": "server_error"}
@@ -49,8 +51,11 @@ class Kind:
     path: str
     body: Mapping[str, Any]
     streamed: bool = False
+    status: int = 200
     left: bool = False
     """Whether clients leave in the middle of the answer."""
+    by_clients: bool = False
+    """Whether clients count, as the simulator does not: not what it embeds, and not what it did not end."""
     arguments: Mapping[str, str] = field(default_factory=lambda: _PACE)
     """Of the engine."""
 
@@ -73,14 +78,29 @@ KINDS = (
     Kind(what="response, streamed", path="/v1/responses", body=_ANSWER, streamed=True),
     Kind(what="message", path="/anthropic/v1/messages", body=_MESSAGE),
     Kind(what="message, streamed", path="/anthropic/v1/messages", body=_MESSAGE, streamed=True),
-    Kind(what="embedding", path="/v1/embeddings", body={"model": MODEL, "input": ["hello", "and goodbye"]}),
-    Kind(what="chat that its client leaves", path=_CHATS, body=_CHAT | {"max_tokens": 400}, streamed=True, left=True),
-    Kind(what="chat that fails in the engine", path=_CHATS, body=_CHAT, arguments=_PACE | _FAILING),
+    Kind(
+        what="embedding",
+        path="/v1/embeddings",
+        body={"model": MODEL, "input": ["hello", "and goodbye"]},
+        by_clients=True,
+    ),
+    Kind(
+        what="chat that its client leaves",
+        path=_CHATS,
+        body=_CHAT | {"max_tokens": 400},
+        streamed=True,
+        left=True,
+        by_clients=True,
+    ),
+    Kind(what="chat that fails in the engine", path=_CHATS, body=_CHAT, status=500, arguments=_PACE | _FAILING),
 )
 
 
 def metered(site: dict[str, Any]) -> None:
-    """A ledger; prices are not looked at."""
+    """A gatekeeper and a ledger; prices are not looked at. Messages need caches that tenants share."""
+    site["callers"] = {"decided_by": "gatekeeper"}
+    for tenant in site["tenants"].values():
+        tenant["prefix_cache"] = "shared"
     site["usage"] = {
         "database_secret": operator_database.USAGE,
         "prices": [{"since": "2026-01-01", "models": {MODEL: {"input": 1, "output": 1}}}],
@@ -104,7 +124,8 @@ def run(lab: Lab, *, requests_of_each: int) -> Result:
         benchmark="reconciliation",
         question="Does the ledger bill what the engine counted?",
         conditions={
-            "model": "one simulator; its own counters are the engine's",
+            "model": "one simulator; its own counters are the engine's, but for what it does not count: embeddings, as "
+            "answers report them, and what clients have read when they leave",
             "requests": f"{requests_of_each} of each kind, {_AT_ONCE} at once",
             "gap": "the ledger's tokens less the engine's",
         },
@@ -117,19 +138,21 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     run_id = f"rec-{secrets.token_hex(6)}"
     (engine,) = bench.replicas(MODEL)
     before = models.counters(engine, _COUNTERS)
-    asyncio.run(_load(bench, kind, run_id, count))
+    read = asyncio.run(_load(bench, kind, run_id, count))
     billed = _billed(bench.lab, run_id, count)
     # An engine stops a request that its client has left within a step or two.
     time.sleep(2)
     after = models.counters(engine, _COUNTERS)
-    counted = [round(after[name] - before[name]) for name in _COUNTERS]
+    counted = read if kind.by_clients else [round(after[name] - before[name]) for name in _COUNTERS]
     row: dict[str, Cell] = {"kind": kind.what, "requests": count}
     for side, engines, ledgers in zip(("input", "output"), counted, billed, strict=True):
         row |= {f"engine, {side}": engines, f"ledger, {side}": ledgers, f"gap, {side}": ledgers - engines}
     return row
 
 
-async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> None:
+async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> list[int]:
+    """Tokens of prompts as answers report them, and events of answers that clients have read. Raises LabError."""
+    read = [0, 0]
     left = iter(range(count))
     base = bench.front.endpoint.removesuffix("/v1")
 
@@ -141,13 +164,19 @@ async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> None:
                 headers = {PROMPT_ID_HEADER: f"{run_id}-{number}"}
                 body = {**kind.body, **({"stream": True} if kind.streamed else {})}
                 async with client.stream("POST", kind.path, json=body, headers=headers) as answer:
-                    lines = 0
+                    if answer.status_code != kind.status:
+                        text = (await answer.aread()).decode()
+                        raise LabError(f"{kind.what}: {answer.status_code} {text}", fix="python -m lab logs")
+                    events = 0
                     async for line in answer.aiter_lines():
-                        lines += line.startswith("data:")
-                        if kind.left and lines == _READ:
+                        events += line.startswith("data:")
+                        read[0] += sum(map(int, _PROMPT_TOKENS.findall(line)))
+                        if kind.left and events == _READ:
                             break
+                    read[1] += events
 
     await asyncio.gather(*(one_client() for _ in range(_AT_ONCE)))
+    return read
 
 
 def _billed(lab: Lab, run_id: str, count: int) -> tuple[int, int]:
