@@ -24,6 +24,9 @@ _CONTEXT_FLAG = "--max-model-len"
 _MOST_CAUSES = 5
 # What every pod of a Deployment, and of the groups of a model over several nodes, follows from.
 _PODS = ("spec.template", "spec.leaderWorkerTemplate")
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+# Nothing moves replicas that run (docs/adr/0045-whole-nodes-are-avoided.md).
+_WAITS = "; each takes a whole node, and waits while smaller replicas run on all of them"
 _OF_ENDS = r"spec\.(minReplicaCount|maxReplicaCount|fallback\.replicas)"
 
 
@@ -41,7 +44,12 @@ def deployment(change: Change) -> list[Verdict]:
         )
         return [
             verdict(
-                change, Severity.LIVE, f"starts {what}", "new", gpus=gpus, cold_start_s=after.budget_s if gpus else 0
+                change,
+                Severity.LIVE,
+                f"starts {what}",
+                f"new{after.waits}",
+                gpus=gpus,
+                cold_start_s=after.budget_s if gpus else 0,
             )
         ]
     if change.op == "delete":
@@ -101,8 +109,15 @@ class _Shape:
             profiles = ", ".join(sorted(slices))
             self.hardware = f"{counted(self.replicas * sum(slices.values()), 'slice')} {profiles} of GPUs"
         self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
+        self.waits = _WAITS if _prefers_whole_nodes(pod_spec(resource)) else ""
         self.at_once = max(self.replicas, 1) if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
+
+
+def _prefers_whole_nodes(pod: Mapping[str, Any]) -> bool:
+    terms = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(_PREFERRED) or ()
+    asked = [known for term in terms for known in (term.get("preference") or {}).get("matchExpressions") or ()]
+    return any(known.get("key") == gpu_nodes.WHOLE_LABEL and known.get("operator") == "Exists" for known in asked)
 
 
 def _shape(change: Change, body: Mapping[str, Any]) -> _Shape:
@@ -142,7 +157,13 @@ def _replicas(change: Change, before: _Shape, after: _Shape, gpus: float) -> lis
         rounds = 1 if after.replicas - before.replicas == 1 else 0
         return [
             verdict(
-                change, Severity.LIVE, what, "more replicas", gpus=gpus, cold_start_s=after.budget_s, rounds=rounds
+                change,
+                Severity.LIVE,
+                what,
+                f"more replicas{after.waits}",
+                gpus=gpus,
+                cold_start_s=after.budget_s,
+                rounds=rounds,
             ),
         ]
     gone = before.replicas - after.replicas

@@ -9,6 +9,7 @@ import pytest
 
 from components.gateway.front_door import listed_models
 from components.gateway.traffic_policies import target_gateway
+from floor.gpu_nodes import WHOLE_LABEL
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import Price, folded, of_preview_document, report
 from sitectl.change.verdicts.classify import classify
@@ -372,3 +373,15 @@ def test_a_rotated_key_touches_its_own_tenant_whatever_dashes_the_names_have() -
     assert reported.tenants == ["first-team"]
     (row,) = reported.rows
     assert row.tenants == ("first-team",)
+
+
+def test_replicas_of_whole_nodes_may_wait_for_smaller_ones() -> None:
+    reasons = {}
+    for whole in ("Exists", "DoesNotExist"):
+        term = {"preference": {"matchExpressions": [{"key": WHOLE_LABEL, "operator": whole}]}, "weight": 100}
+        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+        pods = {"replicas": 1, "template": {"spec": {"affinity": affinity, "containers": []}}}
+        (row,) = classify(kube("create", "Deployment", {}, {"spec": pods}))
+        reasons[whole] = row.reason
+    assert "waits while smaller replicas run" in reasons["Exists"]
+    assert reasons["DoesNotExist"] == "new"
