@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from components.addons.charts import Chart
 from components.network_policies import Peer
+from components.placing import ANYWHERE, Placing
 from components.scrape_target import ScrapeTarget
 from components.specs.administrators import AdministratorsSpec
 from components.specs.longhorn import DataEngine
@@ -81,6 +82,10 @@ class AddonSite:
     """Name of the class for weights."""
     keeping: Keeping = "protected"
     """Whether volumes are kept."""
+    volume_class: str = ""
+    """Of the volume that the addon keeps data on; empty where it has none."""
+    placing: Placing = ANYWHERE
+    """Nodes on which that volume can be mounted."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics; none where nothing measures."""
     measuring: Measuring | None = None

@@ -15,6 +15,7 @@ from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
 from components.addons.grafana import GRAFANA
 from components.addons.keda import KEDA
 from components.addons.leader_worker_set import LEADER_WORKER_SET
+from components.addons.logs import LOG_COLLECTOR, LOG_STORE
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
 from components.addons.node_exporter import NODE_EXPORTER
@@ -41,6 +42,8 @@ ADDONS: tuple[Addon, ...] = (
     PROMETHEUS_OPERATOR,
     NODE_EXPORTER,
     GRAFANA,
+    LOG_COLLECTOR,
+    LOG_STORE,
     KEDA,
     LEADER_WORKER_SET,
     CLOUDNATIVE_PG,

@@ -36,6 +36,8 @@ _TITLES = {
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
     "overflows": "Overflow to other models",
+    "log-collectors": "Log lines on their way",
+    "log-store": "The log store",
     "hosts": "Nodes from within",
     "control-plane": "API servers and cluster DNS",
     "etcd-members": "Members of etcd",

@@ -29,6 +29,7 @@ from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
 from stacks.plan.limits import describe_limits, exceedings, past_context
+from stacks.plan.logs import describe_logs
 from stacks.plan.lost_usage import describe_lost_usage
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
@@ -156,6 +157,7 @@ class SitePlan:
             self.gpu_faults_text,
             describe_database(self.site),
             describe_grafana(self.site),
+            describe_logs(self.site),
             describe_administrators(self.site.cluster.machines),
         ]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]

@@ -13,6 +13,7 @@ from components.addons.charts import Chart, chart_of
 from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
+from components.addons.logs import LOG_COLLECTOR
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.machines.administrators import Administrators
 from components.machines.pod_network import PodNetwork, PodNetworkArgs
@@ -26,10 +27,12 @@ from stacks.facts import chart_values
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
+from stacks.plan.logs import log_volume_class
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
+from stacks.plan.volume_nodes import storing_nodes
 from stacks.program.parts import PartDone, PartStep, SitePart, group
 from stacks.program.remote_secrets import SecretSource, declare_source
 from stacks.program.tenants import limit_service_of
@@ -99,11 +102,18 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
         link=None if hgx is None or hgx.rdma == "none" else hgx.rdma,
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
+        **_volume(site, addon),
         scrapers=scrapers(site.monitoring),
         measuring=_measuring(site) if site.monitoring.system == "prometheus_operator" else None,
         administrators=machines.administrators if machines else None,
         trusted_roots=machines.trusted_roots if machines else {},
     )
+
+
+def _volume(site: SiteConfig, addon: Addon) -> dict[str, Any]:
+    """Class and nodes of the only volume that an addon keeps data on."""
+    named = log_volume_class(site) if addon.section == "logs" else None
+    return {"volume_class": named, "placing": storing_nodes(site, named)} if named else {}
 
 
 def _measuring(site: SiteConfig) -> Measuring:
@@ -140,6 +150,8 @@ def addon_parts(plan: SitePlan) -> list[SitePart]:
         SitePart("administrators", _administrators),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
         filled("storage-secrets", namespaces.STORAGE, "hardware"),
+        # Lines wait on the nodes until it is there.
+        filled("log-secrets", namespaces.LOGS, *({LOG_COLLECTOR.key} & {addon.key for addon in installed})),
         SitePart("pod-network", _pod_network),
         filled("bgp-passwords", namespaces.BGP_SECRETS, "pod-network"),
         SitePart("cilium-addresses", _cilium_addresses, ("pod-network", "bgp-passwords")),

@@ -22,6 +22,7 @@ from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.database import DatabaseSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
+from components.specs.logs import LogsSpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.specs.orders import OrderPolicySpec
@@ -197,6 +198,8 @@ class SiteConfig(Spec):
     """Where the Secrets come from that other keys of this file name."""
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     """Who measures the platform, and what it is held to."""
+    logs: LogsSpec = Field(default_factory=LogsSpec)
+    """Where the logs of pods are kept."""
     autoscaling: AutoscalingSpec = Field(default_factory=AutoscalingSpec)
     """What scales models with `server.scaling`."""
     prices: PricesSpec | None = None

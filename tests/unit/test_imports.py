@@ -148,6 +148,7 @@ TEXTS = {
     "group_queries",
     "machine_commands",
     "queries",
+    "trusted_roots",
 }
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {

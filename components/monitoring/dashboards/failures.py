@@ -45,6 +45,7 @@ NOT_SHOWN = {
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",
     "lab-in-the-way": "on the machine that runs a lab",
     "lab-machine": "the lab's own status shows it",
+    "logs-missing": "no request fails; the alert names the node, or has the share of the volume",
     "object-terminating": "`up` names the object and its finalizers",
     "plugins": "on the machine that runs `up`",
     "rdma-not-offered": "few sites offer devices, and no request needs one; a live check names the node",

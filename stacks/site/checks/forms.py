@@ -154,6 +154,9 @@ _FORMS: Mapping[str, _Form] = {
         "the https address of a folder",
         "https://pages.site.example/runbooks",
     ),
+    "logs.storage_class": _NAME,
+    "logs.token_secret": _NAME._replace(example="log-token", hidden=True),
+    "logs.address": _Form(_is_https, "the https address of a store", "https://logs.site.example"),
     "monitoring.grafana.admin_secret": _NAME._replace(example="grafana-admin", hidden=True),
     "monitoring.grafana.login.client_secret": _NAME._replace(example="grafana-login", hidden=True),
     **{

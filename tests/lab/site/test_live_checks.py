@@ -60,6 +60,8 @@ _NO_CHART = (
     "leader worker set",
     "cloudnative pg",
     "barman cloud",
+    "victoria logs",
+    "victoria logs collector",
 )
 _NO_SPACE = (
     "gpu-operator",
@@ -71,6 +73,7 @@ _NO_SPACE = (
     "inference-hosts",
     "lws-system",
     "cnpg-system",
+    "inference-logs",
 )
 _DATABASE = "inference-database"
 OF_STORAGE_AND_ADDRESSES = {

@@ -51,6 +51,7 @@ EVERY_ADDON: list[dict[str, Any]] = [
             "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
         },
         "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
+        "logs": {"system": "victoria_logs"},
     },
     SPANNING,
 ]

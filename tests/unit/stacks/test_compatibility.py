@@ -58,6 +58,8 @@ GOOD: dict[str, Fact] = {
     "metallb": "0.16.1",
     "node_exporter": "4.56.1",
     "grafana": "12.11.1",
+    "victoria_logs": "0.13.9",
+    "victoria_logs_collector": "0.3.7",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -246,6 +248,7 @@ def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> N
             "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
         },
         "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
+        "logs": {"system": "victoria_logs"},
     }
     other = plan_values(changed(reference_site(), choice), "site.yaml").site
     grouped = plan_values(alone(), "site.yaml").site
@@ -271,6 +274,8 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "cloudnative_pg",
         "barman_cloud",
         "grafana",
+        "victoria_logs",
+        "victoria_logs_collector",
     }
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "node_exporter",

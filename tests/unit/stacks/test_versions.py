@@ -118,6 +118,7 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
                 "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
             },
             "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
+            "logs": {"system": "victoria_logs"},
         },
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
