@@ -28,6 +28,7 @@ LOGS = "inference-logs"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
 AUTOSCALING = "keda"
+DNS = "external-dns"
 # What runs replicas that span several nodes.
 GROUPS = "lws-system"
 # PostgreSQL of the platform's own, and what runs it.

@@ -1,8 +1,8 @@
-"""Cases of the alerts on logs."""
+"""Cases of the alerts on logs, and on records in DNS."""
 
 from __future__ import annotations
 
-from tests.alert_site import Case, constant, grows, of_collector, of_log_store
+from tests.alert_site import Case, constant, grows, of_collector, of_dns, of_log_store
 
 _NODE = {"node": "hgx-1"}
 
@@ -39,5 +39,11 @@ CASES = (
         change={of_log_store("vl_storage_is_read_only"): constant(1)},
         labels={},
         shown="1",
+    ),
+    Case(
+        alert="DnsRecordsStale",
+        change={of_dns("controller_last_sync_timestamp_seconds"): constant(60)},
+        labels={},
+        shown="59",
     ),
 )

@@ -56,6 +56,8 @@ class AddonSite:
 
     charts: Mapping[str, Chart]
     """By their names in versions.yaml."""
+    name: str = ""
+    """Of the site."""
     section: object = None
     """The Spec that the descriptor's `section` names."""
     images: Mapping[str, str] = field(default_factory=dict)
@@ -190,6 +192,8 @@ class AddonComponent:
     needs: tuple[str, ...] = ()
     """Parts of `stacks/program` that it comes after, and keys of addons; one that the site has not is left out."""
     gives: Gives | None = None
+    reads_secrets: bool = False
+    """Whether what it reads of its namespace may be filled out of the site's store."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,6 +134,7 @@ LOG_COLLECTOR = Addon(
         pod_security="privileged",
         content=content,
         needs=("longhorn",),
+        reads_secrets=True,
     ),
 )
 

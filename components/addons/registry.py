@@ -9,6 +9,7 @@ from components.addons.addon import Addon, AddonChart
 from components.addons.callers import DIRECTORY, GATEKEEPER, LEDGER, PORTAL, WATCHER
 from components.addons.cert_manager import CERT_MANAGER
 from components.addons.cloudnative_pg import BARMAN_CLOUD, CLOUDNATIVE_PG, POSTGRESQL
+from components.addons.external_dns import EXTERNAL_DNS
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
@@ -34,6 +35,7 @@ ADDONS: tuple[Addon, ...] = (
     WATCHER,
     CERT_MANAGER,
     EXTERNAL_SECRETS,
+    EXTERNAL_DNS,
     GPU_OPERATOR,
     DEVICE_PLUGIN,
     NETWORK_OPERATOR,

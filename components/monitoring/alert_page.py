@@ -36,6 +36,7 @@ _TITLES = {
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
     "overflows": "Overflow to other models",
+    "dns-records": "Records in DNS",
     "log-collectors": "Log lines on their way",
     "log-store": "The log store",
     "hosts": "Nodes from within",

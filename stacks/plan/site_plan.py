@@ -23,6 +23,7 @@ from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
+from stacks.plan.dns import describe_dns
 from stacks.plan.gpu_time import describe_gpu_time
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
@@ -156,6 +157,7 @@ class SitePlan:
             describe_lost_usage(self.site, self.models),
             self.gpu_faults_text,
             describe_database(self.site),
+            describe_dns(self.site),
             describe_grafana(self.site),
             describe_logs(self.site),
             describe_administrators(self.site.cluster.machines),

@@ -8,12 +8,11 @@ from typing import Any, get_args
 import pulumi
 
 from components.addons import registry
-from components.addons.addon import Addon, AddonRelease, AddonSite, Gives, Measuring, Offer
+from components.addons.addon import Addon, AddonComponent, AddonRelease, AddonSite, Gives, Measuring, Offer
 from components.addons.charts import Chart, chart_of
 from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.installed import InstalledAddon
 from components.addons.load_balancer_addresses import BgpSessions, LoadBalancerAddresses, LoadBalancerAddressesArgs
-from components.addons.logs import LOG_COLLECTOR
 from components.gateway.gateway_controllers import ai_gateway_values, envoy_gateway_values
 from components.machines.administrators import Administrators
 from components.machines.pod_network import PodNetwork, PodNetworkArgs
@@ -89,6 +88,7 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
     hgx = machines.hgx if machines else None
     return AddonSite(
         charts=charts,
+        name=site.name,
         section=registry.at(site, addon.section),
         images=dict(plan.versions.images),
         taints=node_taints(site),
@@ -136,35 +136,35 @@ def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
 
 def addon_parts(plan: SitePlan) -> list[SitePart]:
     """What a site does not have already, each where the site lets the program install it."""
-    installed = [addon for addon in registry.installed(plan.site) if addon.component]
+    installed = [(addon, addon.component) for addon in registry.installed(plan.site) if addon.component]
+    keys = {addon.key for addon, _ in installed}
     given: dict[Gives, list[str]] = {kind: [] for kind in get_args(Gives)}
-    for addon in installed:
-        if addon.component and addon.component.gives:
-            given[addon.component.gives].append(addon.key)
+    for addon, own in installed:
+        if own.gives:
+            given[own.gives].append(addon.key)
     given["addresses"].append("cilium-addresses")
     return [
-        *(_addon_part(addon, {other.key for other in installed}) for addon in installed),
-        *(group(kind, keys) for kind, keys in given.items()),
+        *(_addon_part(addon, own, keys) for addon, own in installed),
+        *(group(kind, members) for kind, members in given.items()),
         SitePart("secret-store", _secret_store, ("secrets",)),
         SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
         SitePart("administrators", _administrators),
         # Nothing waits for them: Longhorn reads them once it writes a backup.
         filled("storage-secrets", namespaces.STORAGE, "hardware"),
-        # Lines wait on the nodes until it is there.
-        filled("log-secrets", namespaces.LOGS, *({LOG_COLLECTOR.key} & {addon.key for addon in installed})),
         SitePart("pod-network", _pod_network),
         filled("bgp-passwords", namespaces.BGP_SECRETS, "pod-network"),
         SitePart("cilium-addresses", _cilium_addresses, ("pod-network", "bgp-passwords")),
     ]
 
 
-def _addon_part(addon: Addon, installed: set[str]) -> SitePart:
+def _addon_part(addon: Addon, own: AddonComponent, installed: set[str]) -> SitePart:
     def declare(step: PartStep) -> PartDone:
         about = addon_site(step.on.plan, addon, step.on.charts)
-        return PartDone(ready=InstalledAddon(addon, about, step.ready(), step.on.opts).ready)
+        filled = step.handle("secret-store", SecretSource).bodies(addon.namespace) if own.reads_secrets else ()
+        return PartDone(ready=InstalledAddon(addon, about, step.ready(), step.on.opts, filled).ready)
 
     elsewhere = {other.key for other in registry.ADDONS} - installed
-    needs = addon.component.needs if addon.component else ()
+    needs = (*own.needs, *(("secret-store",) if own.reads_secrets else ()))
     return SitePart(addon.key, declare, tuple(need for need in needs if need not in elsewhere))
 
 

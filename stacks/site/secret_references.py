@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from components.specs.dns import TSIG_SECRET_KEY
 from components.specs.grafana import ADMIN_KEYS
 from components.specs.logs import TOKEN_KEY
 from floor import namespaces
@@ -154,6 +155,12 @@ _USES = (
         namespace=namespaces.MONITORING,
         keys=ADMIN_KEYS,
         read=_has_grafana,
+    ),
+    _Use(
+        pattern="dns.rfc2136.tsig_secret",
+        namespace=namespaces.DNS,
+        keys=(TSIG_SECRET_KEY,),
+        read=lambda values: at(values, "dns", "system") == "external_dns",
     ),
     _Use(
         pattern="logs.token_secret",

@@ -35,6 +35,7 @@ NOT_SHOWN = {
     "directory-away": "few sites have a directory; no request fails, and the alert names the gatekeeper",
     "database-backup": "no figure moves before it is needed; the alert has the hours",
     "database-unwell": "few sites run a database here; no request fails, and the alert has the number",
+    "dns-records": "few sites have them written; the alert has the minutes, or the owner of a record",
     "disk-full": "on the machine that builds or runs a lab",
     "engine-killed": "on the machine that runs `up`",
     "key-signals": "what a signal is made of is a list of keys with figures, which sitectl key signals prints",

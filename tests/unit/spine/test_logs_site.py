@@ -103,13 +103,14 @@ def test_a_store_of_the_sites_gets_lines_with_a_token_that_is_named_alone(sent: 
     assert f"Secret {NAMESPACE}/log-token with token" in by_hand(planned(SENT))
 
 
-def test_a_store_fills_the_secret_after_the_collectors_have_their_namespace(tmp_path: Path) -> None:
+def test_a_store_fills_the_secret_before_the_collectors_start(tmp_path: Path) -> None:
     secrets = {"system": "external_secrets", "store": STORED, "remote": {"log-token": {"key": "platform/logs"}}}
     made, requests = declared(tmp_path, {**SENT, "secrets": secrets})
-    (name,) = [name for name, body in made.items() if body.get("kind") == "ExternalSecret"]
-    assert made[name]["metadata"]["namespace"] == NAMESPACE
-    after = {urn.rpartition("::")[2] for urn in requests[name].dependencies}
-    assert f"logs-{COLLECTOR}" in after
+    assert made["logs-filled-log-token"]["metadata"]["namespace"] == NAMESPACE
+    after = {urn.rpartition("::")[2] for urn in requests[f"logs-{COLLECTOR}"].dependencies}
+    assert "logs-filled-log-token" in after
+    after = {urn.rpartition("::")[2] for urn in requests["logs-filled-log-token"].dependencies}
+    assert f"{NAMESPACE}-namespace" in after
 
 
 def test_what_is_measured_and_what_alerts_are_about_it(kept: dict[str, Any], sent: dict[str, Any]) -> None:
