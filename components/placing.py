@@ -15,6 +15,10 @@ class Placing:
     tolerations: tuple[Mapping[str, Any], ...]
 
 
+ANYWHERE = Placing(node_selector={}, tolerations=())
+"""On nodes without a taint."""
+
+
 def placed(placing: Placing) -> dict[str, Any]:
     """Fields of a pod that may run on these nodes alone."""
     return {

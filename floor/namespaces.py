@@ -23,9 +23,12 @@ BGP_SECRETS = "cilium-bgp-secrets"
 MONITORING = "inference-monitoring"
 # What reads nodes from within.
 HOSTS = "inference-hosts"
+# What reads the logs of pods on each node, and where they are kept.
+LOGS = "inference-logs"
 CERTIFICATES = "cert-manager"
 SECRETS = "external-secrets"
 AUTOSCALING = "keda"
+DNS = "external-dns"
 # What runs replicas that span several nodes.
 GROUPS = "lws-system"
 # PostgreSQL of the platform's own, and what runs it.
@@ -34,5 +37,5 @@ DATABASE_OPERATOR = "cnpg-system"
 # The one whose pods Talos lets take snapshots.
 ETCD_BACKUP = "etcd-backup"
 
-PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES, HOSTS)
+PRIVILEGED = (AI_GATEWAY, ENVOY_GATEWAY, GPU_STACK, NETWORK, STORAGE, ADDRESSES, HOSTS, LOGS)
 """Those whose pods need what pod security otherwise refuses."""

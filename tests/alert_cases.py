@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_scaling
+from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_logs, alert_scaling
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_site import (
     GPUS,
@@ -370,5 +370,6 @@ CASES = (
         labels={"node": "hgx-1", "gpu": "2", "modelName": "NVIDIA H200"},
         shown="50%",
     ),
-    *(*alert_callers.CASES, *alert_database.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_scaling.CASES),
+    *(*alert_callers.CASES, *alert_database.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_logs.CASES),
+    *alert_scaling.CASES,
 )

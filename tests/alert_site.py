@@ -151,6 +151,18 @@ def of_watcher(metric: str, labels: str) -> str:
     return f'watcher_{metric}{{job="watcher", pod="watcher-a"{labels}}}'
 
 
+def of_collector(metric: str, more: str = "") -> str:
+    return f'{metric}{{job="log-collectors", pod="log-collector-a", node="hgx-1"{more}}}'
+
+
+def of_log_store(metric: str) -> str:
+    return f'{metric}{{job="log-store", pod="log-store-a", path="/storage"}}'
+
+
+def of_dns(metric: str) -> str:
+    return f'external_dns_{metric}{{job="dns-records", pod="external-dns-a"}}'
+
+
 def etcd_backup(metric: str) -> str:
     return f'{metric}{{{OBJECT}, namespace="etcd-backup", cronjob="etcd-backup"}}'
 
@@ -346,6 +358,13 @@ HEALTHY: Mapping[str, Values] = {
     of_watcher("reported", ', node="hgx-1", source="dcgm"'): constant(0),
     of_watcher("reported", ', node="hgx-1", source="cluster"'): constant(0),
     of_shipper("unreadable_lines_total"): grows(0),
+    of_collector("vl_rows_dropped_total", ', reason="too_many_fields"'): grows(0),
+    of_collector("vm_persistentqueue_bytes_dropped_total", ', path="q"'): grows(0),
+    of_collector("vlagent_remotewrite_pending_data_bytes", ', path="q"'): constant(0),
+    of_dns("controller_last_sync_timestamp_seconds"): grows(60),
+    of_log_store("vl_total_disk_space_bytes"): constant(50e9),
+    of_log_store("vl_free_disk_space_bytes"): constant(20e9),
+    of_log_store("vl_storage_is_read_only"): constant(0),
     **{node("up", job=job): constant(1) for job in ("node-exporter", "kubelet", "cadvisor", "etcd", "apiserver")},
     **{node("up", job=job): constant(1) for job in ("coredns", "cilium-agent", "hubble")},
     **{dropped(reason): grows(6_000) for reason in ("Policy denied", "Unsupported L3 protocol")},

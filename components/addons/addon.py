@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from components.addons.charts import Chart
 from components.network_policies import Peer
+from components.placing import ANYWHERE, Placing
 from components.scrape_target import ScrapeTarget
 from components.specs.administrators import AdministratorsSpec
 from components.specs.longhorn import DataEngine
@@ -55,6 +56,8 @@ class AddonSite:
 
     charts: Mapping[str, Chart]
     """By their names in versions.yaml."""
+    name: str = ""
+    """Of the site."""
     section: object = None
     """The Spec that the descriptor's `section` names."""
     images: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +84,10 @@ class AddonSite:
     """Name of the class for weights."""
     keeping: Keeping = "protected"
     """Whether volumes are kept."""
+    volume_class: str = ""
+    """Of the volume that the addon keeps data on; empty where it has none."""
+    placing: Placing = ANYWHERE
+    """Nodes on which that volume can be mounted."""
     scrapers: Sequence[Peer] = ()
     """Pods that may read metrics; none where nothing measures."""
     measuring: Measuring | None = None
@@ -185,6 +192,8 @@ class AddonComponent:
     needs: tuple[str, ...] = ()
     """Parts of `stacks/program` that it comes after, and keys of addons; one that the site has not is left out."""
     gives: Gives | None = None
+    reads_secrets: bool = False
+    """Whether what it reads of its namespace may be filled out of the site's store."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ at the API server. Settings go in as variables, which Grafana reads by section a
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from components.addons.addon import Addon, AddonChart, AddonComponent, AddonContent, AddonRelease, AddonSite, Measuring
+from components.addons.trusted_roots import trusted_roots
 from components.network_policies import Peer, Rule, allow_ingress, peer, read_by
 from components.scrape_target import Relabeling, ScrapeTarget
 from components.specs.administrators import AdministratorsSpec
@@ -161,16 +161,11 @@ def _login(login: GrafanaLoginSpec, people: AdministratorsSpec) -> dict[str, Map
 
 
 def _trusted(roots: Mapping[str, str]) -> dict[str, Any]:
-    """Certificates in a folder beside those of the image. Other ones are another object, and so another pod."""
     if not roots:
         return {}
-    text = "\n".join(certificates.strip() for _, certificates in sorted(roots.items())) + "\n"
-    name = f"grafana-roots-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    meta = {"name": name, "namespace": NAMESPACE}
-    return {
-        "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"roots.pem": text}}],
-        "extraConfigmapMounts": [{"name": "roots", "mountPath": _ROOTS, "configMap": name, "readOnly": True}],
-    }
+    body = trusted_roots("grafana-roots", NAMESPACE, roots)
+    mount = {"name": "roots", "mountPath": _ROOTS, "configMap": body["metadata"]["name"], "readOnly": True}
+    return {"extraObjects": [body], "extraConfigmapMounts": [mount]}
 
 
 def network_policies(spec: GrafanaSpec, measuring: Measuring, scrapers: Sequence[Peer] = ()) -> list[dict[str, Any]]:

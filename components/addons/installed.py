@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.helm import v3 as helm
@@ -58,8 +59,9 @@ class InstalledAddon(Component):
         site: AddonSite,
         needs: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
+        filled: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """needs: what must be there before the releases."""
+        """needs: what must be there before the releases. filled: what fills Secrets that they read."""
         own = addon.component
         if own is None:
             raise ValueError(f"another component installs {addon.key}")
@@ -72,10 +74,14 @@ class InstalledAddon(Component):
             self.child(f"network-policy-{policy['metadata']['name']}", policy, depends_on=space or list(needs))
             for policy in content.network_policies
         ]
+        made_of_store = [
+            self.child(f"filled-{body['metadata']['name']}", body, depends_on=[*needs, *space], patience_s=_PATIENCE_S)
+            for body in filled
+        ]
         first = [self.child(f"{body['kind'].lower()}-{body['metadata']['name']}", body) for body in content.before]
         installed: dict[str, pulumi.Resource] = {}
         for release in content.releases:
-            after = [*needs, *space, *allowed, *first, *installed.values()]
+            after = [*needs, *space, *allowed, *made_of_store, *first, *installed.values()]
             installed[release.name] = self._release(release, addon.namespace, after)
         self.ready: list[pulumi.Resource] = [*installed.values(), *self._objects(content, installed)]
         """The addon works once these are there."""

@@ -9,12 +9,14 @@ from components.addons.addon import Addon, AddonChart
 from components.addons.callers import DIRECTORY, GATEKEEPER, LEDGER, PORTAL, WATCHER
 from components.addons.cert_manager import CERT_MANAGER
 from components.addons.cloudnative_pg import BARMAN_CLOUD, CLOUDNATIVE_PG, POSTGRESQL
+from components.addons.external_dns import EXTERNAL_DNS
 from components.addons.external_secrets import EXTERNAL_SECRETS
 from components.addons.gateways import AI_GATEWAY, ENVOY_GATEWAY, LIMIT_COUNTERS, LIMIT_SERVICE
 from components.addons.gpu_stack import DEVICE_PLUGIN, GPU_OPERATOR
 from components.addons.grafana import GRAFANA
 from components.addons.keda import KEDA
 from components.addons.leader_worker_set import LEADER_WORKER_SET
+from components.addons.logs import LOG_COLLECTOR, LOG_STORE
 from components.addons.longhorn import LONGHORN
 from components.addons.metallb import METALLB
 from components.addons.node_exporter import NODE_EXPORTER
@@ -33,6 +35,7 @@ ADDONS: tuple[Addon, ...] = (
     WATCHER,
     CERT_MANAGER,
     EXTERNAL_SECRETS,
+    EXTERNAL_DNS,
     GPU_OPERATOR,
     DEVICE_PLUGIN,
     NETWORK_OPERATOR,
@@ -41,6 +44,8 @@ ADDONS: tuple[Addon, ...] = (
     PROMETHEUS_OPERATOR,
     NODE_EXPORTER,
     GRAFANA,
+    LOG_COLLECTOR,
+    LOG_STORE,
     KEDA,
     LEADER_WORKER_SET,
     CLOUDNATIVE_PG,

@@ -22,6 +22,7 @@ from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer
 from components.objects import KubeObject
 from components.placing import spread
 from components.specs.certificates import CertificatesSpec
+from components.specs.dns import recorded
 from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
 from services.ledger.variables import SHIPPER_PORT
 
@@ -59,13 +60,14 @@ def envoy_proxy(
     image: str | None = None,
     shipping: Shipping | None = None,
     overflows: bool = False,
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Shape of the Envoy pods.
 
     drain_s: a terminating pod lets streams run for this long.
     measured: the AI gateway gives its processor what to measure when a pod starts, so pods start again for it.
     image: of Envoy; None for Envoy Gateway's own. shipping: to the ledger; None where none runs.
-    overflows: whether another model than theirs may answer requests.
+    overflows: whether another model than theirs may answer requests. names: whose records get the address.
     """
     pod = spread(proxy_labels(namespace))
     if measured:
@@ -75,6 +77,7 @@ def envoy_proxy(
         "type": "LoadBalancer",
         "externalTrafficPolicy": spec.external_traffic_policy,
         "patch": {"type": "StrategicMerge", "value": through_the_door},
+        **recorded(names),
     }
     if spec.address:
         service["loadBalancerIP"] = spec.address
@@ -239,6 +242,8 @@ class GatewayArgs:
     """Pods that may read the metrics of Envoy pods; none where nothing measures."""
     proxy_image: str | None = None
     """Image of Envoy; None for Envoy Gateway's own."""
+    names: Sequence[str] = ()
+    """In DNS, whose records get its address; none where people write them."""
     rate_limit: Mapping[str, Any] | None = None
     """What limits tenants; None where none has a limit."""
     decided: bool = False
@@ -324,6 +329,7 @@ class Gateway(Component, token="gateway:Gateway"):
             image=args.proxy_image,
             shipping=args.shipping,
             overflows=args.overflows,
+            names=args.names,
         )
 
     @staticmethod

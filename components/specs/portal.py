@@ -21,7 +21,7 @@ class PortalSpec(Spec):
     """Where people log in, pick a model and get a key for it. It needs a gatekeeper and its directory of keys."""
 
     hostname: str
-    """Name under which browsers reach it; its record in DNS is yours to make."""
+    """Name under which browsers reach it; its record in DNS is yours to make, or that of `dns`."""
     port: int = Field(default=443, ge=1, le=65535)
     """Port on the load balancer's address."""
     certificate_secret: str | None = None

@@ -15,6 +15,7 @@ from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer, read_by
 from components.placing import budget, spread
+from components.specs.dns import recorded
 from components.specs.portal import PortalSpec
 from components.tenants.callers import version_of
 from components.tenants.directory import DIRECTORY_URL, shared_secrets
@@ -102,9 +103,10 @@ def _without_path(endpoint: pulumi.Input[str]) -> pulumi.Output[str]:
     return pulumi.Output.from_input(endpoint).apply(lambda url: url.rstrip("/").removesuffix("/v1"))
 
 
-def envoy_proxy(namespace: str, spec: PortalSpec, image: str | None) -> dict[str, Any]:
-    """Shape of its Envoy pods. image: of Envoy; None for Envoy Gateway's own."""
-    balancer = {"type": "LoadBalancer", **({"loadBalancerIP": spec.address} if spec.address else {})}
+def envoy_proxy(namespace: str, spec: PortalSpec, image: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Shape of its Envoy pods. image: of Envoy; None for Envoy Gateway's own. names: whose records get the address."""
+    address = {"loadBalancerIP": spec.address} if spec.address else {}
+    balancer = {"type": "LoadBalancer", **address, **recorded(names)}
     return {
         "apiVersion": _EG,
         "kind": "EnvoyProxy",
@@ -195,6 +197,8 @@ class PortalArgs:
     proxies: Peer
     """Its Envoy pods, as network policies name them."""
     proxy_image: str | None
+    names: Sequence[str]
+    """In DNS, whose records get its address."""
     scrapers: Sequence[Peer]
     needs: Sequence[pulumi.Resource]
 
@@ -226,7 +230,7 @@ class Portal(Component, token="portal:Portal"):
         self.child("network-policy", allow_ingress(PORTAL, space, PORTAL_PODS, entry), depends_on=needs)
         self.child("budget", budget(PORTAL, space, PORTAL_PODS), depends_on=needs)
         self.child("pods", pods, depends_on=[*needs, *known])
-        settings = [self.child("proxy", envoy_proxy(space, spec, args.proxy_image), depends_on=needs)]
+        settings = [self.child("proxy", envoy_proxy(space, spec, args.proxy_image, args.names), depends_on=needs)]
         if args.proxy_namespace is not None:
             labels = owned_by_gateway(PORTAL, space)
             everybody = allow_ingress(PORTAL, args.proxy_namespace, labels, [((), [unprivileged(spec.port)])])

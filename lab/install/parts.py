@@ -127,6 +127,11 @@ class ModuleFolder:
         return own_line
 
 
+def _in_folder(folder: str, *names: str) -> tuple[BuiltProgram, ...]:
+    """Programs that are called as their packages in this folder."""
+    return tuple(BuiltProgram(name=name, package=f"{folder}/{name}") for name in names)
+
+
 _KUBERNETES_VERSION = (
     ("k8s.io/component-base/version.gitVersion", "{version}"),
     ("k8s.io/component-base/version.gitTreeState", "clean"),
@@ -162,10 +167,7 @@ GO_FAMILIES = (
     GoFamily(
         name="kwok",
         module="sigs.k8s.io/kwok",
-        programs=(
-            BuiltProgram(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
-            BuiltProgram(name="kwokctl", package="sigs.k8s.io/kwok/cmd/kwokctl"),
-        ),
+        programs=_in_folder("sigs.k8s.io/kwok/cmd", "kwok", "kwokctl"),
     ),
     GoFamily(
         name="etcd",
@@ -178,9 +180,9 @@ GO_FAMILIES = (
     GoFamily(
         name="kubernetes",
         module="k8s.io/kubernetes",
-        programs=tuple(
-            BuiltProgram(name=name, package=f"k8s.io/kubernetes/cmd/{name}")
-            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
+        programs=_in_folder(
+            "k8s.io/kubernetes/cmd",
+            *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"),
         ),
         version_variables=_KUBERNETES_VERSION,
     ),
@@ -192,11 +194,7 @@ GO_FAMILIES = (
     GoFamily(
         name="inference-sim",
         module="github.com/llm-d/llm-d-inference-sim",
-        programs=(
-            BuiltProgram(
-                name="llm-d-inference-sim", package="github.com/llm-d/llm-d-inference-sim/cmd/llm-d-inference-sim"
-            ),
-        ),
+        programs=_in_folder("github.com/llm-d/llm-d-inference-sim/cmd", "llm-d-inference-sim"),
     ),
     GoFamily(
         name="endpoint-picker",
@@ -248,10 +246,7 @@ GO_FAMILIES = (
         module="github.com/prometheus/prometheus",
         # Release 3.y.z is the module's v0.3yy.z, by its README.
         numbered=(r"v0\.(\d)0?(\d+)\.(\d+)", r"\1.\2.\3"),
-        programs=tuple(
-            BuiltProgram(name=name, package=f"github.com/prometheus/prometheus/cmd/{name}")
-            for name in ("prometheus", "promtool")
-        ),
+        programs=_in_folder("github.com/prometheus/prometheus/cmd", "prometheus", "promtool"),
         # Targets of clouds that no site has are half of the build.
         tags=("remove_all_sd", "enable_kubernetes_sd"),
         version_variables=_PROMETHEUS_VERSION,
@@ -259,10 +254,7 @@ GO_FAMILIES = (
     GoFamily(
         name="alertmanager",
         module="github.com/prometheus/alertmanager",
-        programs=tuple(
-            BuiltProgram(name=name, package=f"github.com/prometheus/alertmanager/cmd/{name}")
-            for name in ("alertmanager", "amtool")
-        ),
+        programs=_in_folder("github.com/prometheus/alertmanager/cmd", "alertmanager", "amtool"),
         version_variables=_PROMETHEUS_VERSION,
     ),
     GoFamily(
@@ -319,9 +311,15 @@ GO_FAMILIES = (
         version_variables=(("main.Version", "{version}"),),
     ),
     GoFamily(
+        name="victoria-logs",
+        module="github.com/VictoriaMetrics/VictoriaLogs",
+        programs=_in_folder("github.com/VictoriaMetrics/VictoriaLogs/app", "victoria-logs", "vlagent"),
+        version_variables=(("github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version", "{version}"),),
+    ),
+    GoFamily(
         name="age",
         module="filippo.io/age",
-        programs=tuple(BuiltProgram(name=name, package=f"filippo.io/age/cmd/{name}") for name in ("age", "age-keygen")),
+        programs=_in_folder("filippo.io/age/cmd", "age", "age-keygen"),
         version_variables=(("main.Version", "{version}"),),
     ),
     GoFamily(

@@ -63,6 +63,8 @@ TABLE: Mapping[str, Program] = {
     "quay.io/prometheus-operator/prometheus-config-reloader": _tool(
         "prometheus-config-reloader", "/bin/prometheus-config-reloader", user=65534
     ),
+    "docker.io/victoriametrics/victoria-logs": _tool("victoria-logs", "/victoria-logs-prod", user=0),
+    "docker.io/victoriametrics/vlagent": _tool("vlagent", "/vlagent-prod", user=0),
     "quay.io/prometheus/prometheus": _tool("prometheus", "/bin/prometheus", user=65534),
     "quay.io/prometheus/alertmanager": _tool("alertmanager", "/bin/alertmanager", user=65534),
     "registry.k8s.io/kube-state-metrics/kube-state-metrics": Program(

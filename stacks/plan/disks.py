@@ -17,6 +17,7 @@ from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 from floor.counts import listed
 from floor.problems import Problem
 from stacks.plan.database import database_volume_class, own_databases
+from stacks.plan.logs import log_volume_class
 from stacks.plan.monitoring import longhorn_copies
 from stacks.proof.figures import shown
 from stacks.site.checks.disks import amount
@@ -26,6 +27,7 @@ DISKS = ("cluster", "machines", "hgx", "storage", "disks")
 COPIES = ("storage", "longhorn", "weight_replicas")
 _PROMETHEUS = ("monitoring", "volume_gib")
 _DATABASE = ("database", "size_gib")
+_LOGS = ("logs", "volume_gib")
 _LABEL = 12
 # Larger than any disk that is sold; no fix names more.
 _LARGEST_TB = 200
@@ -135,6 +137,14 @@ def database_volumes(site: SiteConfig, *, gib: int | None = None) -> list[Stored
     ]
 
 
+def log_volumes(site: SiteConfig, *, weight_copies: int | None = None, gib: int | None = None) -> list[StoredVolume]:
+    """That of the store of logs, where Longhorn stores it; the numbers are in place of the site's own."""
+    copies = longhorn_copies(site, weight_copies, storage_class=log_volume_class(site))
+    if site.logs.system != "victoria_logs" or copies is None:
+        return []
+    return [StoredVolume(name="log store", size_bytes=(gib or site.logs.volume_gib) * 2**30, copies=copies)]
+
+
 def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Problem]:
     """Volumes that the site's own Longhorn could not store; none where the disks are not known.
 
@@ -142,8 +152,8 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
     """
     disks, copies = disks_of(site, dead=True), site.storage.longhorn.weight_replicas
     weights, own = weight_volumes(weight_bytes, copies), monitoring_volumes(site)
-    databases = database_volumes(site)
-    if site.storage.system != "longhorn" or disks is None or not [*weights, *own, *databases]:
+    logs, databases = log_volumes(site), database_volumes(site)
+    if site.storage.system != "longhorn" or disks is None or not [*weights, *own, *logs, *databases]:
         return
     if not disks:
         yield Problem(
@@ -153,16 +163,17 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
             fix="add cluster.machines.hgx.storage with its disks, or set storage.system to external",
         )
         return
-    stored = store(disks, [*weights, *own, *databases])
+    stored = store(disks, [*weights, *own, *logs, *databases])
     if not stored.unplaced:
         return
     largest = max(stored.unplaced, key=lambda volume: volume.size_bytes)
     usable = max(disk.usable_bytes for disk in disks)
     by_weights = bool(store(disks, weights).unplaced)
-    by_database = not store(disks, [*weights, *own]).unplaced
+    rest = ((_DATABASE, [*own, *logs]), (_LOGS, [*own, *databases]))
+    by = next((path for path, others in rest if not store(disks, [*weights, *others]).unplaced), _PROMETHEUS)
     one_count = len({volume.copies for volume in stored.unplaced}) == 1
     yield Problem(
-        path=DISKS if by_weights else _DATABASE if by_database else _PROMETHEUS,
+        path=DISKS if by_weights else by,
         what=f"{'' if by_weights else 'is too large for the disks, which '}cannot hold "
         f"{_counted(largest.copies, 'copy') if one_count else 'all copies'} of "
         f"{listed([volume.name for volume in stored.unplaced])}: the volume of {largest.name} "
@@ -176,24 +187,30 @@ def lacking(site: SiteConfig, weight_bytes: Mapping[str, float]) -> Iterator[Pro
 def _ways(site: SiteConfig, disks: Sequence[Disk], weight_bytes: Mapping[str, float]) -> Iterator[str]:
     """What would make room: a smaller volume of Prometheus, larger disks, fewer copies, more nodes."""
     copies, gib = site.storage.longhorn.weight_replicas, site.monitoring.volume_gib
+    rows, lines = site.database.size_gib, site.logs.volume_gib
 
-    rows = site.database.size_gib
+    def volumes(count: int, own_gib: int = gib, rows_gib: int = rows, lines_gib: int = lines) -> list[StoredVolume]:
+        return [
+            *weight_volumes(weight_bytes, count),
+            *monitoring_volumes(site, weight_copies=count, prometheus_gib=own_gib),
+            *log_volumes(site, weight_copies=count, gib=lines_gib),
+            *database_volumes(site, gib=rows_gib),
+        ]
 
-    def volumes(count: int, prometheus_gib: int, database_gib: int = rows) -> list[StoredVolume]:
-        own = monitoring_volumes(site, weight_copies=count, prometheus_gib=prometheus_gib)
-        return [*weight_volumes(weight_bytes, count), *own, *database_volumes(site, gib=database_gib)]
-
-    def fits(there: Sequence[Disk], count: int, prometheus_gib: int = gib, database_gib: int = rows) -> bool:
-        return not store(there, volumes(count, prometheus_gib, database_gib)).unplaced
+    def fits(there: Sequence[Disk], count: int, **sizes: int) -> bool:
+        return not store(there, volumes(count, **sizes)).unplaced
 
     def holds(size_tb: int) -> bool:
         return fits([replace(disk, size_bytes=max(disk.size_bytes, size_tb * 1e12)) for disk in disks], copies)
 
-    if database_volumes(site) and fits(disks, copies, database_gib=LEAST_GIB):
-        less = _least(lambda less: fits(disks, copies, database_gib=rows - less), rows - LEAST_GIB)
+    if database_volumes(site) and fits(disks, copies, rows_gib=LEAST_GIB):
+        less = _least(lambda less: fits(disks, copies, rows_gib=rows - less), rows - LEAST_GIB)
         yield f"lower {'.'.join(_DATABASE)} from {rows} to {rows - less}"
-    if fits(disks, copies, 1):
-        least = _least(lambda less: fits(disks, copies, gib - less), gib - 1)
+    if log_volumes(site) and fits(disks, copies, lines_gib=LEAST_GIB):
+        less = _least(lambda less: fits(disks, copies, lines_gib=lines - less), lines - LEAST_GIB)
+        yield f"lower {'.'.join(_LOGS)} from {lines} to {lines - less}"
+    if fits(disks, copies, own_gib=1):
+        least = _least(lambda less: fits(disks, copies, own_gib=gib - less), gib - 1)
         yield f"lower {'.'.join(_PROMETHEUS)} from {gib} to {gib - least}"
     larger = holds(_LARGEST_TB)
     if larger:
@@ -202,7 +219,7 @@ def _ways(site: SiteConfig, disks: Sequence[Disk], weight_bytes: Mapping[str, fl
     if fewer:
         risk = ", with which a lost node takes weights along" if fewer == 1 else ""
         yield f"lower {'.'.join(COPIES)} from {copies} to {fewer}{risk}"
-    if all(volume.size_bytes <= max(disk.usable_bytes for disk in disks) for volume in volumes(copies, gib)):
+    if all(volume.size_bytes <= max(disk.usable_bytes for disk in disks) for volume in volumes(copies)):
         yield "add nodes of role hgx"
     elif not larger:
         yield "add nodes of role hgx, and take larger disks"
@@ -229,8 +246,8 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
             f"storage: unknown, as cluster.kubeconfig does not list the nodes. {_counted(copies, 'copy')} of all "
             f"weights take {_size(total)}"
         )
-    databases = database_volumes(site)
-    volumes = [*weights, *own, *databases]
+    logs, databases = log_volumes(site), database_volumes(site)
+    volumes = [*weights, *own, *logs, *databases]
     stored = store(disks, volumes)
     if stored.unplaced:
         return f"storage: DOES NOT FIT: {listed([volume.name for volume in stored.unplaced])}"
@@ -245,6 +262,8 @@ def describe_storage(site: SiteConfig, weight_bytes: Mapping[str, float]) -> str
     ]
     if own:
         lines.append(_line("monitoring", _own(own)))
+    if logs:
+        lines.append(_line("logs", _own(logs)))
     if databases:
         lines.append(_line("database", _own(databases)))
     lines.append(_line("free", f"a volume of {_size(emptiest)} at most, on one disk"))

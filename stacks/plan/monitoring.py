@@ -11,8 +11,11 @@ def volume_class(site: SiteConfig) -> str | None:
 
     Longhorn's for scratch volumes: it deletes a volume with its claim, and the one for databases keeps it.
     """
-    if site.monitoring.storage_class is not None:
-        return site.monitoring.storage_class
+    return site.monitoring.storage_class or scratch_volumes(site)
+
+
+def scratch_volumes(site: SiteConfig) -> str | None:
+    """The program's own class for what may be lost; None without its Longhorn."""
     return scratch_class(site.storage.storage_class) if site.storage.system == "longhorn" else None
 
 

@@ -23,12 +23,14 @@ from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
+from stacks.plan.dns import describe_dns
 from stacks.plan.gpu_time import describe_gpu_time
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
 from stacks.plan.limits import describe_limits, exceedings, past_context
+from stacks.plan.logs import describe_logs
 from stacks.plan.lost_usage import describe_lost_usage
 from stacks.plan.machine_keys import site_problems
 from stacks.plan.models import DoesNotFitError, ModelPlan, RevisionPlan, plan_model
@@ -155,7 +157,9 @@ class SitePlan:
             describe_lost_usage(self.site, self.models),
             self.gpu_faults_text,
             describe_database(self.site),
+            describe_dns(self.site),
             describe_grafana(self.site),
+            describe_logs(self.site),
             describe_administrators(self.site.cluster.machines),
         ]
         return [*(revision.text() for revision in self.revisions), *self.rooms, *filter(None, ends)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from components.placing import Placing
+from components.placing import ANYWHERE, Placing
 from floor import storage_nodes
 from floor.problems import Problem
 from floor.taints import tolerations
@@ -19,7 +19,7 @@ from stacks.site.model import SiteConfig
 def storing_nodes(site: SiteConfig, storage_class: str) -> Placing:
     """Longhorn mounts volumes where it stores; others mount them anywhere, and the taint of nodes with GPUs holds."""
     if longhorn_copies(site, storage_class=storage_class) is None:
-        return Placing(node_selector={}, tolerations=())
+        return ANYWHERE
     selected = {storage_nodes.LABEL: storage_nodes.VALUE} if disks_of(site) else {}
     return Placing(node_selector=selected, tolerations=tuple(tolerations(gpu_node_taints(site))))
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pulumi
 
 from components.addons import registry
-from components.addons.addon import Addon, AddonRelease, AddonSite, Gives, Measuring, Offer
+from components.addons.addon import Addon, AddonComponent, AddonRelease, AddonSite, Gives, Measuring, Offer
 from components.addons.charts import Chart, chart_of
 from components.addons.etcd_backup import EtcdBackup, EtcdBackupArgs
 from components.addons.installed import InstalledAddon
@@ -26,10 +26,12 @@ from stacks.facts import chart_values
 from stacks.plan.announcing import bgp_sessions
 from stacks.plan.charts import installed_charts
 from stacks.plan.disks import disks_of
+from stacks.plan.logs import log_volume_class
 from stacks.plan.machine_documents import merged_keys
 from stacks.plan.node_taints import gpu_node_taints, node_taints
 from stacks.plan.placing import cuts_gpus, nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
+from stacks.plan.volume_nodes import storing_nodes
 from stacks.program.parts import PartDone, PartStep, SitePart, group
 from stacks.program.remote_secrets import SecretSource, declare_source
 from stacks.program.tenants import limit_service_of
@@ -86,6 +88,7 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
     hgx = machines.hgx if machines else None
     return AddonSite(
         charts=charts,
+        name=site.name,
         section=registry.at(site, addon.section),
         images=dict(plan.versions.images),
         taints=node_taints(site),
@@ -99,11 +102,18 @@ def addon_site(plan: SitePlan, addon: Addon, charts: Mapping[str, Chart]) -> Add
         link=None if hgx is None or hgx.rdma == "none" else hgx.rdma,
         storage_class=site.storage.storage_class,
         keeping=site.storage.volumes,
+        **_volume(site, addon),
         scrapers=scrapers(site.monitoring),
         measuring=_measuring(site) if site.monitoring.system == "prometheus_operator" else None,
         administrators=machines.administrators if machines else None,
         trusted_roots=machines.trusted_roots if machines else {},
     )
+
+
+def _volume(site: SiteConfig, addon: Addon) -> dict[str, Any]:
+    """Class and nodes of the only volume that an addon keeps data on."""
+    named = log_volume_class(site) if addon.section == "logs" else None
+    return {"volume_class": named, "placing": storing_nodes(site, named)} if named else {}
 
 
 def _measuring(site: SiteConfig) -> Measuring:
@@ -126,15 +136,16 @@ def _disk_names(site: SiteConfig) -> dict[str, list[str]]:
 
 def addon_parts(plan: SitePlan) -> list[SitePart]:
     """What a site does not have already, each where the site lets the program install it."""
-    installed = [addon for addon in registry.installed(plan.site) if addon.component]
+    installed = [(addon, addon.component) for addon in registry.installed(plan.site) if addon.component]
+    keys = {addon.key for addon, _ in installed}
     given: dict[Gives, list[str]] = {kind: [] for kind in get_args(Gives)}
-    for addon in installed:
-        if addon.component and addon.component.gives:
-            given[addon.component.gives].append(addon.key)
+    for addon, own in installed:
+        if own.gives:
+            given[own.gives].append(addon.key)
     given["addresses"].append("cilium-addresses")
     return [
-        *(_addon_part(addon, {other.key for other in installed}) for addon in installed),
-        *(group(kind, keys) for kind, keys in given.items()),
+        *(_addon_part(addon, own, keys) for addon, own in installed),
+        *(group(kind, members) for kind, members in given.items()),
         SitePart("secret-store", _secret_store, ("secrets",)),
         SitePart("etcd-backup", _etcd_backup, ("secret-store",)),
         SitePart("administrators", _administrators),
@@ -146,13 +157,14 @@ def addon_parts(plan: SitePlan) -> list[SitePart]:
     ]
 
 
-def _addon_part(addon: Addon, installed: set[str]) -> SitePart:
+def _addon_part(addon: Addon, own: AddonComponent, installed: set[str]) -> SitePart:
     def declare(step: PartStep) -> PartDone:
         about = addon_site(step.on.plan, addon, step.on.charts)
-        return PartDone(ready=InstalledAddon(addon, about, step.ready(), step.on.opts).ready)
+        filled = step.handle("secret-store", SecretSource).bodies(addon.namespace) if own.reads_secrets else ()
+        return PartDone(ready=InstalledAddon(addon, about, step.ready(), step.on.opts, filled).ready)
 
     elsewhere = {other.key for other in registry.ADDONS} - installed
-    needs = addon.component.needs if addon.component else ()
+    needs = (*own.needs, *(("secret-store",) if own.reads_secrets else ()))
     return SitePart(addon.key, declare, tuple(need for need in needs if need not in elsewhere))
 
 

@@ -36,6 +36,7 @@ from floor import namespaces
 from floor.namespaces import PodSecurity
 from floor.revision_ids import RevisionId
 from stacks.plan.charts import optional_parts
+from stacks.plan.dns import gateway_records, portal_records
 from stacks.plan.models import MODELS_NAMESPACE
 from stacks.plan.portal import portal_catalogue
 from stacks.plan.site_plan import SitePlan
@@ -232,6 +233,7 @@ def _gateway(step: PartStep) -> PartDone:
         body_kib=plan.body_kib,
         proxy_namespace=ENVOY_NAMESPACE if plan.site.gateway.controllers == "chart" else None,
         proxy_image=plan.proxy_image,
+        names=gateway_records(plan.site),
         rate_limit=rate_limit(plan.tenants.limits) if plan.tenants.limits else None,
         decided=plan.tenants.by_gatekeeper,
         overflows=bool(plan.tenants.overflows),
@@ -278,6 +280,7 @@ def _portal(step: PartStep) -> PartDone:
         proxy_namespace=ENVOY_NAMESPACE if of_chart else None,
         proxies=portal_proxies(front.name, ENVOY_NAMESPACE if of_chart else ANY_NAMESPACE),
         proxy_image=plan.proxy_image,
+        names=portal_records(plan.site),
         scrapers=step.on.scrapers,
         needs=step.ready(*_GATEWAYS, "gateway", "tenants", "certificate-secrets"),
     )

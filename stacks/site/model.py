@@ -20,8 +20,10 @@ from components.specs.callers import CallersSpec
 from components.specs.certificates import CertificatesSpec
 from components.specs.crd_bundle import CrdBundleSpec
 from components.specs.database import DatabaseSpec
+from components.specs.dns import DnsSpec
 from components.specs.gateway import GatewaySpec
 from components.specs.limits import GUARANTEE, CountersSpec, LimitsSpec, MostSpec, limit_of
+from components.specs.logs import LogsSpec
 from components.specs.longhorn import LonghornSpec
 from components.specs.monitoring import MonitoringSpec
 from components.specs.orders import OrderPolicySpec
@@ -193,10 +195,14 @@ class SiteConfig(Spec):
     """How the platform is reached."""
     certificates: CertificatesSpec = Field(default_factory=CertificatesSpec)
     """Who makes the gateway's certificate and renews it."""
+    dns: DnsSpec = Field(default_factory=DnsSpec)
+    """Who writes the records in DNS that lead to the site."""
     secrets: SecretsSpec = Field(default_factory=SecretsSpec)
     """Where the Secrets come from that other keys of this file name."""
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     """Who measures the platform, and what it is held to."""
+    logs: LogsSpec = Field(default_factory=LogsSpec)
+    """Where the logs of pods are kept."""
     autoscaling: AutoscalingSpec = Field(default_factory=AutoscalingSpec)
     """What scales models with `server.scaling`."""
     prices: PricesSpec | None = None

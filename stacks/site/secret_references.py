@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from components.specs.dns import TSIG_SECRET_KEY
 from components.specs.grafana import ADMIN_KEYS
+from components.specs.logs import TOKEN_KEY
 from floor import namespaces
 from floor.problems import Path
 from services.portal.variables import CLIENT_SECRET_KEY
@@ -153,6 +155,18 @@ _USES = (
         namespace=namespaces.MONITORING,
         keys=ADMIN_KEYS,
         read=_has_grafana,
+    ),
+    _Use(
+        pattern="dns.rfc2136.tsig_secret",
+        namespace=namespaces.DNS,
+        keys=(TSIG_SECRET_KEY,),
+        read=lambda values: at(values, "dns", "system") == "external_dns",
+    ),
+    _Use(
+        pattern="logs.token_secret",
+        namespace=namespaces.LOGS,
+        keys=(TOKEN_KEY,),
+        read=lambda values: at(values, "logs", "system") == "external",
     ),
     _Use(
         pattern="monitoring.grafana.login.client_secret",

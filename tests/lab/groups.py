@@ -31,6 +31,7 @@ SITE_GROUPS = {
         "test_killed_parts",
         "test_rolling_update",
         "test_request_log",
+        "test_log_store",
         "test_traces",
         "test_upgrade_path",
         "test_certificates",

@@ -26,6 +26,7 @@ _OWN = {
     namespaces.CERTIFICATES: "restricted",
     namespaces.SECRETS: "restricted",
     namespaces.AUTOSCALING: "restricted",
+    namespaces.DNS: "restricted",
     namespaces.GROUPS: "restricted",
     namespaces.DATABASE_OPERATOR: "restricted",
     namespaces.DATABASE: "restricted",

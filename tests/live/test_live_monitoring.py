@@ -28,7 +28,11 @@ _API = f"/apis/monitoring.coreos.com/v1/namespaces/{MONITORING}"
 _WATCHDOG = "Watchdog"
 _UP = "up"
 # Those that no lab has, and two that it has, whose faults it can plant; it compares all others with a scrape.
-_LISTED = ("dcgm_exporter", "longhorn", "cilium_agent", "hubble", "alertmanager", "prometheus_operator")
+_LISTED = (
+    *("dcgm_exporter", "longhorn", "cilium_agent", "hubble", "log_collector", "log_store", "external_dns"),
+    *("alertmanager", "prometheus_operator"),
+)
+_SENT = "vlagent_remotewrite_blocks_sent_total"
 _FABRIC_STATUS, _JOINED = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3"
 # Alerts whose conditions are faults that a GPU did not correct.
 UNCORRECTED = ("GpuXidError", "GpuRowRemapFailed", "GpuMemoryErrors")
@@ -115,6 +119,20 @@ def test_what_rules_and_dashboards_ask_for_is_measured(site: RunningSite, seen: 
     seen(f"{listed.job}: {len(wanted & names)} of {len(wanted)} listed names, {len(names)} in all")
     missing = sorted(wanted - names)
     assert not missing, f"{listed.job} measures no {', '.join(missing)} (stacks/facts/metrics/{part}.yaml)"
+
+
+@pytest.mark.row("003.20")
+def test_each_node_sends_the_lines_of_its_pods(site: RunningSite, seen: Seen) -> None:
+    """To the store, by each collector's own count."""
+    _need(site, metrics.load()["log_collector"].job)
+    asked = queries.total(_SENT, f'job="{metrics.load()["log_collector"].job}"', by=("node",))
+    samples = site.prometheus("query", query=asked)["result"]
+    sent = {sample["metric"]["node"]: float(sample["value"][1]) for sample in samples}
+    nodes = [node["metadata"]["name"] for node in site.items("/api/v1/nodes")]
+    for node in nodes:
+        seen(f"{node}: {sent.get(node, 0):g} blocks sent")
+    silent = [node for node in nodes if not sent.get(node)]
+    assert not silent, f"no line came from {', '.join(silent)} (docs/runbooks/logs-missing.md)"
 
 
 @pytest.mark.row("000.12")

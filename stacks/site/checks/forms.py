@@ -145,6 +145,12 @@ _SECRET = _Form(
     "registry-password",
     hidden=True,
 )
+_DNS_SERVER = _Form(
+    lambda text: _is_server(text, named=True), "a host name or an address, with a port unless that is 53", "10.5.0.2"
+)
+_DNS_KEY = _Form(
+    lambda text: is_dns_name(text.removesuffix(".")), "the name of a key, as DNS names are", "inference-acme"
+)
 _FORMS: Mapping[str, _Form] = {
     "storage.storage_class": _NAME,
     "monitoring.storage_class": _NAME,
@@ -154,6 +160,9 @@ _FORMS: Mapping[str, _Form] = {
         "the https address of a folder",
         "https://pages.site.example/runbooks",
     ),
+    "logs.storage_class": _NAME,
+    "logs.token_secret": _NAME._replace(example="log-token", hidden=True),
+    "logs.address": _Form(_is_https, "the https address of a store", "https://logs.site.example"),
     "monitoring.grafana.admin_secret": _NAME._replace(example="grafana-admin", hidden=True),
     "monitoring.grafana.login.client_secret": _NAME._replace(example="grafana-login", hidden=True),
     **{
@@ -193,14 +202,13 @@ _FORMS: Mapping[str, _Form] = {
     "certificates.acme.resolvers.<name>": _Form(
         lambda text: _is_server(text, named=False), "an address, with a port unless that is 53", "10.5.0.2"
     ),
-    "certificates.acme.rfc2136.nameserver": _Form(
-        lambda text: _is_server(text, named=True),
-        "a host name or an address, with a port unless that is 53",
-        "10.5.0.2",
-    ),
-    "certificates.acme.rfc2136.tsig_key": _Form(
-        lambda text: is_dns_name(text.removesuffix(".")), "the name of a key, as DNS names are", "inference-acme"
-    ),
+    "certificates.acme.rfc2136.nameserver": _DNS_SERVER,
+    "certificates.acme.rfc2136.tsig_key": _DNS_KEY,
+    "dns.rfc2136.nameserver": _DNS_SERVER,
+    "dns.rfc2136.tsig_key": _DNS_KEY,
+    "dns.rfc2136.tsig_secret": _NAME._replace(example="dns-tsig", hidden=True),
+    "dns.rfc2136.zones.<name>": _Form(lambda text: is_dns_name(text.removesuffix(".")), "a zone", "site.example"),
+    "dns.names.<name>": _Form(is_dns_name, "a host name", "llm.site.example"),
     "certificates.acme.rfc2136.tsig_secret": _NAME._replace(example="acme-tsig", hidden=True),
     "certificates.cluster_issuer": _NAME._replace(example="site-acme"),
     "secrets.store.existing": _NAME._replace(example="site-vault"),

@@ -60,6 +60,9 @@ _NO_CHART = (
     "leader worker set",
     "cloudnative pg",
     "barman cloud",
+    "victoria logs",
+    "victoria logs collector",
+    "external dns",
 )
 _NO_SPACE = (
     "gpu-operator",
@@ -71,6 +74,8 @@ _NO_SPACE = (
     "inference-hosts",
     "lws-system",
     "cnpg-system",
+    "inference-logs",
+    "external-dns",
 )
 _DATABASE = "inference-database"
 OF_STORAGE_AND_ADDRESSES = {
@@ -92,11 +97,13 @@ IN_MONITORING = {
     "pods refuse what no policy lets in[inference-monitoring]",
     "a namespace admits no pod with more rights[inference-monitoring]",
 }
-_NOT_MEASURED = ("dcgm exporter", "longhorn", "cilium agent", "hubble")
+_NOT_MEASURED = ("dcgm exporter", "longhorn", "cilium agent", "hubble", "log collector", "log store", "external dns")
 # The faults of these are in tests/unit/live/test_live_addons.py and test_live_fabric.py.
 NOT_INSTALLED = {
     **{f"what rules and dashboards ask for is measured[{part}]": "monitoring.system is none" for part in _NOT_MEASURED},
     "every gpu has joined the fabric of its node": "monitoring.system is none",
+    # Its faults are in tests/unit/live/test_live_metrics.py.
+    "each node sends the lines of its pods": "monitoring.system is none",
     # The lab's GPUs are emulated, and no DCGM reads them. Its faults are in tests/unit/live/test_live_gpu_faults.py.
     "no gpu reports an uncorrected fault": "monitoring.system is none",
     **{f"the release is deployed in its pinned version[{chart}]": "does not let the program" for chart in _NO_CHART},

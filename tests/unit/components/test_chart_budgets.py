@@ -47,6 +47,8 @@ REPLICAS: dict[str, dict[str, tuple[int, str]]] = {
     },
     # It keeps nothing that a second pod could share.
     "grafana": {"replicas": (1, "podDisruptionBudget")},
+    # Its volume is mounted once.
+    "victoria_logs": {"server.replicaCount": (1, "")},
     # Its chart has no budget.
     "leader_worker_set": {"replicaCount": (1, "")},
     # Three each, on different nodes where there are so many; they elect one that works.

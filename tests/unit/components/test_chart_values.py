@@ -14,7 +14,7 @@ from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.program import addons
 from stacks.program.addons import ChartValuesError, charts_of, check_values, values_of
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import OTHER_ADDONS, prod
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("C.01", "000.12")
@@ -39,19 +39,7 @@ EVERY_ADDON: list[dict[str, Any]] = [
         "cluster.rdma_devices": {"system": "network_operator"},
         "cluster.machines.hgx.rdma": "roce",
     },
-    {
-        "cluster.gpu_stack": "device_plugin",
-        "cluster.machines.cni": "external",
-        "addresses.announced_by": "metallb_l2",
-        "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
-        "models.qwen3-32b.server.scaling": {"least": 2},
-        "usage": {},
-        "database": {
-            "run_by": "cloudnative_pg",
-            "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
-        },
-        "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
-    },
+    OTHER_ADDONS,
     SPANNING,
 ]
 

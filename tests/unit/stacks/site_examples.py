@@ -19,7 +19,32 @@ from tests.unit.talos import talos_examples as examples
 ROOT = Path(__file__).parents[3]
 PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
 
-# Changes of it: weights on each node's own disk.
+# Changes of it: every addon that it does not have, but those of GPUs that span nodes.
+OTHER_ADDONS: dict[str, Any] = {
+    "cluster.gpu_stack": "device_plugin",
+    "cluster.machines.cni": "external",
+    "addresses.announced_by": "metallb_l2",
+    "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
+    "models.qwen3-32b.server.scaling": {"least": 2},
+    "usage": {},
+    "database": {
+        "run_by": "cloudnative_pg",
+        "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
+    },
+    "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
+    "logs": {"system": "victoria_logs"},
+    "dns": {
+        "system": "external_dns",
+        "names": ["llm.site.example"],
+        "rfc2136": {
+            "nameserver": "10.5.0.2",
+            "zones": ["site.example"],
+            "tsig_key": "platform",
+            "tsig_secret": "dns-tsig",
+        },
+    },
+}
+# Weights on each node's own disk.
 ON_NODES: dict[str, Any] = {
     "storage.weights.place": "nodes",
     "storage.shared_read_bytes_per_s": None,

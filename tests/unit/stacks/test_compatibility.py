@@ -16,6 +16,7 @@ from stacks.plan import conflicts
 from stacks.plan.site_plan import plan_file, plan_values
 from stacks.site.model import SiteConfig
 from talos.documents.contract import CONTRACTS
+from tests.unit.stacks.site_examples import OTHER_ADDONS
 from tests.unit.stacks.site_examples import prod as reference_site
 from tests.unit.stacks.test_several_nodes import alone
 from tests.unit.stacks.wrong_sites import changed
@@ -58,6 +59,9 @@ GOOD: dict[str, Fact] = {
     "metallb": "0.16.1",
     "node_exporter": "4.56.1",
     "grafana": "12.11.1",
+    "victoria_logs": "0.13.9",
+    "external_dns": "1.21.1",
+    "victoria_logs_collector": "0.3.7",
     "envoy_gateway_crds": "1.9.1",
     "ai_gateway_crds": "1.0.0",
     "gateway_api_crds": "1.6.1",
@@ -234,20 +238,7 @@ def test_talos_rows_say_what_the_contracts_say() -> None:
 def test_all_facts_come_from_sites_that_decide_everything(prod: SiteConfig) -> None:
     """A site has one stack for its GPUs, engines of one kind, and replicas on one node or on several."""
     lab = plan_file(ROOT / "Pulumi.lab.yaml").site
-    choice = {
-        "cluster.gpu_stack": "device_plugin",
-        "cluster.machines.cni": "external",
-        "addresses.announced_by": "metallb_l2",
-        "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
-        "models.qwen3-32b.server.scaling": {"least": 2},
-        "usage": {},
-        "database": {
-            "run_by": "cloudnative_pg",
-            "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
-        },
-        "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
-    }
-    other = plan_values(changed(reference_site(), choice), "site.yaml").site
+    other = plan_values(changed(reference_site(), OTHER_ADDONS), "site.yaml").site
     grouped = plan_values(alone(), "site.yaml").site
     known = [conflicts.facts(versions.load(), site) for site in (prod, lab, other, grouped)]
     assert {fact for facts in known for fact in facts} == set(GOOD) | {"ledger", "postgresql"}
@@ -271,6 +262,9 @@ def test_what_others_install_is_no_fact(prod: SiteConfig) -> None:
         "cloudnative_pg",
         "barman_cloud",
         "grafana",
+        "victoria_logs",
+        "external_dns",
+        "victoria_logs_collector",
     }
     assert set(GOOD) - set(facts) == (elsewhere - {"simulator"}) | {
         "node_exporter",

@@ -83,6 +83,10 @@ RULES: dict[str, Rule] = {
     "node-exporter": Rule("CHANGELOG", ("1.0.0", "4.56.1"), ("1.0.0", "4.56.1"), "", "any"),
     # README.md, "Upgrading": a major version needs actions by hand where it says so, and none that reads settings here.
     "Grafana": Rule("README", ("12.11.0", "12.11.1"), ("11.0.0", "12.11.1"), "", "any"),
+    "external-dns": Rule("version-update-playbook", ("1.20.0", "1.21.1"), ("1.15.0", "1.21.1"), "", "any"),
+    # CHANGELOG.md: update notes; two of earlier releases are "impossible to downgrade to the previous releases".
+    "log store": Rule("CHANGELOG", ("0.12.5", "0.13.9"), ("0.11.0", "0.13.9"), "", NO_WAY),
+    "log collectors": Rule("vlagent", ("0.3.6", "0.3.7"), ("0.2.0", "0.3.7"), "", "any"),
     "kube-state-metrics": Rule("README", ("2.17.0", "2.18.0"), ("2.13.0", "2.18.0"), "", "any"),
     "inference extension's CRDs": Rule("config/crd", ("1.4.0", "1.5.0"), ("1.1.0", "1.5.0"), "", "any"),
     # "Upgrading from the previous version" is the only path that install-yaml.md has.

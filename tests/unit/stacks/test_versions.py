@@ -19,7 +19,7 @@ from stacks.facts.compatibility import table
 from stacks.plan import conflicts
 from stacks.plan.charts import installed_charts
 from stacks.plan.site_plan import plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import OTHER_ADDONS, prod
 from tests.unit.stacks.test_several_nodes import alone
 from tests.unit.stacks.wrong_sites import changed
 
@@ -106,19 +106,7 @@ def test_every_chart_is_one_that_a_site_may_install() -> None:
             "cluster.machines.hgx.rdma": "roce",
             "cluster.rdma_devices": {"system": "network_operator"},
         },
-        {
-            "cluster.gpu_stack": "device_plugin",
-            "cluster.machines.cni": "external",
-            "addresses.announced_by": "metallb_l2",
-            "secrets": {"system": "external_secrets", "store": {"existing": "own"}},
-            "models.qwen3-32b.server.scaling": {"least": 2},
-            "usage": {},
-            "database": {
-                "run_by": "cloudnative_pg",
-                "backups": {"address": "https://s3.site.example/database", "keys_secret": "bucket"},
-            },
-            "monitoring.grafana": {"run_by": "platform", "admin_secret": "grafana-admin"},
-        },
+        OTHER_ADDONS,
     ]
     sites = [plan_values(changed(prod(), choice), "site.yaml").site for choice in choices]
     sites.append(plan_values(alone(), "site.yaml").site)
