@@ -136,6 +136,7 @@ EXPECTED = {
             (ANEW, f"AIGatewayRoute {MODELS}/qwen3-32b", "the model can no longer be called"),
             (ANEW, f"Deployment {MODELS}/qwen3-32b", "stops all 2 replicas for good"),
             (ANEW, "SecurityPolicy inference-gateway/tenants", "tenant acme loses qwen3-32b"),
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/qwen3-32b-picker", "Envoy replaces its listener"),
             (LIVE, f"PodDisruptionBudget {MODELS}/qwen3-32b", "deleted"),
         ],
         gpus=-2,
@@ -144,7 +145,7 @@ EXPECTED = {
     ),
     "model-added": Expected(
         rows=[
-            (AGAIN, "EnvoyPatchPolicy inference-gateway/front-door", "Envoy replaces its listener"),
+            (AGAIN, "EnvoyPatchPolicy inference-gateway/qwen-batch-picker", "Envoy replaces its listener"),
             (LIVE, f"Deployment {MODELS}/qwen-batch", "starts 2 replicas on 2 GPUs"),
             (LIVE, f"AIGatewayRoute {MODELS}/qwen-batch", "the model can be called"),
             (LIVE, "SecurityPolicy inference-gateway/tenants", "tenant globex may call qwen-batch"),
