@@ -92,7 +92,7 @@ KINDS = (
         left=True,
         by_clients=True,
     ),
-    Kind(what="chat that fails in the engine", path=_CHATS, body=_CHAT, status=500, arguments=_PACE | _FAILING),
+    Kind(what="chat that fails in the engine", path=_CHATS, body=_CHAT, status=503, arguments=_PACE | _FAILING),
 )
 
 
