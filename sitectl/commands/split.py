@@ -12,7 +12,6 @@ from sitectl.offline.planned import plan_of
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.advice import split_line
-from stacks.plan.split_pools import objects_of
 from stacks.proof.split_verdict import compare
 
 MORE = """\
@@ -53,6 +52,8 @@ def command(context: CommandContext, /, *, model: str, site: str | None) -> int:
         )
     if verdict.split is None:
         raise SitectlError(f"no split of {model}: {verdict.reasons}", fix="leave it as it is", status=Exit.REFUSED)
+    from stacks.plan.split_pools import objects_of  # noqa: PLC0415 - builders are beside components of the engine's SDK
+
     objects = objects_of(plan, revision, verdict.split)
     lines = [f"# {NOT_RUN}", f"# {split_line(verdict)}"]
     for body in objects:
