@@ -46,4 +46,11 @@ CASES = (
         labels={},
         shown="59",
     ),
+    # The server refuses the transfer: not one is seen.
+    Case(
+        alert="DnsRecordsUnseen",
+        change={of_dns("controller_verified_records", ', record_type="a"'): None},
+        labels={},
+        shown="2",
+    ),
 )
