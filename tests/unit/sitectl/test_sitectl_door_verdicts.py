@@ -29,6 +29,14 @@ def test_a_picker_more_or_less_replaces_the_listener(change: Change) -> None:
     assert (row.severity, row.what) == (AGAIN, "Envoy replaces its listener")
 
 
+def test_an_older_front_door_that_goes_is_no_picker() -> None:
+    """It has the filters of all pickers in it."""
+    older = {**PICKER, "metadata": {**PICKER["metadata"], "name": "front-door"}}
+    gone = kube("delete", "EnvoyPatchPolicy", older, {})
+    (row,) = classify(gone, handover([gone]))
+    assert row.what == "the front door's filters go"
+
+
 def test_a_site_that_is_made_or_destroyed_has_no_listener_to_replace() -> None:
     door = listed_models("g", target_gateway(), listener="g/i/i", model_lists={}, names={})
     door["metadata"]["name"] = "front-door"
