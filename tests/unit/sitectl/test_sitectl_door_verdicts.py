@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from components.gateway.front_door import listed_models
-from components.gateway.pickers import Picker, picker_policy
+from components.gateway.pickers import Picker, client_policy, picker_policy
 from components.gateway.traffic_policies import target_gateway
 from sitectl.change.changes import Change, Op
 from sitectl.change.verdicts.classify import classify
@@ -21,10 +21,14 @@ PICKER = picker_policy(
 
 @pytest.mark.parametrize(
     "change",
-    [kube("create", "EnvoyPatchPolicy", {}, PICKER), kube("delete", "EnvoyPatchPolicy", PICKER, {})],
-    ids=["more", "less"],
+    [
+        kube("create", "EnvoyPatchPolicy", {}, PICKER),
+        kube("delete", "EnvoyPatchPolicy", PICKER, {}),
+        kube("create", "EnvoyPatchPolicy", {}, client_policy("g", target_gateway(), listener="g/i/i")),
+    ],
+    ids=["more", "less", "turns of tenants"],
 )
-def test_a_picker_more_or_less_replaces_the_listener(change: Change) -> None:
+def test_a_filter_more_or_less_replaces_the_listener(change: Change) -> None:
     (row,) = classify(change)
     assert (row.severity, row.what) == (AGAIN, "Envoy replaces its listener")
 
