@@ -20,6 +20,12 @@ CASES = (
         labels=_NODE,
         shown="15M",
     ),
+    Case(
+        alert="LogsLost",
+        change={of_collector("vl_too_long_lines_skipped_total"): grows(1)},
+        labels=_NODE,
+        shown="15",
+    ),
     # The store is away: what comes is added to the queue.
     Case(
         alert="LogsWait",
