@@ -20,6 +20,12 @@ CASES = (
         labels=_NODE,
         shown="15M",
     ),
+    Case(
+        alert="LogsLost",
+        change={of_collector("vl_too_long_lines_skipped_total"): grows(1)},
+        labels=_NODE,
+        shown="15",
+    ),
     # The store is away: what comes is added to the queue.
     Case(
         alert="LogsWait",
@@ -45,5 +51,12 @@ CASES = (
         change={of_dns("controller_last_sync_timestamp_seconds"): constant(60)},
         labels={},
         shown="59",
+    ),
+    # The server refuses the transfer: not one is seen.
+    Case(
+        alert="DnsRecordsUnseen",
+        change={of_dns("controller_verified_records", ', record_type="a"'): None},
+        labels={},
+        shown="2",
     ),
 )

@@ -159,8 +159,8 @@ def of_log_store(metric: str) -> str:
     return f'{metric}{{job="log-store", pod="log-store-a", path="/storage"}}'
 
 
-def of_dns(metric: str) -> str:
-    return f'external_dns_{metric}{{job="dns-records", pod="external-dns-a"}}'
+def of_dns(metric: str, more: str = "") -> str:
+    return f'external_dns_{metric}{{job="dns-records", pod="external-dns-a"{more}}}'
 
 
 def etcd_backup(metric: str) -> str:
@@ -362,6 +362,7 @@ HEALTHY: Mapping[str, Values] = {
     of_collector("vm_persistentqueue_bytes_dropped_total", ', path="q"'): grows(0),
     of_collector("vlagent_remotewrite_pending_data_bytes", ', path="q"'): constant(0),
     of_dns("controller_last_sync_timestamp_seconds"): grows(60),
+    **{of_dns(f"{of}_records", ', record_type="a"'): constant(2) for of in ("source", "controller_verified")},
     of_log_store("vl_total_disk_space_bytes"): constant(50e9),
     of_log_store("vl_free_disk_space_bytes"): constant(20e9),
     of_log_store("vl_storage_is_read_only"): constant(0),

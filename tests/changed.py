@@ -168,7 +168,8 @@ def _lab_folders(tests: Iterable[str]) -> tuple[str, ...]:
 def _git(*words: str) -> list[str]:
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"error: git {' '.join(words)}: {done.stderr.strip()}\n  fix: make check BASE=<revision>")
+        why = done.stderr.strip() or "no commit in common, as in a shallow clone"
+        sys.exit(f"error: git {' '.join(words)}: {why}\n  fix: make check BASE=<revision>")
     return done.stdout.splitlines()
 
 
@@ -181,6 +182,8 @@ def changed_files(base: str | None) -> list[str]:
 def _left_main() -> str:
     """The last commit that the branch and main have in common; the current one in a checkout without main."""
     known = _git("for-each-ref", "--format=%(refname)", "refs/remotes/origin/main", "refs/heads/main")
+    if not known:
+        print("no main is here, so commits do not count: make check BASE=<revision>", file=sys.stderr)
     return min((_git("merge-base", "HEAD", ref)[0] for ref in known), key=_commits_since, default="HEAD")
 
 

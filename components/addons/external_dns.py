@@ -27,13 +27,15 @@ def external_dns_values(server: DnsServerSpec, site: str) -> dict[str, Any]:
     """Values of its chart. site: whose name marks its records."""
     host, port = host_and_port(server.nameserver)
     key = {"name": server.tsig_secret, "key": TSIG_SECRET_KEY}
+    # It finds the zone of a name by its end, which has no dot, and sends what has none to the root.
+    zones = [zone.rstrip(".") for zone in server.zones]
     return {
         "provider": {"name": "rfc2136"},
         "sources": ["service"],
         "namespaced": True,
         "sourceNamespace": namespaces.ENVOY_GATEWAY,
         "annotationPrefix": ANNOTATION_PREFIX,
-        "domainFilters": list(server.zones),
+        "domainFilters": zones,
         # A record that is no longer wanted is a person's to delete: a Gateway that is replaced costs no name.
         "policy": "upsert-only",
         "registry": "txt",
@@ -47,10 +49,10 @@ def external_dns_values(server: DnsServerSpec, site: str) -> dict[str, Any]:
             "service-type-filter": "LoadBalancer",
             "rfc2136-host": host,
             "rfc2136-port": port,
-            "rfc2136-zone": list(server.zones),
+            "rfc2136-zone": zones,
             "rfc2136-tsig-keyname": server.tsig_key,
             "rfc2136-tsig-secret-alg": server.tsig_algorithm,
-            # Without a transfer it knows no record that is there, and so no owner.
+            # Without a transfer it knows no record that is there, and so no owner: `DnsRecordsUnseen` fires.
             "rfc2136-tsig-axfr": True,
         },
     }

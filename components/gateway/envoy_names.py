@@ -20,6 +20,8 @@ def http_manager(*, tls: bool) -> str:
     return f"{'filter_chains/0' if tls else 'default_filter_chain'}/filters/0/typed_config"
 
 
+CLIENT_POLICY = "client-again"
+"""EnvoyPatchPolicy of the filter behind pickers, where tenants share their turns."""
 PICKER_FILTERS = "envoy.filters.http.ext_proc/endpointpicker/"
 
 

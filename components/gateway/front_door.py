@@ -33,7 +33,7 @@ from components.gateway.envoy_patches import (
     patch_policy,
     where_filter,
 )
-from components.gateway.pickers import Picker, client_again, picker_policy, shares_by_tenant
+from components.gateway.pickers import Picker, client_policy, picker_policy, shares_by_tenant
 from components.gateway.request_log import PROMPT_ID
 from components.namespace import NamespaceHandle
 from floor.metadata import PROTECTED
@@ -162,8 +162,8 @@ def front_door(
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
     manager = f"/{http_manager(tls=tls)}"
-    # Pickers' own filters come between the two (picker_policy).
-    around_pickers = [shares_by_tenant(), client_again()] if shared else []
+    # Pickers' own filters come behind it (picker_policy), and what takes the tenant away again (client_policy).
+    before_pickers = [shares_by_tenant()] if shared else []
     patches = [
         *(_no_key_check(listener, manager) if decided else [_removed(listener, KEY_FILTER)]),
         _removed(listener, BODY_LIMIT_FILTER),
@@ -181,7 +181,7 @@ def front_door(
             )
         ),
         *([patch(CLUSTER, gatekeeper.name, op="add", path="", value=cluster(gatekeeper))] if gatekeeper else []),
-        *(patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=body) for body in around_pickers),
+        *(patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=body) for body in before_pickers),
         patch(
             LISTENER,
             listener,
@@ -317,11 +317,15 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             adapters=args.adapters,
         )
         needs = [args.namespace.ready, *args.needs]
-        door = self.child("filters", filters, depends_on=needs)
+        # There before a tenant's name is, and for as long. No picker's policy changes with it: one that finds no place
+        # for its filter leaves the listener without.
+        again = [client_policy(space, args.target, listener=args.listener)] if args.shared else []
+        behind = [self.child("client-again", body, depends_on=needs) for body in again]
+        door = self.child("filters", filters, depends_on=[*needs, *behind])
         pickers = {
             picker.pool: self.child(
                 f"{picker.pool}-picker",
-                picker_policy(space, args.target, listener=args.listener, picker=picker, shared=args.shared),
+                picker_policy(space, args.target, listener=args.listener, picker=picker),
                 depends_on=[door],
             )
             for picker in args.pickers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.gateway.connections import Connection, asked, cluster
-from components.gateway.envoy_names import model_route, picker_filter
+from components.gateway.envoy_names import CLIENT_POLICY, model_route, picker_filter
 from components.gateway.envoy_patches import (
     BEFORE_ROUTING,
     CLUSTER,
@@ -15,7 +15,6 @@ from components.gateway.envoy_patches import (
     ROUTES,
     patch,
     patch_policy,
-    where_filter,
 )
 from floor.headers import CLIENT_HEADER
 
@@ -58,12 +57,10 @@ class Picker:
         return Connection(name=name, authority=self.authority, parallel=self.parallel)
 
 
-def picker_policy(
-    namespace: str, gateway: Mapping[str, str], *, listener: str, picker: Picker, shared: bool = False
-) -> dict[str, Any]:
+def picker_policy(namespace: str, gateway: Mapping[str, str], *, listener: str, picker: Picker) -> dict[str, Any]:
     """EnvoyPatchPolicy that has Envoy ask a picker on the route of its model alone.
 
-    listener: as Envoy Gateway names it. shared: whether the front door's filters for tenants' turns are around it.
+    listener: as Envoy Gateway names it. It is the same with and without turns of tenants (`client_policy`).
 
     It has to outlast the route. While a listener lacks the filter, the AI gateway v1.0.0 adds its own
     (internal/extensionserver/post_translate_modify.go), which is on for all routes that do not switch it off; the
@@ -72,11 +69,10 @@ def picker_policy(
     Until the model's route is there, the policy's status names it. Not protected: without it the AI gateway's is used.
     """
     asked_at = picker_filter(picker.pool, picker.namespace)
-    before = where_filter(_BY_CLIENT) if shared else BEFORE_ROUTING
     reached = picker.connection
     patches = [
         patch(CLUSTER, reached.name, op="add", path="", value=cluster(reached)),
-        patch(LISTENER, listener, op="add", jsonPath=before, value=asking(picker)),
+        patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=asking(picker)),
         patch(
             ROUTES,
             listener,
@@ -88,6 +84,13 @@ def picker_policy(
     ]
     # After the front door's own.
     return patch_policy(f"{picker.pool}-picker", namespace, gateway, patches, priority=1)
+
+
+def client_policy(namespace: str, gateway: Mapping[str, str], *, listener: str) -> dict[str, Any]:
+    """EnvoyPatchPolicy with the filter behind all pickers' (`client_again`). Not protected, as a site may end turns."""
+    patches = [patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=client_again())]
+    # After every picker's.
+    return patch_policy(CLIENT_POLICY, namespace, gateway, patches, priority=2)
 
 
 def asking(picker: Picker) -> dict[str, Any]:

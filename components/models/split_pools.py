@@ -6,6 +6,7 @@ deploy/config/pd-epp-config.yaml, pkg/sidecar/proxy/options.go), and the connect
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -95,7 +96,11 @@ def _servers(model: str, namespace: str, role: Role, pool: Pool, args: SplitArgs
     labels = {**model_server.labels(model), _ROLE: role}
     pod = body["spec"]["template"]["spec"]
     engine = _engine(pod["containers"][0], role, args.rdma)
-    first = [*pod.get("initContainers", ()), *([_sidecar(args.sidecar_image)] if role == "decode" else ())]
+    first = list(pod.get("initContainers", ()))
+    if role == "decode":
+        # What watches the engine asks it, and not the sidecar before it.
+        first = [*({**made, "args": [_moved(arg) for arg in made["args"]]} for made in first)]
+        first.append(_sidecar(args.sidecar_image))
     pod = {**pod, "containers": [engine], **({"initContainers": first} if first else {})}
     template = {"metadata": {"labels": labels}, "spec": pod}
     spec = {**body["spec"], "selector": {"matchLabels": labels}, "template": template}
@@ -110,12 +115,17 @@ def _engine(container: Mapping[str, Any], role: Role, rdma: str) -> dict[str, An
     ]
     made = {**container, "env": [*container["env"], *handshake]}
     if role == "decode":
-        made["args"] = [f"--port={_ENGINE_PORT}" if arg == f"--port={PORT}" else arg for arg in container["args"]]
+        made["args"] = [_moved(arg) for arg in container["args"]]
         made["ports"] = [{**port, "containerPort": _ENGINE_PORT} for port in container["ports"]]
     if rdma:
         made["resources"] = {side: {**asked, rdma: "1"} for side, asked in container["resources"].items()}
         made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     return made
+
+
+def _moved(arg: str) -> str:
+    """An argument, with the engine's port where it has a sidecar before it."""
+    return re.sub(rf"^(--port=|--engine=.*:){PORT}$", rf"\g<1>{_ENGINE_PORT}", arg)
 
 
 def _sidecar(image: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ def gateway_records(site: SiteConfig) -> list[str]:
     """Names whose record gets the gateway's address; none where people write them."""
     if site.dns.system == "none":
         return []
-    return gateway_names(site.dns.names, site.certificates.names)
+    return gateway_names(site.dns.names, site.certificates.names, site.portal.hostname if site.portal else None)
 
 
 def portal_records(site: SiteConfig) -> list[str]:

@@ -131,7 +131,9 @@ def test_the_list_names_what_would_run(capsys: pytest.CaptureFixture[str]) -> No
     assert "changed files: " in capsys.readouterr().out
 
 
-def test_without_a_revision_it_is_since_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_revision_it_is_since_the_branch_left_main(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def git(*words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
@@ -146,3 +148,10 @@ def test_without_a_revision_it_is_since_the_branch_left_main(tmp_path: Path, mon
     assert changed.changed_files(None) == ["second.py", "third.py"]
     git("branch", "-D", "main")
     assert changed.changed_files(None) == []
+    assert "no main is here, so commits do not count" in capsys.readouterr().err
+    # As in a shallow clone.
+    git("checkout", "--orphan", "main")
+    git("commit", "--allow-empty", "-m", "another")
+    git("checkout", "--force", "mine")
+    with pytest.raises(SystemExit, match="no commit in common, as in a shallow clone"):
+        changed.changed_files(None)

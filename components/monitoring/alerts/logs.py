@@ -11,11 +11,13 @@ _COLLECTORS, _STORE = 'job="log-collectors"', 'job="log-store"'
 _FILLS_SHARE = (FULL_PERCENT - 5) / 100
 # A collector empties its queue every second.
 _EMPTIED = "10m"
-# Bytes of lines that a full queue drops, blocks that the store refuses for good, and lines that cannot be read.
+# Bytes of lines that a full queue drops, blocks that the store refuses for good, and lines that cannot be read or are
+# too long.
 _LOST = (
     "vm_persistentqueue_bytes_dropped_total",
     "vlagent_remotewrite_packets_dropped_total",
     "vl_rows_dropped_total",
+    "vl_too_long_lines_skipped_total",
 )
 
 

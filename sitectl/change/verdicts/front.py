@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from components.gateway.envoy_names import MODEL_NAMES_FILTER, PICKER_FILTERS
+from components.gateway.envoy_names import CLIENT_POLICY, MODEL_NAMES_FILTER, PICKER_FILTERS
 from components.specs.access import tenant_of
 from sitectl.change.changes import Change
 from sitectl.change.verdicts.known_callers import known
@@ -235,8 +235,8 @@ _OTHER_PATCH = ("patches Envoy's configuration", ("a patch of Envoy goes", "what
 def patch_policy(change: Change) -> list[Verdict]:
     """What the front door adds to Envoy: by name, because a patch may hold anything."""
     name = str((change.body.get("metadata") or {}).get("name", ""))
-    if model := asked_for(change):
-        return _asked_picker(change, model)
+    if does := placed_filter(change):
+        return _placed(change, does)
     does, (gone, felt) = _PATCHES.get(name, _OTHER_PATCH)
     if change.op == "create":
         return [verdict(change, Severity.LIVE, does, "new")]
@@ -249,23 +249,26 @@ def patch_policy(change: Change) -> list[Verdict]:
     return traffic_policy(change)
 
 
-def asked_for(change: Change) -> str | None:
-    """The revision whose picker a patch has Envoy ask; None of every other object."""
+def placed_filter(change: Change) -> str | None:
+    """What Envoy does by the one filter that a policy is there for; None of every other object."""
     if change.kind != "EnvoyPatchPolicy":
         return None
     operations = [patch.get("operation") or {} for patch in (change.body.get("spec") or {}).get("jsonPatches") or ()]
     values = [operation.get("value") for operation in operations]
     filters = {str(value.get("name")) for value in values if isinstance(value, Mapping)}
     name = str((change.body.get("metadata") or {}).get("name", ""))
-    return name.removesuffix("-picker") if any(name.startswith(PICKER_FILTERS) for name in filters) else None
+    if name == CLIENT_POLICY:
+        return "gives engines the client where tenants share turns"
+    # The front door of an older program asks all of them.
+    of_one = name.endswith("-picker") and any(asked.startswith(PICKER_FILTERS) for asked in filters)
+    return f"asks the picker of {name.removesuffix('-picker')}" if of_one else None
 
 
-def _asked_picker(change: Change, model: str) -> list[Verdict]:
+def _placed(change: Change, does: str) -> list[Verdict]:
     what, reason = "Envoy replaces its listener", "streams older than the drain time are cut"
-    if change.op == "create":
-        return [verdict(change, Severity.RESTARTS, what, f"it asks the picker of {model}, too; {reason}")]
-    if change.op == "delete":
-        return [verdict(change, Severity.RESTARTS, what, f"nothing of {model} is left to ask; {reason}")]
+    if change.op in ("create", "delete"):
+        then = ", too" if change.op == "create" else " no more"
+        return [verdict(change, Severity.RESTARTS, what, f"it {does}{then}; {reason}")]
     return traffic_policy(change)
 
 

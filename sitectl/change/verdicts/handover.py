@@ -56,8 +56,8 @@ def handover(changes: Sequence[Change]) -> Handover:
 
 def verdicts(change: Change, over: Handover) -> list[Verdict] | None:
     """Of what changes because the other side decides; None for everything else."""
-    if over.door_moves and (model := front.asked_for(change)):
-        what = f"Envoy asks the picker of {model}{' no more' if change.op == 'delete' else ''}"
+    if over.door_moves and (does := front.placed_filter(change)):
+        what = f"Envoy {does}{' no more' if change.op == 'delete' else ''}"
         return [verdict(change, Severity.LIVE, what, "with the front door")]
     if change.kind == "SecurityPolicy" and (over.secrets_end or over.secrets_begin):
         what, reason = "a gatekeeper alone decides what tenants may call", "it has all tenants and their models"

@@ -11,9 +11,12 @@ from stacks.site.reading.raw import address, at, items
 _SECTION = "dns"
 
 
-def gateway_names(given: Iterable[str], certified: Iterable[str]) -> list[str]:
-    """Names of the gateway: those that are given, or the host names of its certificate."""
-    hosts = [name for name in certified if address(name) is None and not name.startswith("*.")]
+def gateway_names(given: Iterable[str], certified: Iterable[str], portal: str | None) -> list[str]:
+    """Names of the gateway: those that are given, or the host names of its certificate, which may be the portal's too.
+
+    portal: its name, whose record has another address.
+    """
+    hosts = [name for name in certified if address(name) is None and not name.startswith("*.") and name != portal]
     return list(given) or hosts
 
 
@@ -36,7 +39,15 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="add the names that clients call to names, such as [llm.site.example]",
         )
     zones = [str(zone).rstrip(".") for zone in items(at(values, _SECTION, "rfc2136", "zones"))]
+    portal = at(values, "portal", "hostname")
     for path, name in names:
+        if path[0] == _SECTION and name == portal:
+            yield Problem(
+                path=path,
+                what="is portal.hostname too, and its record would have the addresses of both",
+                got=shown(name),
+                fix="take it out: the portal's name gets a record of its own",
+            )
         if zones and not any(name == zone or name.endswith(f".{zone}") for zone in zones):
             yield Problem(
                 path=path,
@@ -51,7 +62,8 @@ def _names(values: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     given = [name for name in items(at(values, _SECTION, "names")) if isinstance(name, str)]
     certified = [name for name in items(at(values, "certificates", "names")) if isinstance(name, str)]
     where = (_SECTION, "names") if given else ("certificates", "names")
-    for name in gateway_names(given, certified):
+    portal = at(values, "portal", "hostname")
+    for name in gateway_names(given, certified, portal):
         yield (*where, str((given or certified).index(name))), name
-    if isinstance(portal := at(values, "portal", "hostname"), str):
+    if isinstance(portal, str):
         yield ("portal", "hostname"), portal

@@ -80,22 +80,25 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _renamed_classes(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Classes of the program's Longhorn are called after `storage.storage_class`: a copied name outlives its change."""
-    storage, named = at(values, "storage", "storage_class") or _STORAGE_CLASS, at(values, _SECTION, "storage_class")
-    before = [made(_STORAGE_CLASS) for made in (scratch_class, database_class)]
-    if at(values, "storage", "system") == "longhorn" and storage != _STORAGE_CLASS and named in before:
-        yield Problem(
-            path=(_SECTION, "storage_class"),
-            what=f"is a class that the program makes where storage.storage_class is {_STORAGE_CLASS}",
-            got=shown(named),
-            allowed=f"{scratch_class(str(storage))}, {database_class(str(storage))}, or a class that you make",
-            fix=f"write {storage}{str(named).removeprefix(_STORAGE_CLASS)}",
-        )
+    if at(values, "storage", "system") != "longhorn":
         return
-    made = [str(storage), scratch_class(str(storage)), database_class(str(storage))]
-    for path in ((_SECTION, "storage_class"), ("counters", "storage_class")):
+    storage = str(at(values, "storage", "storage_class") or _STORAGE_CLASS)
+    before = [made(_STORAGE_CLASS) for made in (scratch_class, database_class)]
+    made = [storage, scratch_class(storage), database_class(storage)]
+    for path in ((section, "storage_class") for section in (_SECTION, "logs", "counters")):
         name = at(values, *path)
-        close = get_close_matches(name, made, n=1, cutoff=0.9) if isinstance(name, str) and name not in made else []
-        if close and at(values, "storage", "system") == "longhorn":
+        if not isinstance(name, str) or name in made:
+            continue
+        close = get_close_matches(name, made, n=1, cutoff=0.9)
+        if name in before:
+            yield Problem(
+                path=path,
+                what=f"is a class that the program makes where storage.storage_class is {_STORAGE_CLASS}",
+                got=shown(name),
+                allowed=f"{made[1]}, {made[2]}, or a class that you make",
+                fix=f"write {storage}{name.removeprefix(_STORAGE_CLASS)}",
+            )
+        elif close:
             yield Problem(
                 path=path,
                 what="is no class that this program makes, so the cluster must have it",

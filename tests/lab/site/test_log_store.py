@@ -75,6 +75,7 @@ def store() -> list[Object]:
         "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}},
         "volumeMounts": [{"name": "data", "mountPath": "/storage"}],
         "resources": server["resources"],
+        "env": server["env"],
     }
     ports = [{"name": "http", "port": STORE_PORT, "targetPort": "http"}]
     return [
@@ -98,6 +99,7 @@ def collector(node: str, folder: Path) -> list[Object]:
             {"name": "data", "mountPath": _DATA},
         ],
         "resources": values["resources"],
+        "env": values["env"],
     }
     volumes = [{"name": "links", "hostPath": {"path": str(folder)}}, {"name": "data", "emptyDir": {}}]
     role = {"apiGroups": [""], "resources": ["nodes", "namespaces", "pods"], "verbs": ["get", "list", "watch"]}

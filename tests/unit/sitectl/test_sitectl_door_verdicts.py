@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from components.gateway.front_door import listed_models
-from components.gateway.pickers import Picker, picker_policy
+from components.gateway.pickers import Picker, client_policy, picker_policy
 from components.gateway.traffic_policies import target_gateway
 from sitectl.change.changes import Change, Op
 from sitectl.change.verdicts.classify import classify
@@ -21,12 +21,24 @@ PICKER = picker_policy(
 
 @pytest.mark.parametrize(
     "change",
-    [kube("create", "EnvoyPatchPolicy", {}, PICKER), kube("delete", "EnvoyPatchPolicy", PICKER, {})],
-    ids=["more", "less"],
+    [
+        kube("create", "EnvoyPatchPolicy", {}, PICKER),
+        kube("delete", "EnvoyPatchPolicy", PICKER, {}),
+        kube("create", "EnvoyPatchPolicy", {}, client_policy("g", target_gateway(), listener="g/i/i")),
+    ],
+    ids=["more", "less", "turns of tenants"],
 )
-def test_a_picker_more_or_less_replaces_the_listener(change: Change) -> None:
+def test_a_filter_more_or_less_replaces_the_listener(change: Change) -> None:
     (row,) = classify(change)
     assert (row.severity, row.what) == (AGAIN, "Envoy replaces its listener")
+
+
+def test_an_older_front_door_that_goes_is_no_picker() -> None:
+    """It has the filters of all pickers in it."""
+    older = {**PICKER, "metadata": {**PICKER["metadata"], "name": "front-door"}}
+    gone = kube("delete", "EnvoyPatchPolicy", older, {})
+    (row,) = classify(gone, handover([gone]))
+    assert row.what == "the front door's filters go"
 
 
 def test_a_site_that_is_made_or_destroyed_has_no_listener_to_replace() -> None:

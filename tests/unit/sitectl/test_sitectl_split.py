@@ -47,6 +47,8 @@ def test_both_roles_pass_caches_and_a_request_for_an_answer_comes_by_the_sidecar
     ports = {"prefill": POOL_PORT, "decode": ENGINE_PORT}
     for role, pod in (("prefill", prefill), ("decode", decode)):
         (engine,) = pod["containers"]
+        (watching,) = [item for item in pod["initContainers"] if item["name"] == "liveness"]
+        assert f"--engine=http://127.0.0.1:{ports[role]}" in watching["args"]
         assert {TRANSFER, f"--port={ports[role]}", "--tensor-parallel-size=1"} <= set(engine["args"])
         assert ports_of(engine) == [ports[role]]
         assert {"VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PORT"} <= {

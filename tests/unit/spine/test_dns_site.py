@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from components.specs.dns import host_and_port
+from components.addons.external_dns import external_dns_values
+from components.specs.dns import DnsServerSpec, host_and_port
 from floor import namespaces
 from stacks.plan.by_hand import by_hand
 from tests.unit.spine.test_grafana_site import declared, planned
+from tests.unit.stacks.test_wrong_callers import DECIDED, PORTAL
 from tests.unit.stacks.test_wrong_secrets import STORE as STORED
 from tests.unit.stacks.wrong_sites import Wrong, refused_and_fixed
 
@@ -29,6 +31,7 @@ FILLED: dict[str, Any] = {
     "store": STORED,
     "remote": {"dns-tsig": {"key": "platform/dns"}},
 }
+PORTAL_SITE: dict[str, Any] = {"callers": DECIDED, "portal": PORTAL}
 # As external-dns reads it, by the prefix that its chart gets.
 HOSTNAME = "inference-platform-dns/hostname"
 
@@ -56,6 +59,21 @@ def test_the_gateways_service_names_what_clients_call(made: dict[str, Any], tmp_
     given = {D: {**WRITTEN[D], "names": ["llm.site.example", "ai.site.example"]}}
     named = declared(tmp_path, given)[0]
     assert service_of(named)["annotations"] == {HOSTNAME: "llm.site.example,ai.site.example"}
+
+
+def test_a_zone_may_end_in_a_dot() -> None:
+    """external-dns looks for zones at the end of names, which have none, and would update the root."""
+    server = DnsServerSpec.model_validate({**SERVER, "zones": ["site.example."]})
+    values = external_dns_values(server, "prod")
+    assert values["domainFilters"] == values["extraArgs"]["rfc2136-zone"] == ["site.example"]
+
+
+def test_the_portals_name_is_not_the_gateways(tmp_path: Path) -> None:
+    """One certificate may have both; a record with two addresses would lead half of all people to the other."""
+    certified = {"certificates.names": ["llm.site.example", PORTAL["hostname"]]}
+    made = declared(tmp_path, {**WRITTEN, **PORTAL_SITE, **certified})[0]
+    assert service_of(made)["annotations"] == {HOSTNAME: "llm.site.example"}
+    assert service_of(made, "portal-proxy")["annotations"] == {HOSTNAME: PORTAL["hostname"]}
 
 
 def test_records_are_added_and_those_of_another_site_stay(made: dict[str, Any]) -> None:
@@ -126,6 +144,12 @@ WRONG = {
         {**WRITTEN, "certificates": {"system": "none"}},
         D,
         "has no name for the gateway",
+        {f"{D}.names": ["llm.site.example"]},
+    ),
+    "the portal's": Wrong(
+        {D: {**WRITTEN[D], "names": ["llm.site.example", PORTAL["hostname"]]}, **PORTAL_SITE},
+        f"{D}.names.1",
+        "is portal.hostname too",
         {f"{D}.names": ["llm.site.example"]},
     ),
     "no Service of ours": Wrong(

@@ -72,6 +72,12 @@ def test_the_store_keeps_lines_for_its_days_on_a_volume_that_can_grow(kept: dict
     assert values(kept, STORE)["serviceAccount"]["automountToken"] is False
 
 
+def test_a_node_of_many_cores_costs_no_more_memory(kept: dict[str, Any], sent: dict[str, Any]) -> None:
+    """Buffers are by core, and an HGX node has hundreds; the limits are in MiB."""
+    for entries in (values(kept)["env"], values(sent)["env"], values(kept, STORE)["server"]["env"]):
+        assert {"name": "GOMAXPROCS", "value": "4"} in entries
+
+
 @pytest.mark.row("004.11")
 def test_who_reaches_whom(kept: dict[str, Any], sent: dict[str, Any]) -> None:
     """The store has no login: its collectors and what measures reach it, and it reaches nothing."""
@@ -99,7 +105,7 @@ def test_a_store_of_the_sites_gets_lines_with_a_token_that_is_named_alone(sent: 
     (trusted,) = values(sent)["extraObjects"]
     assert trusted["data"]["roots.pem"].strip() == ROOT.strip()
     assert roots["configMap"]["name"] == trusted["metadata"]["name"]
-    assert values(sent)["env"] == [{"name": "SSL_CERT_DIR", "value": mounts["roots"]}]
+    assert {"name": "SSL_CERT_DIR", "value": mounts["roots"]} in values(sent)["env"]
     assert f"Secret {NAMESPACE}/log-token with token" in by_hand(planned(SENT))
 
 

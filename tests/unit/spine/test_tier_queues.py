@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ import yaml
 from components.gateway.envoy_names import ROUTER_FILTER
 from components.gateway.envoy_patches import where_filter
 from components.gateway.front_door import front_door
-from components.gateway.pickers import Picker, picker_policy
+from components.gateway.pickers import Picker, client_policy, picker_policy
 from components.gateway.traffic_policies import target_gateway
 from components.models.inference_pool import picker_config
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan, plan_model
 from stacks.plan.picking import bands
 from stacks.site.model import SiteConfig
+from tests.unit.spine.test_grafana_site import declared
 from tests.unit.spine.test_rendered_settings import PROD
 
 pytestmark = pytest.mark.row("002.15", "001.02", "004.16", "004.22")
@@ -78,12 +80,13 @@ def test_no_queue_is_without_room() -> None:
 def filters(*, shared: bool) -> list[str]:
     """Names of the filters right before Envoy's last one, in their order."""
     picker = Picker(pool="m", namespace="n", authority="m-epp.n.svc:9002", parallel=9)
-    policies = (
+    policies = [
+        *([client_policy("g", target_gateway(), listener="l")] if shared else ()),
+        picker_policy("g", target_gateway(), listener="l", picker=picker),
         front_door("g", target_gateway(), listener="l", port=1, tls=True, shared=shared),
-        picker_policy("g", target_gateway(), listener="l", picker=picker, shared=shared),
-    )
+    ]
     placed = [ROUTER_FILTER]
-    for policy in policies:
+    for policy in sorted(policies, key=lambda policy: policy["spec"].get("priority", 0)):
         for operation in (patch["operation"] for patch in policy["spec"]["jsonPatches"]):
             for before in [name for name in placed if where_filter(name) == operation.get("jsonPath")]:
                 placed.insert(placed.index(before), operation["value"]["name"])
@@ -91,7 +94,21 @@ def filters(*, shared: bool) -> list[str]:
 
 
 def test_a_tenant_is_named_to_pickers_alone() -> None:
-    before, picker, behind = filters(shared=True)
-    assert filters(shared=False) == [picker]
-    assert {before, behind} == {"inference-platform.shares-by-tenant", "inference-platform.client"}
-    assert before != behind
+    """By filters around theirs. None of theirs has its place by these, as turns may end while pickers run."""
+    (picker,) = filters(shared=False)
+    assert filters(shared=True) == ["inference-platform.shares-by-tenant", picker, "inference-platform.client"]
+
+
+def test_pickers_stay_as_they_are_while_turns_begin_and_end(tmp_path: Path) -> None:
+    """The AI gateway fills in for a filter that finds no place, and fails requests once another model's pool goes."""
+    off, on = (tmp_path / name for name in ("off", "on"))
+    for folder in (off, on):
+        folder.mkdir()
+    before, (after, requests) = declared(off, {})[0], declared(on, {"models.glm-5-1.pool.queues": True})
+    pickers = [name for name in before if name.startswith("front-door-") and name.endswith("-picker")]
+    assert len(pickers) > 1
+    assert [after[name] for name in pickers] == [before[name] for name in pickers]
+    # A tenant's name is never without what takes it away behind pickers: this is made first, and goes last.
+    assert {name for name in after if name.startswith("front-door-")} - {*before} == {"front-door-client-again"}
+    waits = {urn.rpartition("::")[2] for urn in requests["front-door-filters"].dependencies}
+    assert "front-door-client-again" in waits

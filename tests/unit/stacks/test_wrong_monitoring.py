@@ -112,9 +112,11 @@ def test_it_names_the_ports_of_cilium_where_they_answer(pod_network: str) -> Non
 
 @pytest.mark.parametrize(("own", "warned"), [("longhorn-scratch", True), ("fast-scratch", False), ("nvme", False)])
 def test_a_class_that_took_another_name_is_warned_of(own: str, warned: bool) -> None:
-    change = {"storage.storage_class": "fast", "monitoring.storage_class": own}
+    kept = {"system": "victoria_logs", "storage_class": own}
+    change = {"storage.storage_class": "fast", "monitoring.storage_class": own, "logs": kept}
     fixes = {warning.key: warning.fix for warning in plan_values(changed(prod(), change), "site.yaml").warnings}
-    assert fixes.get("monitoring.storage_class") == ("write fast-scratch" if warned else None)
+    for section in ("monitoring", "logs"):
+        assert fixes.get(f"{section}.storage_class") == ("write fast-scratch" if warned else None)
 
 
 @pytest.mark.parametrize(
