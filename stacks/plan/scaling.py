@@ -153,7 +153,7 @@ def describe_scaling(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mappi
     lines = ["scaling:"]
     for name in scaled:
         span = f"{low[name].case.replicas} to {proofs[name].case.replicas} replicas"
-        lines.append(f"  {name}: {span}{_carried(low[name])}")
+        lines.append(f"  {name}: {span}{_carried(low[name]) if low[name].case.replicas else _from_zero(proofs[name])}")
         if name in spans:
             lines.append(f"    {_room(spans[name], alone=len(scaled) == 1)}")
     return "\n".join(lines)
@@ -168,6 +168,16 @@ def _carried(low: Proof) -> str:
     rate = f"{shown(least)} of the declared {shown(load.requests_per_s)} requests/s at the slow end of their band"
     count = low.case.replicas
     return f"; {counted(count, 'replica')} {'carries' if count == 1 else 'carry'} {rate}, {start}"
+
+
+def _from_zero(proof: Proof) -> str:
+    """What zero means for clients."""
+    start = proof.cold_start["cold_start"]
+    return (
+        "; while there is none, requests get 503 model_starting. The first of them starts a replica: it is noticed "
+        f"within half a minute, and the replica serves {start} after its GPUs are free, or starts again after its "
+        "start_budget_s"
+    )
 
 
 def _room(span: Range, *, alone: bool) -> str:
