@@ -38,6 +38,8 @@ def deployment(change: Change) -> list[Verdict]:
             f"{counted(after.replicas, 'replica')} on {after.hardware}"
             if after.gpus
             else f"{counted(after.replicas, 'replica')}"
+            if after.replicas
+            else "no replica until it is asked"
         )
         return [
             verdict(
@@ -171,7 +173,8 @@ def scaled_object(change: Change) -> list[Verdict]:
     old, new = _ends(change.before), _ends(change.after)
     if change.op == "create":
         what = f"{new[0]} to {new[1]} replicas by the load"
-        return [verdict(change, Severity.LIVE, what, "new; the Deployment's own number no longer counts")]
+        reason = "; ".join(["new", "the Deployment's own number no longer counts", *_refusing(new)])
+        return [verdict(change, Severity.LIVE, what, reason)]
     if change.op != "update":
         return [verdict(change, Severity.LIVE, "the number of replicas stays where it is", "nothing sets it any more")]
     verdicts = []
@@ -180,12 +183,18 @@ def scaled_object(change: Change) -> list[Verdict]:
         reasons = [f"up to {counted(new[0] - old[0], 'replica')} more at once"] if new[0] > old[0] else []
         if gone := max(0, old[1] - new[1]):
             reasons += [f"up to {counted(gone, 'replica')} less, whose streams get their drain time"]
+        reasons += _refusing(new) if old[0] else []
         severity = Severity.RESTARTS if gone else Severity.LIVE
         reason = "; ".join(reasons) or "the autoscaler uses the new range from the next look on"
         verdicts.append(verdict(change, severity, what, reason, restarts=gone))
     if others := [leaf for leaf in change.fields() if not re.match(_OF_ENDS, leaf.path)]:
         verdicts.append(verdict(change, Severity.LIVE, "replicas start at other loads or times", _causes(others)))
     return verdicts
+
+
+def _refusing(ends: tuple[int, int]) -> list[str]:
+    """What clients notice of a model that may have no replica."""
+    return [] if ends[0] else ["while it has no replica, its requests are refused until one has started"]
 
 
 def _ends(body: Mapping[str, Any]) -> tuple[int, int]:
