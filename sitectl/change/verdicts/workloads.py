@@ -87,6 +87,7 @@ class _Shape:
         mark = str(((resource.body.get("metadata") or {}).get("annotations") or {}).get(SCALED, ""))
         ends = re.fullmatch(r"(\d+) to (\d+) replicas", mark)
         self.follows_load = ends is not None
+        self.may_have_none = ends is not None and ends[1] == "0"
         # Of what follows the load, the number that runs is not in any input.
         self.most = max(self.replicas, int(ends[2])) if ends else self.replicas
         self.counted = mark if ends else counted(self.replicas, "replica")
@@ -162,6 +163,9 @@ def _following(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
         what = f"{before.counted} -> {after.counted} by the load"
         return [verdict(change, Severity.LIVE, what, "no replica ends now; the autoscaler sets the number from now on")]
     what, gone = f"{before.counted} by the load -> {after.replicas}", before.most - after.replicas
+    if before.may_have_none:
+        reason = "KEDA may stop them all before its order goes: set scaling.least to 1 with an `up` of its own first"
+        return [verdict(change, Severity.RESTARTS, what, reason, restarts=before.most, cold_start_s=after.budget_s)]
     if gone > 0:
         reason = f"up to {counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
         return [verdict(change, Severity.RESTARTS, what, reason, restarts=gone)]

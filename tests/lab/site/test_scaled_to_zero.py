@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -28,8 +29,8 @@ _LATER = {"cooldownPeriod": 900}
 _PASSED_S = 150
 
 
-def may_end(site: Document) -> None:
-    site["models"][MODEL]["server"] |= {"replicas": 2, "scaling": {"least": 0}}
+def may_end(site: Document, least: int = 0) -> None:
+    site["models"][MODEL]["server"] |= {"replicas": 2, "scaling": {"least": least}}
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Walk:
     served: set[str] = field(default_factory=set)
     blind: int = -1
     """After the last request, without an answer of Prometheus, for longer than a replica would stay."""
+    kept: set[str] = field(default_factory=set)
+    """Once the site has a least of 1, and none was asked for."""
+    ended: set[str] = field(default_factory=set)
+    """Once it has a number again."""
     active: str = ""
     """KEDA's own word for whether its triggers work, while there is no replica."""
 
@@ -104,7 +109,9 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
         walked.blind = len(cluster.replicas(MODEL))
         patch(site, triggers)
         uids(cluster, 0)
-    uids(cluster, 2)
+        stack.up(partial(may_end, least=1))
+        walked.kept = uids(cluster, 1)
+    walked.ended = uids(cluster, 2)
     yield walked
 
 
@@ -128,3 +135,8 @@ def test_the_first_request_starts_a_replica_which_answers(walk: Walk) -> None:
 
 def test_without_an_answer_of_prometheus_the_last_replica_stays(walk: Walk) -> None:
     assert walk.blind == 1
+
+
+def test_a_least_of_one_starts_it_and_a_number_after_that_stays(walk: Walk) -> None:
+    assert len(walk.kept) == 1
+    assert walk.ended > walk.kept

@@ -85,6 +85,9 @@ def test_a_range_down_to_none_says_that_requests_are_refused() -> None:
     type_ = "kubernetes:apps/v1:Deployment"
     (new,) = classify(Change(op="create", type=type_, name=NAME, before={}, after=deployment(0, 4)))
     assert (new.what, new.gpus) == ("starts no replica until it is asked", 0)
+    (fixed,) = verdicts(deployment(0, 4), deployment(4))
+    assert (fixed.severity, fixed.restarts) == (Severity.RESTARTS, 4)
+    assert "set scaling.least to 1" in fixed.reason
 
 
 def test_another_threshold_restarts_nothing() -> None:
