@@ -45,6 +45,9 @@ TRUSTED_HEADERS = (
     "x-slo-ttft-ms",
     "x-vllm-priority",
 )
+# Of answers on the route of a model that may have no replica, for the reply mapper: seconds until its first one serves,
+# and after how many a client is to ask again.
+START_HEADER, RETRY_HEADER = "x-inference-start-s", "x-inference-start-retry-s"
 # Beginnings of the names of response headers that reveal the inside.
 INNER_HEADERS = (
     "endpoint-load-metrics",

@@ -254,6 +254,8 @@ class GatewayArgs:
     """Whether it refuses tenants that have spent a month's limit."""
     suspends: bool = False
     """Whether it refuses keys that are suspended."""
+    starts: bool = False
+    """Whether a model may have no replica."""
     shipping: Shipping | None = None
     """How Envoy pods' requests get to the ledger; None where none runs."""
     certificates: CertificatesSpec = field(default_factory=CertificatesSpec)
@@ -349,6 +351,7 @@ class Gateway(Component, token="gateway:Gateway"):
             decided=args.decided,
             budgeted=args.budgeted,
             suspends=args.suspends,
+            starts=args.starts,
         )
 
 

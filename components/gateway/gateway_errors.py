@@ -8,7 +8,7 @@ from typing import Any
 
 from components.gateway.envoy_names import http_manager
 from components.gateway.envoy_patches import LISTENER, patch, patch_policy
-from floor.headers import MODEL_HEADER, REFUSAL_HEADER
+from floor.headers import MODEL_HEADER, REFUSAL_HEADER, RETRY_HEADER, START_HEADER
 from floor.metadata import PROTECTED
 
 _CLIENT, _SERVER = "invalid_request_error", "server_error"
@@ -265,6 +265,17 @@ _GATEKEEPER_ANSWERS = (
 )
 # Of a site with limits of a month.
 _SPENT = _of_gatekeeper(429, "insufficient_quota", "insufficient_quota")
+# Of a site with a model that may have no replica. The picker refuses it at once, by an answer of its own without any
+# flag of Envoy's. The model's route adds what the model needs, so the listener changes with no name of a model.
+_STARTING = _Answer(
+    status=503,
+    code="model_starting",
+    kind=_SERVER,
+    message=f"The model '{_NAMED}' has no replica now. This request starts one, which takes about "
+    f"%RESP({START_HEADER})% seconds. Try again then.",
+    instead_of=_all(_status("EQ", 503), _cel(f"response.flags == 0 && '{START_HEADER}' in response.headers")),
+    headers={"retry-after": f"%RESP({RETRY_HEADER})%"},
+)
 # Of a site with a directory of keys, before a model is known. The gatekeeper's only other refusal there is 401.
 _SUSPENDED = _Answer(
     status=403,
@@ -293,12 +304,13 @@ def openai_errors(
     decided: bool = False,
     budgeted: bool = False,
     suspends: bool = False,
+    starts: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
     decided: whether a gatekeeper runs. budgeted: whether it refuses tenants that have spent a month's limit.
-    suspends: whether it refuses keys that are suspended.
+    suspends: whether it refuses keys that are suspended. starts: whether a model may have no replica.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -314,7 +326,8 @@ def openai_errors(
     if decided:
         asked = [*([_SUSPENDED] if suspends else []), *_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else [])]
     mapped = [answer.mapper() for answer in _ANSWERS]
-    mappers = [*(answer.mapper() for answer in asked), *limits, refused, *mapped, *rest]
+    starting = [_STARTING.mapper()] if starts else []
+    mappers = [*(answer.mapper() for answer in asked), *limits, refused, *starting, *mapped, *rest]
     answers = patch(
         LISTENER, listener, op="add", path=f"/{http_manager(tls=tls)}/local_reply_config", value={"mappers": mappers}
     )

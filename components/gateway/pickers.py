@@ -16,7 +16,8 @@ from components.gateway.envoy_patches import (
     patch,
     patch_policy,
 )
-from floor.headers import CLIENT_HEADER
+from components.specs.model_server import ZeroPlan
+from floor.headers import CLIENT_HEADER, RETRY_HEADER, START_HEADER
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 _FILTER_CONFIG = "type.googleapis.com/envoy.config.route.v3.FilterConfig"
@@ -44,6 +45,8 @@ class Picker:
     """Host and port of its Service, which has the addresses of the ready ones."""
     parallel: int
     """Requests that may wait for it at once; Envoy's default is 1,024."""
+    zero: ZeroPlan | None = None
+    """Of a model that may have no replica."""
 
     @property
     def connection(self) -> Connection:
@@ -70,6 +73,7 @@ def picker_policy(namespace: str, gateway: Mapping[str, str], *, listener: str, 
     """
     asked_at = picker_filter(picker.pool, picker.namespace)
     reached = picker.connection
+    routes = f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]'
     patches = [
         patch(CLUSTER, reached.name, op="add", path="", value=cluster(reached)),
         patch(LISTENER, listener, op="add", jsonPath=BEFORE_ROUTING, value=asking(picker)),
@@ -77,11 +81,17 @@ def picker_policy(namespace: str, gateway: Mapping[str, str], *, listener: str, 
             ROUTES,
             listener,
             op="add",
-            jsonPath=f'$.virtual_hosts[*].routes[?(@.name=="{model_route(picker.pool, picker.namespace)}")]',
+            jsonPath=routes,
             path=f"/typed_per_filter_config/{asked_at.replace('/', '~1')}",
             value={"@type": _FILTER_CONFIG, "config": {}},
         ),
     ]
+    if picker.zero:
+        added = [
+            {"header": {"key": header, "value": f"{seconds}"}}
+            for header, seconds in ((START_HEADER, picker.zero.start_s), (RETRY_HEADER, picker.zero.retry_after_s))
+        ]
+        patches.append(patch(ROUTES, listener, op="add", jsonPath=routes, path="/response_headers_to_add", value=added))
     # After the front door's own.
     return patch_policy(f"{picker.pool}-picker", namespace, gateway, patches, priority=1)
 

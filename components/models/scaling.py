@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from components.specs.model_server import FirstTokens, PeakSpec, ScalingPlan
+from components.specs.model_server import FirstTokens, PeakSpec, ScalingPlan, ZeroPlan
 
 # Failed answers in a row until the ScaledObject's status shows them; the number stays from the first one on.
 _FAILURES = 3
@@ -32,11 +32,13 @@ def scaled_object(
     By what replicas hold, never by how busy their GPUs are: a GPU is as busy with one request as with a full batch.
     What is running counts with what waits, so that a replica goes only where the rest has room for its requests.
     Where Prometheus does not answer, or knows nothing of the model, the number stays: no answer is not "no load".
+    Without replicas pickers alone know of the model: that none is ready, and which requests they refused for it.
     """
     of_model = f'{{job="inference-engines", model="{name}"}}'
     held = " + ".join(f"sum(vllm:num_requests_{state}{of_model})" for state in ("running", "waiting"))
     # Data-parallel ranks of a replica have a series each.
     caches = f"sum(avg by (pod) (vllm:kv_cache_usage_perc{of_model}))"
+    zero, known = plan.zero, f" or {none_ready(name)}" if plan.zero else ""
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
@@ -52,15 +54,18 @@ def scaled_object(
             "maxReplicaCount": plan.most,
             "fallback": {
                 "failureThreshold": _FAILURES,
-                "replicas": plan.least,
+                # KEDA 2.21 takes 0 for no fallback, and a failed query for a reason to stop the last replica.
+                "replicas": max(1, plan.least),
                 "behavior": "currentReplicasIfHigher",
             },
+            **(_stops(zero) if zero else {}),
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan)}},
             "triggers": [
-                _measured("requests", prometheus, held, plan.requests),
-                _measured("cache", prometheus, caches, plan.kv_share),
+                *([_measured("asked", prometheus, asked(name, zero), 1)] if zero else []),
+                _measured("requests", prometheus, held + known, plan.requests),
+                _measured("cache", prometheus, caches + known, plan.kv_share),
                 *(
-                    [_measured("first-token", prometheus, late_replicas(name, plan, plan.first_token), 1)]
+                    [_measured("first-token", prometheus, late_replicas(name, plan, plan.first_token) + known, 1)]
                     if plan.first_token
                     else []
                 ),
@@ -68,6 +73,39 @@ def scaled_object(
             ],
         },
     }
+
+
+def asked(name: str, zero: ZeroPlan) -> str:
+    """1 where the model was asked within `seen_s`, answered or not; else 0, as long as all of its pickers are read.
+
+    A counter that begins with its first request is no growth to Prometheus, so one that was not there before counts.
+    A request that overflows to another model is one for this: its own pickers do not see it.
+    """
+    counters = (
+        *(f"inference_objective_request{kind}_total{_of_pickers(name)}" for kind in ("", "_error")),
+        f'gatekeeper_overflow_requests_total{{job="gatekeeper", model="{name}"}}',
+    )
+    window = f"{zero.seen_s}s"
+    grown = " or ".join(
+        f"changes({counter}[{window}]) > 0 or {counter} > 0 unless {counter} offset {window}" for counter in counters
+    )
+    read = f"min(up{_of_pickers(name)}) == 1"
+    return f"clamp_max(count({grown}), 1) or 0 * ({read})"
+
+
+def none_ready(name: str) -> str:
+    """0 while a picker reports that the model has no ready replica; else nothing."""
+    return f"0 * (max(inference_pool_ready_pods{_of_pickers(name)}) == 0)"
+
+
+def _of_pickers(name: str) -> str:
+    return f'{{job="inference-pickers", model="{name}"}}'
+
+
+def _stops(zero: ZeroPlan) -> dict[str, Any]:
+    """KEDA itself takes the last replica and starts the first one; the autoscaler never does."""
+    wait = {"cooldownPeriod": zero.cooldown_s, "initialCooldownPeriod": zero.cooldown_s}
+    return {"pollingInterval": zero.noticed_s, **wait}
 
 
 def late_replicas(name: str, plan: ScalingPlan, target: FirstTokens) -> str:

@@ -35,6 +35,7 @@ _TITLES = {
     "suspensions": "Keys that signals suspend",
     "canaries": "Canaries",
     "scaling": "Models whose replicas follow the load",
+    "starting": "Models that start once they are asked",
     "overflows": "Overflow to other models",
     "dns-records": "Records in DNS",
     "log-collectors": "Log lines on their way",

@@ -35,7 +35,7 @@ from components.specs.database import DatabaseBackupsSpec, DatabaseSpec
 from components.specs.promises import SitePromise
 
 NAME = "inference-platform"
-SCALING = "scaling"
+SCALING, STARTING = "scaling", "starting"
 CREDENTIALS_NAME = f"{NAME}-credentials"
 
 
@@ -46,8 +46,8 @@ class Measured:
     parts: Collection[str]
     """Jobs of what is measured; `credentials`, for those of a cluster that this program made; `prices`, of tokens;
     `budgets`, of tenants; `key-signals` and `suspensions`, of their keys; `canaries` and `overflows`, of models;
-    `scaling`, of models that follow the load; `hosts`, `control-plane`, `etcd-members` and `pod-network`, of the
-    cluster itself."""
+    `scaling`, of models that follow the load; `starting`, of those that may have no replica; `hosts`, `control-plane`,
+    `etcd-members` and `pod-network`, of the cluster itself."""
     servers: bool
     """Prometheus and Alertmanager of this program."""
     etcd_backup_every_h: int | None = None
@@ -65,6 +65,7 @@ _OF_PARTS: Mapping[str, Callable[[], list[Alert]]] = {
     "secrets": secrets.secrets,
     "autoscaling": autoscaling.autoscaling,
     SCALING: autoscaling.scaled_models,
+    STARTING: autoscaling.starting_models,
     "gatekeeper": callers.gatekeepers,
     "directory": callers.directory,
     "budgets": callers.budgets,

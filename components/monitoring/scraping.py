@@ -14,6 +14,8 @@ from components.specs.inference_pool import METRICS_PORT, PICKER
 from floor import namespaces
 from services.ledger import variables as ledger
 
+ENGINES = "inference-engines"
+"""Job of the replicas of every model."""
 _MODEL = f"{POD_META}_label_app_kubernetes_io_instance"
 
 
@@ -47,7 +49,7 @@ def serving_targets(
     return [
         ScrapeTarget(
             name="engines",
-            job="inference-engines",
+            job=ENGINES,
             namespace=models_namespace,
             pods={NAME_LABEL: model_server.SERVER},
             port=engines.PORT,

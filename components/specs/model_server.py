@@ -98,8 +98,9 @@ class PeakSpec(Spec):
 class ScalingSpec(Spec):
     """Scaling between two counts: `replicas` carry the declared load, and fewer serve while less comes."""
 
-    least: int = Field(ge=1, le=MOST_REPLICAS)
-    """Replicas that there always are; below `replicas`."""
+    least: int = Field(ge=0, le=MOST_REPLICAS)
+    """Replicas that there always are; below `replicas`. With 0 the last one goes once no request has come for so long
+    as a replica takes to start and a cold start. The next request gets 503 `model_starting` and starts one."""
     peaks: tuple[PeakSpec, ...] = ()
     """Loads that are known to come."""
 
@@ -254,6 +255,22 @@ class FirstTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ZeroPlan:
+    """What holds while a model may have no replica."""
+
+    cooldown_s: int
+    """The last replica goes once no request has come for so long."""
+    start_s: int
+    """Until the first one serves, as clients get it in the refusal."""
+    retry_after_s: int
+    """When a client that is refused meanwhile is to ask again."""
+    noticed_s: int = 15
+    """How often it is looked whether a request came."""
+    seen_s: int = 120
+    """Requests of so many seconds count: some scrapes, and none is passed over."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScalingPlan:
     """Between which numbers of replicas a model is scaled, and by what."""
 
@@ -266,6 +283,8 @@ class ScalingPlan:
     """Of a replica's cache that is in use when another one is due, 0 to 1."""
     first_token: FirstTokens | None = None
     """Later ones make another replica due; None where no target is declared."""
+    zero: ZeroPlan | None = None
+    """None where a replica always runs."""
     window_s: int
     """A replica goes only when fewer were enough for so long."""
     burst_s: int = 30

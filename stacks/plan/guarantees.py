@@ -90,7 +90,15 @@ def unproven(
 ) -> Iterator[Problem]:
     """Guarantees beyond what a model is proven to carry. has_room: whether the nodes have it for a fix."""
     for draw in draws(site, models):
-        if draw.carried is None:
+        if draw.proof.case.replicas == 0:
+            yield Problem(
+                path=_largest(draw)[0],
+                what=f"guarantees tokens of {draw.model}, which may have no replica: {draw.named}",
+                got=f"{'.'.join(draw.revision.path)}.server.scaling.least 0",
+                allowed="guarantees of models that always have a replica",
+                fix=f"set {'.'.join(draw.revision.path)}.server.scaling.least to 1 or more, or take the key out",
+            )
+        elif draw.carried is None:
             yield Problem(
                 path=_largest(draw)[0],
                 what=f"guarantees tokens of {draw.model}, which is proven to carry none: it declares no load",

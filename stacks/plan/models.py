@@ -16,6 +16,7 @@ from components.specs.model_server import (
     ModelServerPlan,
     ModelServerSpec,
     ScalingPlan,
+    ZeroPlan,
     pod_priority,
 )
 from floor import namespaces
@@ -31,7 +32,7 @@ from stacks.plan.picking import picker_plan
 from stacks.plan.placing import takes_whole_nodes
 from stacks.plan.settings.definition import Setting
 from stacks.plan.settings.registry import broken_overrides, derive
-from stacks.plan.settings.scaling import first_token_target
+from stacks.plan.settings.scaling import first_answer_s, first_token_target
 from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.plan.tenant_caches import Apart, proven
 from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, volume_files, without_safetensors
@@ -295,11 +296,19 @@ def _server(
         nodes=spec.nodes,
         load_s=proof.cold_start["read_weights"].value,
         startup_probe_period_s=PROBE_PERIOD_S,
-        scaling=_scaling(spec, settings, proof.order.slo),
+        scaling=_scaling(spec, settings, proof.order.slo, first_answer_s(proof)),
     )
 
 
-def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting], slo: Slo) -> ScalingPlan | None:
+def _zero(settings: Mapping[str, Setting], start_s: int) -> ZeroPlan:
+    return ZeroPlan(
+        cooldown_s=settings["autoscale_cooldown_s"].whole,
+        start_s=start_s,
+        retry_after_s=settings["starting_retry_after_s"].whole,
+    )
+
+
+def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting], slo: Slo, start_s: int) -> ScalingPlan | None:
     if spec.scaling is None:
         return None
     target = first_token_target(slo)
@@ -313,6 +322,7 @@ def _scaling(spec: ModelServerSpec, settings: Mapping[str, Setting], slo: Slo) -
         if target is None
         else FirstTokens(share=target.share, seconds=settings["autoscale_ttft_s"].number),
         window_s=settings["autoscale_window_s"].whole,
+        zero=_zero(settings, start_s) if spec.scaling.least == 0 else None,
     )
 
 

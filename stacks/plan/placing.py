@@ -275,7 +275,7 @@ def _headline(
         bears = "A LOST NODE ENDS A MODEL"
     elif not all(interim.replicas for interim in meanwhile):
         bears = "A LOST NODE STOPS A MODEL UNTIL IT HAS STARTED ELSEWHERE"
-    elif lowest == 1:
+    elif lowest <= 1:
         bears = "A LOST NODE STOPS A MODEL THAT IS DOWN TO ONE REPLICA"
     return f"placement: fits, {bears}. {'; '.join(parts)}"
 

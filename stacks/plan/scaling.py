@@ -153,7 +153,9 @@ def describe_scaling(site: SiteConfig, proofs: Mapping[str, Proof], specs: Mappi
     lines = ["scaling:"]
     for name in scaled:
         span = f"{low[name].case.replicas} to {proofs[name].case.replicas} replicas"
-        lines.append(f"  {name}: {span}{_carried(low[name])}")
+        lines += (
+            [f"  {name}: {span}{_carried(low[name])}"] if low[name].case.replicas else _from_zero(name, proofs[name])
+        )
         if name in spans:
             lines.append(f"    {_room(spans[name], alone=len(scaled) == 1)}")
     return "\n".join(lines)
@@ -168,6 +170,15 @@ def _carried(low: Proof) -> str:
     rate = f"{shown(least)} of the declared {shown(load.requests_per_s)} requests/s at the slow end of their band"
     count = low.case.replicas
     return f"; {counted(count, 'replica')} {'carries' if count == 1 else 'carry'} {rate}, {start}"
+
+
+def _from_zero(name: str, proof: Proof) -> list[str]:
+    """What zero means for clients."""
+    start = f"{proof.cold_start['cold_start']} after its GPUs are free"
+    return [
+        f"  {name}: 0 to {proof.case.replicas} replicas; the first serves {start}, and half a minute for noticing",
+        "    until then each request gets 503 model_starting, and none is held",
+    ]
 
 
 def _room(span: Range, *, alone: bool) -> str:

@@ -13,8 +13,8 @@ from components.addons.keda import OPERATOR_PODS
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import host_scrapes, kube_state_metrics, prometheus, watcher
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, scrapers
-from components.monitoring.rules import SCALING, Measured
-from components.monitoring.scraping import own_targets, serving_targets
+from components.monitoring.rules import SCALING, STARTING, Measured
+from components.monitoring.scraping import ENGINES, own_targets, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
@@ -52,7 +52,7 @@ def declare_monitoring(
         site=site.name,
         images=dict(plan.versions.images),
         targets=targets,
-        promise=site_promise(plan, site.monitoring.availability_percent, jobs_of(targets, own=own)),
+        promise=site_promise(plan, site.monitoring.availability_percent, _kept_jobs(site, jobs_of(targets, own=own))),
         measured=Measured(
             parts={
                 *(target.job for target in targets),
@@ -62,6 +62,7 @@ def declare_monitoring(
                 *(["suspensions"] if site.usage.abuse and site.usage.abuse.suspend_on else []),
                 *(["canaries"] if plan.tenants.canaries else []),
                 *([SCALING] if site.scales else []),
+                *([STARTING] if site.starts_on_request else []),
                 *(["overflows"] if plan.tenants.filling else []),
                 *(["budgets"] if plan.tenants.budgets else []),
                 *(["hosts", "control-plane"] if hosts else []),
@@ -134,6 +135,12 @@ def host_jobs(site: SiteConfig) -> list[str]:
         return []
     etcd = [host_scrapes.ETCD] if site.cluster.machines else []
     return [*host_scrapes.JOBS, *etcd, *(host_scrapes.POD_NETWORK if site.measures_pod_network else [])]
+
+
+def _kept_jobs(site: SiteConfig, jobs: Sequence[str]) -> list[str]:
+    """Of the jobs, those that always have a target: engines have none while no model has a replica."""
+    kept = any(spec.server.least for _, spec in site.revisions) or not site.revisions
+    return [job for job in jobs if job != ENGINES or kept]
 
 
 def jobs_of(targets: Sequence[ScrapeTarget], *, own: bool) -> list[str]:

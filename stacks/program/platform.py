@@ -196,8 +196,9 @@ def _front_door(step: PartStep) -> PartDone:
                 namespace=step.on.models_namespace,
                 authority=picker_authority(name, step.on.models_namespace),
                 parallel=site.gateway.max_parallel_streams,
+                zero=revision.server.scaling.zero if revision.server.scaling else None,
             )
-            for name in sorted(step.on.plan.named)
+            for name, revision in sorted(step.on.plan.named.items())
         ],
         namespace=step.handle("gateway-namespace", NamespaceHandle),
         target=target_gateway(),
@@ -239,6 +240,7 @@ def _gateway(step: PartStep) -> PartDone:
         overflows=bool(plan.tenants.overflows),
         budgeted=bool(plan.tenants.budgets),
         suspends=plan.site.has_directory,
+        starts=plan.site.starts_on_request,
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,
         scrapers=step.on.scrapers,
         certificates=plan.site.certificates,

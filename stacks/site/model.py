@@ -308,6 +308,11 @@ class SiteConfig(Spec):
         return any(model.server.scaling for _, model in self.revisions)
 
     @property
+    def starts_on_request(self) -> bool:
+        """Whether any model may have no replica until a request comes."""
+        return any(model.server.least == 0 for _, model in self.revisions)
+
+    @property
     def spans_nodes(self) -> bool:
         """Whether any model's replicas span several nodes."""
         return any(model.server.nodes > 1 for _, model in self.revisions)

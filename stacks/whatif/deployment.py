@@ -80,9 +80,10 @@ def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:
     first = math.ceil(min(case.replicas, under_way / plan.requests))
     late = plan.first_token
     counts = ScaledCounts(
-        least=plan.least,
+        # While requests come there is one.
+        least=max(1, plan.least),
         most=plan.most,
-        first=max(plan.least, first),
+        first=max(1, plan.least, first),
         requests=plan.requests,
         kv_share=plan.kv_share,
         seen_s=plan.seen_s,

@@ -84,6 +84,7 @@ SITE_GROUPS = {
         "test_lab_certificate",
         "test_documented_commands",
         "test_autoscaling",
+        "test_scaled_to_zero",
         # Its alert goes on for a while.
         "test_stalled_replica",
         # Last, since it stops to measure.

@@ -7,6 +7,10 @@ from components.monitoring.alerts.alert import Alert
 
 # A restart of Prometheus is no alert.
 _MINUTES = 10
+# KEDA looks every 15 s at what Prometheus reads every 15 s.
+_NOTICED_MINUTES = 3
+# Above that, so that one refusal alone is not forgotten meanwhile.
+_ASKED = "10m"
 # A working day's peak, declared or not, is no lack of replicas.
 _LONG_MINUTES = 24 * 60
 
@@ -30,13 +34,32 @@ def autoscaling() -> list[Alert]:
     ]
 
 
+def starting_models() -> list[Alert]:
+    """Models that may have no replica: each request is refused until one serves. What starts has the alerts of others.
+
+    A replica that starts and is not ready in its time is `ModelHasNoReplica`, as of any model.
+    """
+    return [
+        Alert(
+            name="ModelNotStarted",
+            severity="page",
+            expression=scaling_queries.asked_in_vain(_ASKED),
+            minutes=_NOTICED_MINUTES,
+            summary="{{ $labels.model }} is asked for and does not start",
+            description="Its requests get 503 model_starting, and its Deployment is to have no replica for minutes "
+            "after the first of them: KEDA is away, or does not see them.",
+            runbook="autoscaling-blind",
+        )
+    ]
+
+
 def scaled_models() -> list[Alert]:
     """What the cluster's own autoscaler reports of models, with a KEDA of the site's own too."""
     return [
         Alert(
             name="AutoscalerIdle",
             severity="ticket",
-            expression=f"{scaling_queries.active()} == 0",
+            expression=scaling_queries.idle(),
             minutes=_MINUTES,
             summary="{{ $labels.horizontalpodautoscaler }} sets no number of replicas",
             description="Kubernetes' autoscaler gets no metric of the model: KEDA's adapter is away, or its queries "

@@ -41,6 +41,8 @@ def deployment(change: Change) -> list[Verdict]:
             f"{counted(after.replicas, 'replica')} on {after.hardware}"
             if after.gpus
             else f"{counted(after.replicas, 'replica')}"
+            if after.replicas
+            else "no replica until it is asked"
         )
         return [
             verdict(
@@ -93,6 +95,7 @@ class _Shape:
         mark = str(((resource.body.get("metadata") or {}).get("annotations") or {}).get(SCALED, ""))
         ends = re.fullmatch(r"(\d+) to (\d+) replicas", mark)
         self.follows_load = ends is not None
+        self.may_have_none = ends is not None and ends[1] == "0"
         # Of what follows the load, the number that runs is not in any input.
         self.most = max(self.replicas, int(ends[2])) if ends else self.replicas
         self.counted = mark if ends else counted(self.replicas, "replica")
@@ -181,6 +184,9 @@ def _following(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
         what = f"{before.counted} -> {after.counted} by the load"
         return [verdict(change, Severity.LIVE, what, "no replica ends now; the autoscaler sets the number from now on")]
     what, gone = f"{before.counted} by the load -> {after.replicas}", before.most - after.replicas
+    if before.may_have_none:
+        reason = "KEDA may stop them all before its order goes: set scaling.least to 1 with an `up` of its own first"
+        return [verdict(change, Severity.RESTARTS, what, reason, restarts=before.most, cold_start_s=after.budget_s)]
     if gone > 0:
         reason = f"up to {counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
         return [verdict(change, Severity.RESTARTS, what, reason, restarts=gone)]
@@ -192,7 +198,8 @@ def scaled_object(change: Change) -> list[Verdict]:
     old, new = _ends(change.before), _ends(change.after)
     if change.op == "create":
         what = f"{new[0]} to {new[1]} replicas by the load"
-        return [verdict(change, Severity.LIVE, what, "new; the Deployment's own number no longer counts")]
+        reason = "; ".join(["new", "the Deployment's own number no longer counts", *_refusing(new)])
+        return [verdict(change, Severity.LIVE, what, reason)]
     if change.op != "update":
         return [verdict(change, Severity.LIVE, "the number of replicas stays where it is", "nothing sets it any more")]
     verdicts = []
@@ -201,12 +208,18 @@ def scaled_object(change: Change) -> list[Verdict]:
         reasons = [f"up to {counted(new[0] - old[0], 'replica')} more at once"] if new[0] > old[0] else []
         if gone := max(0, old[1] - new[1]):
             reasons += [f"up to {counted(gone, 'replica')} less, whose streams get their drain time"]
+        reasons += _refusing(new) if old[0] else []
         severity = Severity.RESTARTS if gone else Severity.LIVE
         reason = "; ".join(reasons) or "the autoscaler uses the new range from the next look on"
         verdicts.append(verdict(change, severity, what, reason, restarts=gone))
     if others := [leaf for leaf in change.fields() if not re.match(_OF_ENDS, leaf.path)]:
         verdicts.append(verdict(change, Severity.LIVE, "replicas start at other loads or times", _causes(others)))
     return verdicts
+
+
+def _refusing(ends: tuple[int, int]) -> list[str]:
+    """What clients notice of a model that may have no replica."""
+    return [] if ends[0] else ["while it has no replica, its requests are refused until one has started"]
 
 
 def _ends(body: Mapping[str, Any]) -> tuple[int, int]:

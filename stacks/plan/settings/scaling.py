@@ -13,6 +13,8 @@ from stacks.proof.search import with_replicas
 # Of what a replica carries within its targets: the rest is for requests that come while another one starts.
 _HEADROOM = 0.8
 _KV_SHARE = 0.9
+# Some of OpenAI's clients take no longer Retry-After, and then ask again within 10 s; later ones take two minutes.
+_LONGEST_RETRY_S = 60
 
 
 def needed_replicas(proof: Proof) -> int:
@@ -58,6 +60,25 @@ def _window(basis: Basis) -> Derived | None:
         return None
     cold = math.ceil(basis.proof.cold_start["cold_start"].value)
     return Derived(value=min(cold, LONGEST_WINDOW_S), inputs={"cold_start_s": cold})
+
+
+def _cooldown(basis: Basis) -> Derived | None:
+    if basis.serving.least != 0:
+        return None
+    budget, window = int(basis.number("start_budget_s")), int(basis.number("autoscale_window_s"))
+    return Derived(value=budget + window, inputs={"start_budget_s": budget, "autoscale_window_s": window})
+
+
+def _retry_after(basis: Basis) -> Derived | None:
+    if basis.serving.least != 0:
+        return None
+    cold = first_answer_s(basis.proof)
+    return Derived(value=min(cold, _LONGEST_RETRY_S), inputs={"cold_start_s": cold})
+
+
+def first_answer_s(proof: Proof) -> int:
+    """Whole seconds from the start of a model's first replica to its first answer."""
+    return math.ceil(proof.cold_start["cold_start"].value)
 
 
 def _spare(basis: Basis) -> Derived:
@@ -112,6 +133,20 @@ DEFINITIONS = (
         formula="cold start, an hour at most: nothing is taken away that could not be back in time",
         derive=_window,
         used=f"{_SCALER}: a replica goes once none of these was needed for so long",
+    ),
+    Definition(
+        key="autoscale_cooldown_s",
+        unit="s",
+        formula="start budget + autoscale_window_s: what was started for a client serves long enough for it to return",
+        derive=_cooldown,
+        used=f"{_SCALER}: the last replica goes once no request has come for so long",
+    ),
+    Definition(
+        key="starting_retry_after_s",
+        unit="s",
+        formula=f"cold start, {_LONGEST_RETRY_S} at most: some of OpenAI's clients take no longer one",
+        derive=_retry_after,
+        used="the gateway: Retry-After of its 503 model_starting while no replica serves",
     ),
     Definition(
         key="disruption_max_unavailable",

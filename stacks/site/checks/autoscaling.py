@@ -31,6 +31,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed=f"with {reader}.system: {system}",
                 fix=f"take it out, or set {reader}.system to {system}",
             )
+    yield from _at_zero(values)
     scaled = _scaled(values)
     if scaled is None:
         return
@@ -50,6 +51,46 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             allowed="an address that KEDA's operator reaches without a login",
             fix="set autoscaling.prometheus, such as http://prometheus-operated.monitoring:9090",
         )
+
+
+def _at_zero(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What counts on replicas of a model that may have none."""
+    models = mapping(values.get("models"))
+    idle = [name for name, model in models.items() if at(model, "server", "scaling", "least") == 0]
+    for name in idle:
+        path: Path = ("models", str(name))
+        scaling = ".".join((*path, "server", "scaling", "least"))
+        for where, what, fix in _counting_on(str(name), mapping(models[name])):
+            yield Problem(
+                path=(*path, *where),
+                what=f"{what}, and {name} may have no replica",
+                got=f"{scaling} 0",
+                allowed=f"{scaling} of 1 or more",
+                fix=f"set {scaling} to 1, or {fix}",
+            )
+    for name, model in models.items():
+        if (to := at(model, "overflow", "to")) in idle:
+            scaling = f"models.{to}.server.scaling.least"
+            yield Problem(
+                path=("models", str(name), "overflow", "to"),
+                what="answers while another model is full or away, and may have no replica itself then",
+                got=f"{to}, with {scaling} 0",
+                allowed="a model that always has a replica",
+                fix=f"set {scaling} to 1, or name another model",
+            )
+
+
+def _counting_on(name: str, model: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
+    """Keys of a model that count on its replicas: what they would do, and how to do without."""
+    if at(model, "pool", "queues") is True:
+        # A queue holds a request for a minute; it would hold the first one until its time is up (ADR 69).
+        yield ("pool", "queues"), "lets requests wait for a replica, for less than one takes to start", "take it out"
+    if at(model, "canary") is not None:
+        yield ("canary",), f"is compared with the replicas of {name}, under load", "take the canary out"
+    for group, spec in mapping(at(model, "dedicated")).items():
+        if at(spec, "when_away") == "shared":
+            where: Path = ("dedicated", str(group), "when_away")
+            yield where, "sends its tenants to the shared replicas", "set it to refuse"
 
 
 def _scaled(values: Mapping[str, Any]) -> Path | None:

@@ -77,6 +77,19 @@ def test_another_range_says_how_many_start_or_end() -> None:
     assert (smaller.severity, smaller.restarts) == (Severity.RESTARTS, 2)
 
 
+def test_a_range_down_to_none_says_that_requests_are_refused() -> None:
+    (down,) = verdicts(scaled(2, 4), scaled(0, 4))
+    assert "its requests are refused until one has started" in down.reason
+    (wider,) = verdicts(scaled(0, 4), scaled(0, 6))
+    assert "refused" not in wider.reason
+    type_ = "kubernetes:apps/v1:Deployment"
+    (new,) = classify(Change(op="create", type=type_, name=NAME, before={}, after=deployment(0, 4)))
+    assert (new.what, new.gpus) == ("starts no replica until it is asked", 0)
+    (fixed,) = verdicts(deployment(0, 4), deployment(4))
+    assert (fixed.severity, fixed.restarts) == (Severity.RESTARTS, 4)
+    assert "set scaling.least to 1" in fixed.reason
+
+
 def test_another_threshold_restarts_nothing() -> None:
     (only,) = verdicts(scaled(2, 4), scaled(2, 4, requests=20))
     assert (only.severity, only.what) == (Severity.LIVE, "replicas start at other loads or times")

@@ -83,7 +83,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
 def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     names = set(planned(config).settings)
-    scaling = {"autoscale_requests", "autoscale_kv_share", "autoscale_ttft_s", "autoscale_window_s"}
+    scaling = {key for key in DEFINITIONS if key.startswith("autoscale_")} | {"starting_retry_after_s"}
     adapters = {"max_loras", "max_lora_rank"}
     drafts = {"num_speculative_tokens", "tokens_per_step"}
     chosen = {"quantized_weights", "kv_offloading_size", *drafts, *scaling, *adapters}
@@ -91,7 +91,7 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     server = {
         "quantization": "fp8_per_tensor",
         "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
-        "scaling": {"least": 1},
+        "scaling": {"least": 0},
         "kv_offload_gib": 8,
     }
     adapter = {"repository": "o/a", "revision": "a" * 40, "rank": 8, "target_modules": ["q_proj"]}
