@@ -143,10 +143,14 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     # An engine stops a request that its client has left within a step or two.
     time.sleep(2)
     after = models.counters(engine, _COUNTERS)
-    counted = read if kind.by_clients else [round(after[name] - before[name]) for name in _COUNTERS]
+    counted: list[int | None] = [round(after[name] - before[name]) for name in _COUNTERS]
+    if kind.by_clients:
+        # Who leaves has not seen what its prompt was.
+        counted = [None if kind.left else read[0], read[1]]
     row: dict[str, Cell] = {"kind": kind.what, "requests": count}
     for side, engines, ledgers in zip(("input", "output"), counted, billed, strict=True):
-        row |= {f"engine, {side}": engines, f"ledger, {side}": ledgers, f"gap, {side}": ledgers - engines}
+        gap = None if engines is None else ledgers - engines
+        row |= {f"engine, {side}": engines, f"ledger, {side}": ledgers, f"gap, {side}": gap}
     return row
 
 
