@@ -70,7 +70,11 @@ class Measured:
 
 def tenants(count: int, site: dict[str, Any]) -> None:
     """A gatekeeper, a directory of keys, two pods of the gateway, and so many tenants without keys of the file."""
-    site["callers"] = {"decided_by": "gatekeeper", "database_secret": operator_database.DIRECTORY}
+    site["callers"] = {
+        "decided_by": "gatekeeper",
+        "database_secret": operator_database.DIRECTORY,
+        "pepper": "disposable",
+    }
     site["gateway"]["replicas"] = GATEWAYS
     served = sorted(site["models"])
     site["tenants"] |= {f"team-{number:04}": {"models": served, "keys": {}} for number in range(count)}
