@@ -36,14 +36,16 @@ def objects_of(plan: SitePlan, revision: RevisionPlan, split: Split) -> list[dic
 
 def _pool(plan: SitePlan, revision: RevisionPlan, case: Case, replicas: int) -> Pool:
     given = revision.spec.server
+    # Each replica of a split is on one node, also of a model whose own ones span several.
     server = given.model_copy(
-        update={"replicas": replicas, "scaling": None, "extra_args": (*given.extra_args, TRANSFER)}
+        update={"replicas": replicas, "nodes": 1, "scaling": None, "extra_args": (*given.extra_args, TRANSFER)}
     )
     spec = revision.spec.model_copy(update={"server": server})
     sizes = replace(
         revision.server,
         layout=LayoutSpec(**asdict(case.layout)),
         max_num_seqs=case.slots * case.layout.data,
+        nodes=1,
         whole_nodes=case.layout.gpus == case.order.hardware.gpus_per_node,
         scaling=None,
     )

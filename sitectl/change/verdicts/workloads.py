@@ -12,7 +12,7 @@ from components.specs.model_server import ENGINE_IMAGE, SCALED
 from floor import gpu_nodes
 from floor.counts import counted
 from policy.model import Resource
-from policy.pods import asks, containers, pod_spec, startup_budget_s
+from policy.pods import asks, containers, pod_spec, pods_of_a_replica, startup_budget_s
 from sitectl.change.changes import Change, FieldChange
 from sitectl.change.verdicts import ground
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
@@ -26,7 +26,9 @@ _MOST_CAUSES = 5
 _PODS = ("spec.template", "spec.leaderWorkerTemplate")
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 # Nothing moves replicas that run (docs/adr/0045-whole-nodes-are-avoided.md).
-_WAITS = "; each takes a whole node, and waits while smaller replicas run on all of them"
+_WAITS = "; each takes {}, and waits while smaller replicas run on all of them"
+# Of a class that stops no other replica (components/models/model_server.py); all of them did before there were classes.
+_WAITING_CLASS = re.compile(r"$|.+-waiting-\d+")
 _OF_ENDS = r"spec\.(minReplicaCount|maxReplicaCount|fallback\.replicas)"
 
 
@@ -112,12 +114,16 @@ class _Shape:
             profiles = ", ".join(sorted(slices))
             self.hardware = f"{counted(self.replicas * sum(slices.values()), 'slice')} {profiles} of GPUs"
         self.budget_s = max((startup_budget_s(container) for container in of_pod), default=0)
-        self.waits = _WAITS if _prefers_whole_nodes(pod_spec(resource)) else ""
+        nodes = pods_of_a_replica(resource)
+        taken = "a whole node" if nodes == 1 else counted(nodes, "whole node")
+        self.waits = _WAITS.format(taken) if _waits_for_whole_nodes(pod_spec(resource)) else ""
         self.at_once = max(self.replicas, 1) if (spec.get("strategy") or {}).get("type") == "Recreate" else 1
         self.grace_s = int(pod_spec(resource).get("terminationGracePeriodSeconds", 30))
 
 
-def _prefers_whole_nodes(pod: Mapping[str, Any]) -> bool:
+def _waits_for_whole_nodes(pod: Mapping[str, Any]) -> bool:
+    if not _WAITING_CLASS.fullmatch(str(pod.get("priorityClassName", ""))):
+        return False
     terms = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(_PREFERRED) or ()
     asked = [known for term in terms for known in (term.get("preference") or {}).get("matchExpressions") or ()]
     return any(known.get("key") == gpu_nodes.WHOLE_LABEL and known.get("operator") == "Exists" for known in asked)

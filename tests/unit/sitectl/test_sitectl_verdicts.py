@@ -383,5 +383,17 @@ def test_replicas_of_whole_nodes_may_wait_for_smaller_ones() -> None:
         pods = {"replicas": 1, "template": {"spec": {"affinity": affinity, "containers": []}}}
         (row,) = classify(kube("create", "Deployment", {}, {"spec": pods}))
         reasons[whole] = row.reason
-    assert "waits while smaller replicas run" in reasons["Exists"]
+    assert "each takes a whole node, and waits while smaller replicas run" in reasons["Exists"]
     assert reasons["DoesNotExist"] == "new"
+
+
+@pytest.mark.parametrize(("named", "waits"), [("models-glm-waiting-100", True), ("models-glm-5", False)])
+def test_a_group_waits_for_its_nodes_unless_it_stops_others(named: str, waits: bool) -> None:
+    term = {"preference": {"matchExpressions": [{"key": WHOLE_LABEL, "operator": "Exists"}]}, "weight": 100}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    leader = {"spec": {"affinity": affinity, "priorityClassName": named, "containers": []}}
+    groups = {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": leader}}
+    (row,) = classify(kube("create", "LeaderWorkerSet", {}, {"spec": groups}))
+    assert row.reason.partition(", and waits")[0::2] == (
+        ("new; each takes 2 whole nodes", " while smaller replicas run on all of them") if waits else ("new", "")
+    )

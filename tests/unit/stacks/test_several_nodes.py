@@ -9,6 +9,8 @@ import pytest
 from floor.problems import SiteError
 from stacks.plan.placement import Demand, Node, place
 from stacks.plan.site_plan import SitePlan, plan_values
+from stacks.plan.split_pools import objects_of
+from stacks.proof.disaggregation import fewest
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import changed
 
@@ -100,3 +102,15 @@ def test_simulators_need_no_rdma() -> None:
     trial = {"purpose": "trial", f"{SERVER}.engine": "simulator", "cluster.rdma_devices": None}
     server = planned({**trial, "cluster.machines.hgx.rdma": "none"}).models["glm-5-1"].stable.server
     assert (server.layout.pipeline, server.nodes, server.pod_gpus) == (2, 2, 8)
+
+
+def test_a_split_has_its_replicas_on_one_node_each() -> None:
+    """As the estimate does; the model's own have a half of their GPUs on each of two."""
+    plan = planned()
+    revision = plan.models["glm-5-1"].stable
+    split = fewest(revision.proof.order)
+    assert split
+    bodies = {body["metadata"]["name"]: body for body in objects_of(plan, revision, split)}
+    for role, layout in (("prefill", split.prefill.case.layout), ("decode", split.decode.layout)):
+        (engine,) = bodies[f"glm-5-1-{role}"]["spec"]["template"]["spec"]["containers"]
+        assert engine["resources"]["limits"]["nvidia.com/gpu"] == str(layout.gpus)
