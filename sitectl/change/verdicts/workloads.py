@@ -191,7 +191,7 @@ def _following(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
         return [verdict(change, Severity.LIVE, what, "no replica ends now; the autoscaler sets the number from now on")]
     what, gone = f"{before.counted} by the load -> {after.replicas}", before.most - after.replicas
     if before.may_have_none:
-        reason = "KEDA may stop them all before its order goes: set scaling.least to 1 with an `up` of its own first"
+        reason = "KEDA may stop them before its order goes, and nothing starts them then: run `up --refresh` after it"
         return [verdict(change, Severity.RESTARTS, what, reason, restarts=before.most, cold_start_s=after.budget_s)]
     if gone > 0:
         reason = f"up to {counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"

@@ -87,7 +87,7 @@ def test_a_range_down_to_none_says_that_requests_are_refused() -> None:
     assert (new.what, new.gpus) == ("starts no replica until it is asked", 0)
     (fixed,) = verdicts(deployment(0, 4), deployment(4))
     assert (fixed.severity, fixed.restarts) == (Severity.RESTARTS, 4)
-    assert "set scaling.least to 1" in fixed.reason
+    assert "run `up --refresh` after it" in fixed.reason
 
 
 def test_another_threshold_restarts_nothing() -> None:
