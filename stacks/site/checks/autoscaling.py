@@ -83,7 +83,7 @@ def _at_zero(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _counting_on(name: str, model: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
     """Keys of a model that count on its replicas: what they would do, and how to do without."""
     if at(model, "pool", "queues") is True:
-        # A queue holds a request for a minute; it would hold the first one until its time is up (ADR 69).
+        # A queue holds a request for a minute; it would hold the first one until its time is up (ADR 67).
         yield ("pool", "queues"), "lets requests wait for a replica, for less than one takes to start", "take it out"
     if at(model, "canary") is not None:
         yield ("canary",), f"is compared with the replicas of {name}, under load", "take the canary out"

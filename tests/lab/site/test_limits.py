@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +32,7 @@ LEFT = "x-ratelimit-remaining"
 IN_FORCE = 20
 COMPLETION: dict[str, Any] = {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True}
 MESSAGE = {key: value for key, value in chat(MODELS[0], "hello " * 50, tokens=20).items() if key != "ignore_eos"}
+MESSAGES = "/../anthropic/v1/messages"
 ANTHROPIC = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
@@ -109,8 +111,7 @@ class Meter:
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20}),
         ("/responses", {"model": MODELS[0], "input": "hello", "max_output_tokens": 20, "stream": True}),
         ("/embeddings", {"model": MODELS[0], "input": ["hello", "and goodbye"]}),
-        ("/../anthropic/v1/messages", MESSAGE),
-        ("/../anthropic/v1/messages", MESSAGE | {"stream": True}),
+        (MESSAGES, MESSAGE),
     ],
 )
 def test_an_answer_costs_the_tokens_that_it_reports(
@@ -121,6 +122,15 @@ def test_an_answer_costs_the_tokens_that_it_reports(
     answer = ask(site, keys["counted.one"], path, **body)
     assert answer.status_code == 200, answer.text
     until(lambda: meter.charged() == total(answer.text), what=f"a charge of {total(answer.text)} tokens")
+
+
+def test_a_streamed_message_costs_its_prompt_too(site: Site, keys: dict[str, str]) -> None:
+    """Its events report the answer alone (AI gateway v1.0.0, internal/translator/anthropic_openai.go)."""
+    prompt = ask(site, keys["counted.one"], MESSAGES, **MESSAGE).json()["usage"] | {"output_tokens": 0}
+    meter = Meter(site, keys["counted.one"])
+    answer = ask(site, keys["counted.one"], MESSAGES, **MESSAGE, stream=True)
+    tokens = total(json.dumps(prompt)) + total(answer.text)
+    until(lambda: meter.charged() == tokens, what=f"a charge of {tokens} tokens")
 
 
 def test_a_stream_that_its_client_leaves_is_charged(site: Site, keys: dict[str, str]) -> None:
