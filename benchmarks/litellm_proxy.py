@@ -69,6 +69,7 @@ def _wait(address: str, proxy: subprocess.Popen[bytes], output: Path) -> None:
                 return
         except httpx.HTTPError:
             pass
+        # Its start imports for half a minute, and nothing but this look shows its end.
         time.sleep(0.5)
     raise LabError(
         f"LiteLLM's proxy does not start: {output.read_text()[-500:]}", fix="look for the error in its output"

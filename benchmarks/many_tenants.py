@@ -167,6 +167,7 @@ def _until(door: httpx.Client, text: str, status: int) -> float:
     while time.perf_counter() < deadline:
         if door.get("/models", headers={"Authorization": f"Bearer {text}"}).status_code == status:
             return time.perf_counter()
+        # Between two looks; a gateway reports no change of a key by itself.
         time.sleep(_LOOK_S)
     raise LabError(f"a gateway pod gives no {status} after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
 

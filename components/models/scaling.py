@@ -78,7 +78,6 @@ def scaled_object(
 def asked(name: str, zero: ZeroPlan) -> str:
     """1 where the model was asked within `seen_s`, answered or not; else 0, as long as all of its pickers are read.
 
-    A counter that begins with its first request is no growth to Prometheus, so one that was not there before counts.
     A request that overflows to another model is one for this: its own pickers do not see it.
     """
     counters = (
@@ -86,11 +85,15 @@ def asked(name: str, zero: ZeroPlan) -> str:
         f'gatekeeper_overflow_requests_total{{job="gatekeeper", model="{name}"}}',
     )
     window = f"{zero.seen_s}s"
-    grown = " or ".join(
-        f"changes({counter}[{window}]) > 0 or {counter} > 0 unless {counter} offset {window}" for counter in counters
-    )
+    grown = " or ".join(counting(counter, window) for counter in counters)
     read = f"min(up{_of_pickers(name)}) == 1"
     return f"clamp_max(count({grown}), 1) or 0 * ({read})"
+
+
+def counting(counter: str, window: str) -> str:
+    """Series of a counter that moved within `window`, or was not there before: its first request is no growth to
+    Prometheus."""
+    return f"changes({counter}[{window}]) > 0 or {counter} > 0 unless {counter} offset {window}"
 
 
 def none_ready(name: str) -> str:

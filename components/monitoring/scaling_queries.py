@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from components.models.scaling import counting
 from components.monitoring import queries
 
 _BY = ("horizontalpodautoscaler",)
@@ -39,9 +40,7 @@ def idle() -> str:
 def asked_in_vain(window: str) -> str:
     """Models whose pickers refused requests within `window`, and that are to have no replica still."""
     refused = f"inference_objective_request_error_total{{{queries.PICKERS}}}"
-    # A counter begins with its first refusal, which is no growth to Prometheus.
-    seen = f"changes({refused}[{window}]) > 0 or {refused} > 0 unless {refused} offset {window}"
-    return f"count by (model) ({seen}) and on (model) {without_any()}"
+    return f"count by (model) ({counting(refused, window)}) and on (model) {without_any()}"
 
 
 def _replicas(figure: str) -> str:

@@ -19,6 +19,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
 }
 """Which of the keys each system reads."""
 
+LEAST_GIB = 5
 FULL_PERCENT = 85
 """Of its volume, at which VictoriaLogs deletes its oldest day, before it is full and takes nothing."""
 
@@ -43,7 +44,7 @@ class LogsSpec(Spec):
     there, and after a change, lines wait on the nodes."""
     keep_days: int = Field(default=30, ge=1, le=3650)
     """Days that VictoriaLogs keeps a line, as far as its volume has room: at 85 % of it, the oldest day goes first."""
-    volume_gib: int = Field(default=50, ge=5, le=16384)
+    volume_gib: int = Field(default=50, ge=LEAST_GIB, le=16384)
     """Size of its volume in GiB. It can grow, and Kubernetes refuses a smaller one. An estimate: what a site logs is
     not known before it runs, and `LogStoreFills` is its alert."""
     storage_class: str | None = None

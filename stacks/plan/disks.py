@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from components.models.weights import volume_gib
 from components.specs.database import LEAST_GIB
+from components.specs.logs import LEAST_GIB as LEAST_OF_LOGS_GIB
 from components.specs.longhorn import MINIMAL_AVAILABLE_PERCENT, OVER_PROVISIONING_PERCENT
 from components.specs.monitoring import ALERTMANAGER_VOLUME_GIB
 from floor.counts import listed
@@ -206,8 +207,8 @@ def _ways(site: SiteConfig, disks: Sequence[Disk], weight_bytes: Mapping[str, fl
     if database_volumes(site) and fits(disks, copies, rows_gib=LEAST_GIB):
         less = _least(lambda less: fits(disks, copies, rows_gib=rows - less), rows - LEAST_GIB)
         yield f"lower {'.'.join(_DATABASE)} from {rows} to {rows - less}"
-    if log_volumes(site) and fits(disks, copies, lines_gib=LEAST_GIB):
-        less = _least(lambda less: fits(disks, copies, lines_gib=lines - less), lines - LEAST_GIB)
+    if log_volumes(site) and fits(disks, copies, lines_gib=LEAST_OF_LOGS_GIB):
+        less = _least(lambda less: fits(disks, copies, lines_gib=lines - less), lines - LEAST_OF_LOGS_GIB)
         yield f"lower {'.'.join(_LOGS)} from {lines} to {lines - less}"
     if fits(disks, copies, own_gib=1):
         least = _least(lambda less: fits(disks, copies, own_gib=gib - less), gib - 1)

@@ -32,7 +32,6 @@ from stacks.site.checks import (
     kubelet,
     limits,
     links,
-    logs,
     machines,
     models,
     monitoring,
@@ -53,6 +52,7 @@ from stacks.site.checks import (
     sources,
     subnets,
     usage,
+    volume_classes,
     volumes,
 )
 from stacks.site.checks.products import nearest_product
@@ -104,7 +104,7 @@ def problems(values: Mapping[str, Any], where: Where, *, malformed: bool) -> lis
         pools.problems(values),
         bgp.problems(values),
         links.problems(values),
-        logs.problems(values),
+        volume_classes.problems(values),
         peers.problems(values),
         disks.problems(values),
         dns.problems(values),
@@ -154,6 +154,7 @@ def warnings(values: Mapping[str, Any]) -> list[Problem]:
         *firewall.warnings(values),
         *pools.warnings(values),
         *monitoring.warnings(values),
+        *volume_classes.warnings(values),
         *servers.warnings(values),
         *several_nodes.warnings(values),
         *models.warnings(values),

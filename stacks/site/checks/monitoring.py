@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from components.specs.longhorn import database_class, scratch_class
 from components.specs.monitoring import READ_BY, MonitoringSpec
 from floor import node_ports
 from floor.problems import Problem, shown
-from stacks.site.model import StorageSpec
 from stacks.site.reading.levels import MACHINES
 from stacks.site.reading.raw import at, items, mapping
 
 _SECTION = "monitoring"
-_STORAGE_CLASS = str(StorageSpec.model_fields["storage_class"].default)
 # What of the section starts the watcher.
 _WATCHES = {"on_fault": ("drain",), "new_nodes": ("check", "load_test")}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -40,15 +36,6 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _unwatched(values, mapping(section.get("gpu_faults")))
     if at(section, "grafana", "run_by") == "platform":
         yield from _of_grafana(values, system)
-    unknown = section.get("storage_class") is None and at(values, "storage", "system") != "longhorn"
-    if system == "prometheus_operator" and unknown:
-        yield Problem(
-            path=(_SECTION,),
-            what="lacks storage_class: Prometheus keeps what it measures on a volume, and no class is known",
-            got="system prometheus_operator without storage.system: longhorn",
-            allowed="a class that offers ReadWriteOnce",
-            fix="set storage_class to a class of the cluster, or storage.system to longhorn",
-        )
 
 
 def measures_hosts(values: Mapping[str, Any]) -> bool:
@@ -75,37 +62,6 @@ def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
             got="measured",
             fix="set cluster.machines.firewall, which lets nodes and pods alone in",
         )
-    yield from _renamed_classes(values)
-
-
-def _renamed_classes(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Classes of the program's Longhorn are called after `storage.storage_class`: a copied name outlives its change."""
-    if at(values, "storage", "system") != "longhorn":
-        return
-    storage = str(at(values, "storage", "storage_class") or _STORAGE_CLASS)
-    before = [made(_STORAGE_CLASS) for made in (scratch_class, database_class)]
-    made = [storage, scratch_class(storage), database_class(storage)]
-    for path in ((section, "storage_class") for section in (_SECTION, "logs", "counters")):
-        name = at(values, *path)
-        if not isinstance(name, str) or name in made:
-            continue
-        close = get_close_matches(name, made, n=1, cutoff=0.9)
-        if name in before:
-            yield Problem(
-                path=path,
-                what=f"is a class that the program makes where storage.storage_class is {_STORAGE_CLASS}",
-                got=shown(name),
-                allowed=f"{made[1]}, {made[2]}, or a class that you make",
-                fix=f"write {storage}{name.removeprefix(_STORAGE_CLASS)}",
-            )
-        elif close:
-            yield Problem(
-                path=path,
-                what="is no class that this program makes, so the cluster must have it",
-                got=shown(name),
-                near=close[0],
-                fix=f"write {close[0]}, or make the class before `up`",
-            )
 
 
 def _unread(section: Mapping[str, Any], system: str) -> Iterator[Problem]:

@@ -29,7 +29,7 @@ class Platforms:
     def of(self, group: str, *options: str, project: Path = CHECKOUT, site_file: Path | None = None) -> Site:
         """A platform that no other group has touched; in a lab that was up before the tests, the one that is there.
 
-        project: whose program brings it up. options: of its `pulumi up`. site_file: in place of the group's own.
+        project: whose program makes it. options: of its `pulumi up`. site_file: in place of the group's own.
         """
         if self._now is None or (self._now[0] != group and not self._keep):
             self.end()

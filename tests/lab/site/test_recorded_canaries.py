@@ -30,7 +30,7 @@ from tests.lab.site.test_sitectl_on_the_engine import judged
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("opening 3", "opening 8", "C.06")]
 
 SCALED = "qwen3-32b"
-# Whose definitions a cluster has that brings its own.
+# Systems that the site has from elsewhere: the cluster needs their definitions.
 _BROUGHT = ("keda", "prometheus-operator")
 
 

@@ -86,6 +86,7 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
         began = uids(cluster, 2)
         patch(site, _SOON)
         uids(cluster, 0)
+        # KEDA looks every 15 s; that it starts none unasked shows in no other way.
         time.sleep(2 * 15)
         unasked = len(cluster.replicas(MODEL))
         works = condition(site, "scaledobject", MODEL, "Ready") + condition(site, "scaledobject", MODEL, "Fallback")
@@ -94,6 +95,7 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
 
         def answered() -> bool:
             walked.others.append(ask(site))
+            # As a client that is refused, and asks again.
             time.sleep(2)
             return walked.others[-1].status == 200
 
