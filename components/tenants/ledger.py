@@ -99,6 +99,8 @@ class LedgerArgs:
     """Of the Envoy pods."""
     networks: bool
     """As of Shipping."""
+    revisions: bool
+    """The same."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -154,7 +156,13 @@ class Ledger(Component, token="ledger:Ledger"):
         self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
         self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])
         address = f"http://{variables.SERVICE}.{space}.svc:{variables.DEFAULT_PORT}"
-        shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET, networks=args.networks)
+        shipping = Shipping(
+            image=args.image,
+            address=address,
+            secret=variables.TOKENS_SECRET,
+            networks=args.networks,
+            revisions=args.revisions,
+        )
         reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
         self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])
         self.finish(service=variables.SERVICE)

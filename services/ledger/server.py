@@ -32,7 +32,9 @@ _REQUESTS = Counter(
 _ROWS = Counter("inference_usage_rows", "Rows that came, by what became of them: added, or known before.", ["result"])
 _UNREADABLE = Counter("inference_usage_unreadable_lines", "Lines that are no row, by reason.", ["reason"])
 _TOKENS = Counter(
-    "inference_usage_tokens", "Tokens of rows that were added, to hold against the engines' own.", ["model", "kind"]
+    "inference_usage_tokens",
+    "Tokens of rows that were added, to hold against the engines' own.",
+    ["model", "revision", "kind"],
 )
 _UNPRICED = Counter("inference_usage_unpriced_rows", "Rows with tokens whose model has no price.")
 _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of prices is not usable.")

@@ -124,6 +124,7 @@ def declare_ledger(
         namespace=front,
         proxy_namespace=ENVOY_NAMESPACE,
         networks=plan.tenants.names_networks,
+        revisions=plan.tenants.chooses_revisions,
         needs=needs,
     )
     return Ledger("ledger", args, opts).handle

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from components.addons import callers
+from components.gateway.envoy_names import CHECKED
+from components.gateway.request_log import marked
 from services.ledger import variables
 from services.ledger.prices import book_of
 from stacks.plan.site_plan import plan_values
@@ -68,6 +70,19 @@ def test_no_prompt_and_no_key_is_in_a_row(recorder: Recorder) -> None:
     assert "USER-AGENT" not in read
     assert "REMOTE_ADDRESS" not in read
     assert "REQ(:PATH)" not in read
+
+
+def test_a_row_has_the_revision_that_a_gatekeeper_chose(recorder: Recorder, tmp_path: Path) -> None:
+    """On a site whose models have further ones, and never by a header, which a client may have sent."""
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}}
+    further = {"callers": {"decided_by": "gatekeeper"}, "models.qwen3-32b.dedicated": {"search": own}}
+    other = plan_values(changed(prod(), usage(PRICES) | further), "site.yaml").site
+    logged = [
+        given.resources["gateway-proxy"].inputs["spec"]["telemetry"]["accessLog"]["settings"][1]["format"]["json"]
+        for given in (recorder, declare(other, tmp_path)[0])
+    ]
+    assert [log.get("revision") for log in logged] == [None, marked((CHECKED, "revision"))]
+    assert logged[0] == {name: logged[1][name] for name in logged[1] if name != "revision"}
 
 
 def test_envoy_pods_start_when_their_token_is_there_and_wait_for_no_ledger(tmp_path: Path) -> None:
