@@ -7,10 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from services.database import Database
-from services.ledger.bills import UsedInDay
+from services.ledger.bills import IdleDay, UsedInDay
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
-from services.ledger.tables import PRICE_VERSIONS, REVISIONS, SPENT, USAGE
+from services.ledger.tables import IDLE, PRICE_VERSIONS, REVISIONS, SPENT, USAGE
 from services.ledger.usage import COSTS, GROUPS, UsageQuery
 
 _SUMS = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
@@ -63,8 +63,8 @@ class UsageReader:
             rows = (await connection.execute(chosen)).all()
         return {row.tenant: {"cost_millionths": row.cost_millionths, "tokens": row.tokens} for row in rows}
 
-    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion]]:
-        """What a tenant used by day, and every version of prices of it."""
+    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[IdleDay]]:
+        """What a tenant used by day, every version of prices of it, and what it is billed of idle GPUs."""
         names = ("key", "model", "tier", "price_version")
         day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
         columns = [USAGE.c[name] for name in names]
@@ -73,14 +73,22 @@ class UsageReader:
             .where(USAGE.c.tenant == tenant, USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
             .group_by(sa.literal_column("1"), *columns)
         )
+        shared = (
+            sa.select(*(IDLE.c[name] for name in IdleDay.__dataclass_fields__))
+            .where(IDLE.c.day >= month.start, IDLE.c.day < (month + 1).start)
+            .where(IDLE.c.callers.any(tenant), IDLE.c.seconds > 0)
+            .order_by(IDLE.c.day, IDLE.c.revision)
+        )
         async with self._database.transaction(snapshot=True) as connection:
             rows = (await connection.execute(chosen)).mappings().all()
             used = {row["price_version"] for row in rows}
             kept = sa.select(PRICE_VERSIONS).where(PRICE_VERSIONS.c.version.in_(used))
             contents = (await connection.execute(kept)).all()
+            idle = (await connection.execute(shared)).mappings().all()
         fields = UsedInDay.__dataclass_fields__
         days = [UsedInDay(**{name: value for name, value in row.items() if name in fields}) for row in rows]
-        return days, {row.version: PriceVersion.model_validate(row.content) for row in contents}
+        versions = {row.version: PriceVersion.model_validate(row.content) for row in contents}
+        return days, versions, [IdleDay(**row) for row in idle]
 
 
 def _by_revision() -> sa.Subquery:

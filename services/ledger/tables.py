@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 
 from services.database import Kept
 
@@ -93,6 +93,20 @@ PRICE_VERSIONS = sa.Table(
     sa.Column("content", JSONB, nullable=False),
 )
 """Each version of the price book that a row was priced by."""
+
+IDLE = sa.Table(
+    "idle_by_day",
+    METADATA,
+    sa.Column("day", _MOMENT, primary_key=True),
+    sa.Column("revision", sa.Text, primary_key=True),
+    sa.Column("carried", sa.BigInteger, nullable=False),
+    sa.Column("price", sa.BigInteger, nullable=False),
+    sa.Column("currency", sa.Text, nullable=False),
+    sa.Column("callers", ARRAY(sa.Text), nullable=False),
+    sa.Column("seconds", sa.BigInteger),
+)
+"""GPUs of revisions whose idle time is billed, by day; `seconds` for each of the callers, null until a day is closed.
+"""
 
 RECENT = sa.Table(
     "recent_requests",

@@ -28,7 +28,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Led
 
 def sums(ledger: Ledger, kind: str, *groups: str) -> dict[tuple[Any, ...], Any]:
     """Of the day, by groups: answered and failed requests and tokens, or what they cost."""
-    asked = {"start_time": DAY, "end_time": DAY + 86_400, "group_by": list(groups)}
+    asked: dict[str, Any] = {"start_time": DAY, "end_time": DAY + 86_400, "group_by": list(groups)}
     with ledger.client() as client:
         answer = client.get(f"/v1/organization/{kind}", params=asked)
     assert answer.status_code == 200, answer.text
