@@ -19,6 +19,7 @@ from benchmarks import (
     ledger_intake,
     many_sites,
     many_tenants,
+    portal_pages,
     proof,
     published,
     reconciliation,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "tiers": tiers,
     "ledger_intake": ledger_intake,
     "reconciliation": reconciliation,
+    "portal_pages": portal_pages,
 }
 
 

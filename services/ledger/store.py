@@ -65,7 +65,7 @@ def _statement(*more: str) -> str:
         ORDER BY started_us, id
         ON CONFLICT (started, id) DO NOTHING
         RETURNING date_trunc('hour', started, 'UTC') AS hour, *
-    ), summed AS ({_summed(USAGE)}), others AS ({_summed(REVISIONS, "WHERE revision <> model")}), spent AS (
+    ), summed AS ({summed(USAGE)}), others AS ({summed(REVISIONS, "WHERE revision <> model")}), spent AS (
         INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
         SELECT date_trunc('month', hour, 'UTC'), tenant, price_version,
         sum(input_tokens + output_tokens), sum(cost_pico) FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
@@ -77,7 +77,8 @@ def _statement(*more: str) -> str:
     """  # noqa: S608 - names of columns
 
 
-def _summed(table: sa.Table, where: str = "") -> str:
+def summed(table: sa.Table, where: str = "") -> str:
+    """The statement that adds the rows of `added`, which have their `hour`, to a table of sums by hour."""
     group = ", ".join(column.name for column in table.primary_key.columns)
     sums = ", ".join(f"sum({name})" for name in _SUMMED)
     added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in _COUNTED)

@@ -70,6 +70,7 @@ def _by_hour(name: str, *more: str) -> sa.Table:
 
 
 USAGE = _by_hour("usage_by_hour")
+sa.Index("usage_by_hour_of_tenant", USAGE.c.tenant, USAGE.c.hour)
 """Sums of the rows, written in the transaction that adds them; they outlive the rows."""
 
 REVISIONS = _by_hour("revisions_by_hour", "revision")

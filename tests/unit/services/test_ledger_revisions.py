@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from services.database import _LOCK
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import DECEMBER, Ledger, line
 from tests.unit.services.postgres_rig import ROOT, Server, setting
@@ -77,6 +79,19 @@ def test_usage_is_added_up_by_the_revision_that_answered(both: tuple[Server, Led
         metrics = client.get("/metrics").text
     tokens = f'inference_usage_tokens_total{{kind="output",model="chat",revision="{CANARY}"}} 107.0'
     assert tokens in metrics
+
+
+def test_a_migration_may_take_longer_than_an_answer(both: tuple[Server, Ledger]) -> None:
+    """Here it waits for another that is not done."""
+    server, ledger = both
+    ledger.end()
+    before = ledger.log.read_text()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(server.sql, f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK}), pg_sleep(7); COMMIT")
+        ledger.start()
+        ledger.wait_ready()
+        assert other.done()
+    assert "no connection" not in ledger.log.read_text().removeprefix(before)
 
 
 def test_tables_go_back_to_those_without_revisions_and_forward_again(both: tuple[Server, Ledger]) -> None:
