@@ -35,7 +35,7 @@ def doubles(lab: Lab, run_id: str) -> int:
     return int(_asked(lab, run_id, f"to_json(count(*) - count(DISTINCT prompt_id)) {_OF}"))
 
 
-def each(lab: Lab, run_id: str) -> list[dict[str, float]]:
+def rows_of(lab: Lab, run_id: str) -> list[dict[str, float]]:
     """Tokens of the answer and times of each row."""
     columns = "'output_tokens', output_tokens, 'duration_ms', duration_ms, 'ttft_ms', ttft_ms"
     rows: list[dict[str, float]] = _asked(lab, run_id, f"coalesce(json_agg(json_build_object({columns})), '[]') {_OF}")

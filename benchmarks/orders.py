@@ -97,7 +97,7 @@ def run(lab: Lab, *, orders_present: int, orders_timed: int) -> Result:
     models.give_secret(lab, _LOGIN, {variables.CLIENT_SECRET_KEY: "of-the-portal"})
     with _selling(lab, orders_present + orders_timed) as (bench, portal):
         before = _objects(lab)
-        orders = _each(portal.order, range(orders_present))
+        orders = _all_of(portal.order, range(orders_present))
         present = portal.working(sorted({order.tenant for order in orders}))
         timed, seconds, ordered = [], [], []
         for number in range(orders_present, orders_present + orders_timed):
@@ -109,9 +109,9 @@ def run(lab: Lab, *, orders_present: int, orders_timed: int) -> Result:
         with_orders = _objects(lab)
         _say(f"{present} orders present; p99 of {orders_timed}: {percentile(seconds, 0.99):.2f} s")
         began = time.perf_counter()
-        _each(portal.revoke, [*orders, *timed])
+        _all_of(portal.revoke, [*orders, *timed])
         removed_s = time.perf_counter() - began
-        _each(lambda order: _refused(bench, order.key), [*orders, *timed])
+        _all_of(lambda order: _refused(bench, order.key), [*orders, *timed])
         left = portal.working(sorted({order.tenant for order in (*orders, *timed)}))
         after = _objects(lab)
     if present != orders_present or left:
@@ -193,7 +193,7 @@ def _tenant(number: int) -> str:
     return f"buyers-{number // _EACH:03}"
 
 
-def _each(act: Callable[[Any], Any], what: Sequence[Any]) -> list[Any]:
+def _all_of(act: Callable[[Any], Any], what: Sequence[Any]) -> list[Any]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(act, what))
 

@@ -171,7 +171,7 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     billed = _billed(bench.lab, run_id, count)
     past = [
         ledger_faults.tokens_past_the_bound(row, _READ, _ITL_MS)
-        for row in (ledger_rows.each(bench.lab, run_id) if kind.left else ())
+        for row in (ledger_rows.rows_of(bench.lab, run_id) if kind.left else ())
     ]
     # An engine stops a request that its client has left within a step or two.
     time.sleep(2)
