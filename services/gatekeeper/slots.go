@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,11 +24,11 @@ const (
 
 var uncounted = promauto.NewCounter(prometheus.CounterOpts{
 	Name: "gatekeeper_parallel_uncounted_total",
-	Help: "Requests of tenants with a limit of parallel ones that were decided without the counters.",
+	Help: "Requests of tenants with a limit of what is under way that were decided without the counters.",
 })
 
-// slots count the requests that a tenant has under way, in the store that all gatekeepers share: a sorted set per
-// tenant, with the time at which each request is forgotten.
+// slots count what a tenant has under way, in the store that all gatekeepers share: a sorted set per limit, with the time
+// at which each request is forgotten.
 type slots struct {
 	store  *redis.Client
 	refuse bool // while the store does not answer
@@ -66,12 +67,29 @@ func newSlots(address string, refuse bool) *slots {
 	}
 }
 
-// The store's clock counts, so that gatekeepers need not agree.
+// hold is a limit of what a tenant has under way, and what one request takes of it.
+type hold struct {
+	set         string
+	most, takes int64
+	// each: what a request takes is part of its name in the set. Otherwise each takes 1.
+	each bool
+	// full is what a client is answered that finds no room.
+	full *refusal
+}
+
+// The store's clock counts, so that gatekeepers need not agree. What is larger than the room goes alone.
 var take = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
+local held = redis.call('ZCARD', KEYS[1])
+if ARGV[5] == '1' then
+  held = 0
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    held = held + string.match(id, '%d+$')
+  end
+end
+if held > 0 and held + ARGV[4] > tonumber(ARGV[1]) then
   return 0
 end
 redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[3])
@@ -89,26 +107,47 @@ end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 `)
 
-// acquire counts a request until release is called. Not ok: the tenant has as many as it may, or none can be counted
-// (counted is false then).
-func (s *slots) acquire(ctx context.Context, tenant string, most int64) (release func(), counted, ok bool) {
-	set, id := "parallel:"+tenant, rand.Text()
-	release = func() { s.release(set, id) }
-	got, err := take.Run(ctx, s.store, []string{set}, most, kept.Milliseconds(), id).Int()
+// acquire counts a request in each of these until release is called; refused has what the client is answered where one is
+// full, or cannot be counted.
+func (s *slots) acquire(ctx context.Context, holds []hold) (release func(), refused *refusal) {
+	var taken []func()
+	release = func() {
+		for _, end := range taken {
+			end()
+		}
+	}
+	for _, r := range holds {
+		end, why := s.enter(ctx, r)
+		taken = append(taken, end)
+		if why != nil {
+			return release, why
+		}
+	}
+	return release, nil
+}
+
+func (s *slots) enter(ctx context.Context, r hold) (leave func(), refused *refusal) {
+	id, each := rand.Text(), 0
+	if r.each {
+		id, each = id+":"+strconv.FormatInt(r.takes, 10), 1
+	}
+	leave = func() { s.release(r.set, id) }
+	got, err := take.Run(ctx, s.store, []string{r.set}, r.most, kept.Milliseconds(), id, r.takes, each).Int()
 	if err == nil && got == 0 {
-		return func() {}, true, false
+		return func() {}, r.full
 	}
 	if err != nil && ctx.Err() == nil {
 		uncounted.Inc()
 	}
 	// The store may have counted it all the same; and once it is back, a request that was admitted counts.
 	if err != nil && s.refuse {
-		return release, false, false
+		text := "What counts this tenant's requests does not answer. Try again."
+		return leave, &refusal{status: 503, code: "limits_unavailable", text: text}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.held.add(set, id)
-	return release, err == nil, true
+	s.held.add(r.set, id)
+	return leave, nil
 }
 
 func (s *slots) release(set, id string) {

@@ -19,6 +19,7 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
+from stacks.plan.cache_shares import describe_shares
 from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
@@ -177,10 +178,10 @@ class SitePlan:
     @cached_property
     def limits_text(self) -> str:
         """What tenants may take by their limits, and what they are guaranteed, as text; empty without either."""
-        lines = describe_limits(exceedings(self.site, self.models))
-        lines += describe_gpu_time(self.site, self.models)
-        guaranteed = describe_guarantees(draws(self.site, self.models))
-        return "\n".join([*(lines or ["limits: of tokens, for no tenant"] if guaranteed else lines), *guaranteed])
+        counted = describe_limits(exceedings(self.site, self.models))
+        counted += describe_gpu_time(self.site, self.models)
+        rest = [*describe_shares(self.site, self.models), *describe_guarantees(draws(self.site, self.models))]
+        return "\n".join([*(counted or ["limits: of tokens, for no tenant"] if rest else counted), *rest])
 
     @property
     def rooms(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.limits import BOUNDS, BUDGETS
+from components.specs.limits import BOUNDS, BUDGETS, CACHE_SHARE
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import at, mapping, matching
 
@@ -79,7 +79,7 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
     places = ("plans.<name>", "tenants.<name>.limits")
-    limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, *BUDGETS)]
+    limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, CACHE_SHARE, *BUDGETS)]
     for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache")]:
         for path, value in matching(values, pattern):
             if value is not None:

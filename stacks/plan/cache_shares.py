@@ -1,0 +1,83 @@
+"""What a tenant's share of KV caches is in tokens: for the gatekeeper, which holds it, and as text for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from components.specs.callers import Cache
+from components.specs.limits import CACHE_SHARE
+from floor.counts import counted, listed
+from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.site.model import SiteConfig
+
+# Lines that people read.
+_MOST_LINES = 5
+
+
+def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Cache]:
+    """Pool -> its cache, of each that a tenant with a share may use. A canary's is part of its model's."""
+    pools = {
+        pool
+        for tenant in site.cache_shares
+        for model in {*site.tenants[tenant].models, *_others(site, tenant)} & models.keys()
+        for pool in {models[model].stable.name, *_own(models[model], tenant)}
+    }
+    caches: dict[str, Cache] = {}
+    for model in models.values():
+        groups = [[revision for revision in model.revisions.values() if not revision.id.group]]
+        groups += [[revision] for revision in model.revisions.values() if revision.id.group]
+        caches |= {group[0].name: _cache(group) for group in groups if group[0].name in pools}
+    return caches
+
+
+def _others(site: SiteConfig, tenant: str) -> Iterable[str]:
+    """Models that may answer a tenant in the place of its own."""
+    own = site.tenants[tenant]
+    return [to for model, to in site.overflows.items() if model in own.models and own.overflow == "accept"]
+
+
+def _own(model: ModelPlan, tenant: str) -> list[str]:
+    revision = model.dedicated.get(tenant)
+    return [revision.name] if revision else []
+
+
+def _cache(revisions: list[RevisionPlan]) -> Cache:
+    """Of replicas that answer the same tenants, the stable ones first.
+
+    As many replicas as there always are, or one where there may be none: a share does not grow with a spike.
+    """
+    server, answer = revisions[0].server, revisions[0].server.max_answer_tokens
+    return Cache(
+        tokens=sum(
+            int(revision.proof.case.cache_tokens) * max(1, revision.spec.server.least) for revision in revisions
+        ),
+        context=server.max_model_len,
+        answer=server.max_model_len if answer is None else answer,
+    )
+
+
+def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[str]:
+    """The lines of a text for people, the smallest share of each model first; none where no tenant has one."""
+    caches = shared_caches(site, models)
+    alike: dict[tuple[float, str], list[str]] = defaultdict(list)
+    for tenant, given in site.cache_shares.items():
+        for model in sorted({*site.tenants[tenant].models} & models.keys()):
+            pool = next(iter(_own(models[model], tenant)), models[model].stable.name)
+            alike[given[CACHE_SHARE], pool].append(tenant)
+    usual = {
+        revision.name: revision.proof.order.request_tokens
+        for model in models.values()
+        for revision in model.revisions.values()
+    }
+    lines = []
+    for (share, pool), tenants in sorted(alike.items()):
+        cache = caches[pool]
+        tokens = int(share * cache.tokens)
+        lines.append(
+            f"  KV cache    {listed(tenants)}: up to {tokens:,} of {cache.tokens:,} tokens of {pool} under way, "
+            f"{counted(int(tokens / usual[pool]), 'request')} as the declared load has them, or "
+            f"{counted(max(1, tokens // cache.context), 'request')} of the whole context  [estimated]"
+        )
+    rest = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], *([f"  KV cache    {rest:,} more: no smaller shares than these"] if rest > 0 else [])]
