@@ -89,3 +89,6 @@ class Cache:
     """Tokens of the longest prompt with its answer."""
     answer: int
     """Most tokens of an answer whose client gives no length."""
+    expected: int = 0
+    """Tokens of a mean answer, where the requests of all tenants together may hold no more than `tokens`; 0 where they
+    may."""

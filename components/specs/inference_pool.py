@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,6 +29,10 @@ class InferencePoolSpec(Spec):
     """While the replicas are full, pickers let requests wait in a queue for each priority, the highest first, and the
     tenants of a priority take turns; below 0 requests wait, too, until their queue is full. Jobs are served more, and
     others wait somewhat longer than where pickers refuse all below 0."""
+    admission: Literal["requests", "pages"] = "requests"
+    """What bounds the requests under way: their number, or also what they are going to hold of the model's KV cache,
+    each its prompt and an answer of the load's mean length; the next one gets 503 `model_overloaded`. `pages` needs a
+    gatekeeper and a number of replicas that does not change."""
     cpu: str = "500m"
     """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
     memory: str = "1Gi"

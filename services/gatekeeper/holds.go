@@ -13,6 +13,8 @@ type cache struct {
 	Tokens  int64 `json:"tokens"`
 	Context int64 `json:"context"` // tokens of a prompt with its answer
 	Answer  int64 `json:"answer"`  // most tokens of an answer whose client gives no length
+	// Expected are the tokens of a mean answer, where all tenants together hold no more than Tokens; 0: they may.
+	Expected int64 `json:"expected"`
 }
 
 // size is how large a request may become, as far as its body has it.
@@ -40,38 +42,42 @@ func (r *request) size(path string, bytes int) size {
 	return s
 }
 
-// held are the tokens of this cache that a request may hold at its end: its prompt once, and each of its answers.
-func (c cache) held(s size) int64 {
+// held are the tokens of this cache that a request may hold at its end: its prompt once, and each of its answers, which
+// are no longer than most.
+func (c cache) held(s size, most int64) int64 {
 	prompt, each := min(s.prompt, c.Context), int64(0)
 	if s.answers > 0 {
-		each = min(cmp.Or(s.longest, c.Answer), c.Context-prompt)
+		each = min(cmp.Or(s.longest, c.Answer), most, c.Context-prompt)
 	}
 	return max(prompt+s.answers*each, 1)
 }
 
-// holdsOf are the limits of what its tenant has under way that a request comes under. called: a model, by any of its names.
+// holdsOf are the limits of what is under way that a tenant's request comes under. called: a model, by any of its names.
 func (c *callers) holdsOf(tenant, called string, s size) []hold {
 	var holds []hold
 	has := c.Tenants[tenant]
 	if most := int64(has.Bounds["parallel_requests"]); most > 0 {
 		text := fmt.Sprintf("This tenant has as many requests under way as it may, which is %d. "+
 			"Try again when one has ended.", most)
-		holds = append(holds, hold{set: "parallel:" + tenant, most: most, takes: 1, full: noRoom(text)})
+		holds = append(holds, hold{set: "requests:" + tenant, most: most, takes: 1, full: noRoom(text)})
 	}
 	model := cmp.Or(c.Names[called], called)
 	pool := model
 	if own, is := has.Dedicated[model]; is {
 		pool = own.Revision
 	}
-	share, of := has.Bounds["kv_cache_share"], c.Caches[pool]
-	if share > 0 && of.Tokens > 0 {
-		most, takes := int64(share*float64(of.Tokens)), of.held(s)
+	of := c.Caches[pool]
+	if most := int64(has.Bounds["kv_cache_share"] * float64(of.Tokens)); most > 0 {
+		takes := of.held(s, of.Context)
 		text := fmt.Sprintf("This request may need %d tokens of the KV cache of %s, and the requests that this tenant has "+
 			"under way leave less of the %d that it may hold. Try again when one has ended, or set a shorter answer.",
 			takes, model, most)
-		holds = append(holds, hold{
-			set: "cache:" + tenant + ":" + pool, most: most, takes: takes, each: true, full: noRoom(text),
-		})
+		holds = append(holds, hold{set: "cache:" + tenant + ":" + pool, most: most, takes: takes, full: noRoom(text)})
+	}
+	if of.Expected > 0 {
+		text := fmt.Sprintf("The model '%s' has no room for this request in its KV cache. Try again later.", called)
+		full := &refusal{status: 503, code: "model_overloaded", text: text}
+		holds = append(holds, hold{set: "pages:" + pool, most: of.Tokens, takes: of.held(s, of.Expected), full: full})
 	}
 	return holds
 }

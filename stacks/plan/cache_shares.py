@@ -1,7 +1,8 @@
-"""What a tenant's share of KV caches is in tokens: for the gatekeeper, which holds it, and as text for people."""
+"""How many tokens of KV caches may be held, by one tenant or by all: for the gatekeeper, and as text for people."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -16,8 +17,10 @@ _MOST_LINES = 5
 
 
 def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Cache]:
-    """Pool -> its cache, of each that a tenant with a share may use. A canary's is part of its model's."""
-    pools = {
+    """Pool -> its cache, of each that admits by pages, or that a tenant with a share may use. A canary's is part of its
+    model's."""
+    pools = {revision.name for model in models.values() for revision in model.revisions.values() if _paged(revision)}
+    pools |= {
         pool
         for tenant in site.cache_shares
         for model in {*site.tenants[tenant].models, *_others(site, tenant)} & models.keys()
@@ -47,19 +50,32 @@ def _cache(revisions: list[RevisionPlan]) -> Cache:
 
     As many replicas as there always are, or one where there may be none: a share does not grow with a spike.
     """
-    server, answer = revisions[0].server, revisions[0].server.max_answer_tokens
+    server, answer, load = revisions[0].server, revisions[0].server.max_answer_tokens, revisions[0].proof.order.load
+    longest = server.max_model_len if answer is None else answer
+    expected = math.ceil(load.answer_tokens.mean) if load else longest
     return Cache(
         tokens=sum(
             int(revision.proof.case.cache_tokens) * max(1, revision.spec.server.least) for revision in revisions
         ),
         context=server.max_model_len,
-        answer=server.max_model_len if answer is None else answer,
+        answer=longest,
+        expected=max(1, min(expected, longest)) if _paged(revisions[0]) else 0,
     )
 
 
+def _paged(revision: RevisionPlan) -> bool:
+    return revision.spec.pool.admission == "pages"
+
+
 def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[str]:
-    """The lines of a text for people, the smallest share of each model first; none where no tenant has one."""
+    """The lines of a text for people: models that admit by pages, and the smallest shares first."""
     caches = shared_caches(site, models)
+    all_of = [
+        f"  KV cache    all tenants: up to {cache.tokens:,} tokens of {pool} under way, by prompts and answers of "
+        f"{cache.expected:,} tokens  [estimated]"
+        for pool, cache in caches.items()
+        if cache.expected
+    ]
     alike: dict[tuple[float, str], list[str]] = defaultdict(list)
     for tenant, given in site.cache_shares.items():
         for model in sorted({*site.tenants[tenant].models} & models.keys()):
@@ -80,4 +96,8 @@ def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[s
             f"{counted(max(1, tokens // cache.context), 'request')} of the whole context  [estimated]"
         )
     rest = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], *([f"  KV cache    {rest:,} more: no smaller shares than these"] if rest > 0 else [])]
+    return [
+        *all_of,
+        *lines[:_MOST_LINES],
+        *([f"  KV cache    {rest:,} more: no smaller shares than these"] if rest > 0 else []),
+    ]

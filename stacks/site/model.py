@@ -305,6 +305,7 @@ class SiteConfig(Spec):
     def limits_tenants(self) -> bool:
         """Whether any tenant has a limit that is counted, or what counts them is to stay without."""
         counted = any("parallel_requests" in bounds for bounds in self.bounds.values())
+        counted |= any(model.pool.admission == "pages" for _, model in self.revisions)
         return bool(self.limits or self.cache_shares) or counted or "counters" in self.model_fields_set
 
     @property

@@ -196,7 +196,7 @@ class Rig:
             connection.sendall(f"{command}\r\n".encode())
             return connection.recv(4096)
 
-    def under_way(self, tenant: str, what: str = "parallel") -> int:
+    def under_way(self, tenant: str, what: str = "requests") -> int:
         """Requests of a tenant that the store counts."""
         return int(self.of_store(f"ZCARD {what}:{tenant}")[1:])
 
@@ -351,7 +351,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
             "default_source_code": {"inline_string": _AI_GATEWAY},
         },
     }
-    policy = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True, suspends=True)
+    policy = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True, paged=True, suspends=True)
     (errors,) = policy["spec"]["jsonPatches"]
     router = {
         "name": "envoy.filters.http.router",

@@ -1,4 +1,4 @@
-"""A tenant's share of a model's KV cache, held by the gatekeeper in the pinned Envoy, counted in the real store."""
+"""How much of a model's KV cache is held: by the gatekeeper in the pinned Envoy, counted in the real store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +120,25 @@ def test_dedicated_replicas_have_a_share_of_their_own_cache(door: Rig) -> None:
     with ExitStack() as stack:
         assert [held(door, stack, "own", body_of(SHARE)) for _ in range(2)] == [200, 200]
         assert door.ask("own", body_of(20)).status_code == 429
+
+
+@pytest.mark.row("001.19")
+def test_all_tenants_hold_no_more_than_a_model_has_pages_for(lab_of_tools: Lab, tmp_path: Path) -> None:
+    """A prompt with an answer of the mean length, or of a shorter one that its client sets."""
+    cache = Cache(tokens=1_000, context=2_000, answer=500, expected=200)
+    with rig(lab_of_tools, tmp_path, {"free": tenant(None), "other": tenant(None)}, caches={MODEL: cache}) as made:
+        long = body_of(5_000)
+        takes = len(long) // _BYTES_OF_A_TOKEN + cache.expected
+        with ExitStack() as stack:
+            held_all = [held(made, stack, caller, long) for caller in ("free", "other", "free", "other")]
+            left = cache.tokens - len(held_all) * takes
+            assert held_all == [200] * 4
+            assert 0 < left < takes
+            refused = made.ask("other", long)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_overloaded")
+            assert refused.headers["retry-after"] == "1"
+            assert held(made, stack, "other", body_of(left)) == 200
+            assert made.ask("free", body_of(30)).status_code == 503
 
 
 def test_shares_hold_in_any_order_of_requests(door: Rig) -> None:

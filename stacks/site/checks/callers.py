@@ -80,9 +80,10 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
     places = ("plans.<name>", "tenants.<name>.limits")
     limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, CACHE_SHARE, *BUDGETS)]
-    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache")]:
+    pages = ("models.<name>.pool.admission", "admission")
+    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache"), pages]:
         for path, value in matching(values, pattern):
-            if value is not None:
+            if value not in (None, "requests"):
                 yield Problem(
                     path=path,
                     what="needs a gatekeeper, and none runs",

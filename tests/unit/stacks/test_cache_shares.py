@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
 from components.tenants.callers import tenants_file
+from floor.problems import SiteError
 from stacks.plan.cache_shares import describe_shares, shared_caches
 from stacks.plan.site_plan import SitePlan, plan_values
 from tests.unit.stacks.site_examples import prod
@@ -53,3 +55,19 @@ def test_only_caches_that_a_tenant_may_share_are_handed_on() -> None:
     assert content["caches"][pool]["tokens"] == own.tenants.caches[pool].tokens
     assert content["tenants"]["archive"]["bounds"] == {"kv_cache_share": 0.1}
     assert plan_values(prod(), "site.yaml").tenants.caches == {}
+
+
+@pytest.mark.row("001.19")
+def test_a_model_that_admits_by_pages_counts_answers_of_the_mean_length() -> None:
+    pages: dict[str, Any] = {f"models.{MODEL}.pool.admission": "pages"}
+    plan = shared(pages)
+    load = plan.named[MODEL].proof.order.load
+    assert load is not None
+    assert plan.tenants.caches.keys() == {MODEL}
+    assert plan.tenants.caches[MODEL].expected == math.ceil(load.answer_tokens.mean)
+    assert plan.tenants.counted
+    assert f"all tenants: up to {plan.tenants.caches[MODEL].tokens:,} tokens of {MODEL} under way" in plan.limits_text
+    with pytest.raises(SiteError, match="counts the KV cache of a fixed number of replicas"):
+        shared(pages | {f"models.{MODEL}.server.scaling": {"least": 2}})
+    with pytest.raises(SiteError, match="needs a gatekeeper"):
+        shared(pages | {"callers.decided_by": "gateway"})
