@@ -84,11 +84,12 @@ class Cache:
     """The KV cache of replicas of which a tenant may hold a share, as services/gatekeeper/holds.go reads it."""
 
     tokens: int
-    """That the fewest of these replicas hold."""
+    """That these replicas hold."""
     context: int
     """Tokens of the longest prompt with its answer."""
     answer: int
     """Most tokens of an answer whose client gives no length."""
+    room: int = 0
+    """Tokens that the requests of all tenants together may hold; 0 for no such limit."""
     expected: int = 0
-    """Tokens of a mean answer, where the requests of all tenants together may hold no more than `tokens`; 0 where they
-    may."""
+    """Most tokens that an answer counts with there."""

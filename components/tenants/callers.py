@@ -73,6 +73,7 @@ def tenants_file(
         "names": dict(names),
         "owners": dict(owners),
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
+        **({"rooms": rooms} if (rooms := _rooms(tiers)) else {}),
         **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),
         **({"adapters": {name: asdict(grant) for name, grant in adapters.items()}} if adapters else {}),
         **({"overflows": {model: asdict(to) for model, to in overflows.items()}} if overflows else {}),
@@ -80,6 +81,10 @@ def tenants_file(
         **({"caches": {pool: asdict(cache) for pool, cache in caches.items()}} if caches else {}),
     }
     return json.dumps(content, sort_keys=True)
+
+
+def _rooms(tiers: Mapping[str, TierSpec]) -> dict[str, float]:
+    return {name: tier.admitted_below for name, tier in sorted(tiers.items()) if tier.admitted_below < 1}
 
 
 def keys_file(digests: Mapping[str, str]) -> str:

@@ -13,7 +13,8 @@ type cache struct {
 	Tokens  int64 `json:"tokens"`
 	Context int64 `json:"context"` // tokens of a prompt with its answer
 	Answer  int64 `json:"answer"`  // most tokens of an answer whose client gives no length
-	// Expected are the tokens of a mean answer, where all tenants together hold no more than Tokens; 0: they may.
+	Room    int64 `json:"room"`    // tokens that all tenants together may hold; 0: no such limit
+	// Expected are the most tokens that an answer counts with there.
 	Expected int64 `json:"expected"`
 }
 
@@ -53,7 +54,8 @@ func (c cache) held(s size, most int64) int64 {
 }
 
 // holdsOf are the limits of what is under way that a tenant's request comes under. called: a model, by any of its names.
-func (c *callers) holdsOf(tenant, called string, s size) []hold {
+// tier: that which it has.
+func (c *callers) holdsOf(tenant, tier, called string, s size) []hold {
 	var holds []hold
 	has := c.Tenants[tenant]
 	if most := int64(has.Bounds["parallel_requests"]); most > 0 {
@@ -74,14 +76,25 @@ func (c *callers) holdsOf(tenant, called string, s size) []hold {
 			takes, model, most)
 		holds = append(holds, hold{set: "cache:" + tenant + ":" + pool, most: most, takes: takes, full: noRoom(text)})
 	}
-	if of.Expected > 0 {
-		text := fmt.Sprintf("The model '%s' has no room for this request in its KV cache. Try again later.", called)
-		full := &refusal{status: 503, code: "model_overloaded", text: text}
-		holds = append(holds, hold{set: "pages:" + pool, most: of.Tokens, takes: of.held(s, of.Expected), full: full})
+	if of.Room > 0 {
+		most := int64(float64(of.Room) * cmp.Or(c.Rooms[tier], 1))
+		holds = append(holds, hold{
+			set: "pages:" + pool, most: most, takes: of.held(s, of.Expected), full: taken(called, tier, most < of.Room),
+		})
 	}
 	return holds
 }
 
 func noRoom(text string) *refusal {
 	return &refusal{status: 429, code: "rate_limit_exceeded", text: text}
+}
+
+// taken is the answer while a model's room is. kept: whether some of it is left, for other tiers.
+func taken(model, tier string, kept bool) *refusal {
+	if kept {
+		text := fmt.Sprintf("The room that the model '%s' has is kept for other tiers than %s now. Try again later.", model, tier)
+		return noRoom(text)
+	}
+	text := fmt.Sprintf("The model '%s' has no room for this request in its KV cache. Try again later.", model)
+	return &refusal{status: 503, code: "model_overloaded", text: text}
 }

@@ -182,7 +182,8 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 		of := &structpb.Struct{Fields: map[string]*structpb.Value{key: structpb.NewStringValue(named)}}
 		answer.DynamicMetadata.Fields[space] = structpb.NewStructValue(of)
 	}
-	return answer, callers.holdsOf(tenant, served.model, got.size(path, len(body)))
+	tier := cmp.Or(tierFor(got.wish, about), callers.Tenants[tenant].Tier)
+	return answer, callers.holdsOf(tenant, tier, served.model, got.size(path, len(body)))
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from components.specs.callers import Cache
 from components.specs.limits import CACHE_SHARE
@@ -52,15 +53,26 @@ def _cache(revisions: list[RevisionPlan]) -> Cache:
     """
     server, answer, load = revisions[0].server, revisions[0].server.max_answer_tokens, revisions[0].proof.order.load
     longest = server.max_model_len if answer is None else answer
+    cache = Cache(tokens=_of_all(revisions, _cache_tokens), context=server.max_model_len, answer=longest)
+    if not _paged(revisions[0]):
+        return cache
     expected = math.ceil(load.answer_tokens.mean) if load else longest
-    return Cache(
-        tokens=sum(
-            int(revision.proof.case.cache_tokens) * max(1, revision.spec.server.least) for revision in revisions
-        ),
-        context=server.max_model_len,
-        answer=longest,
-        expected=max(1, min(expected, longest)) if _paged(revisions[0]) else 0,
-    )
+    return replace(cache, room=_of_all(revisions, _room_tokens), expected=max(1, min(expected, longest)))
+
+
+def _of_all(revisions: list[RevisionPlan], tokens: Callable[[RevisionPlan], int]) -> int:
+    return sum(tokens(revision) * max(1, revision.spec.server.least) for revision in revisions)
+
+
+def _cache_tokens(revision: RevisionPlan) -> int:
+    return int(revision.proof.case.cache_tokens)
+
+
+def _room_tokens(revision: RevisionPlan) -> int:
+    """Of a replica: what it holds, or what the requests hold that it runs at once, if that is less."""
+    proof = revision.proof
+    running = revision.settings["max_num_seqs"].whole * proof.case.layout.data
+    return min(_cache_tokens(revision), int(running * proof.order.request_tokens))
 
 
 def _paged(revision: RevisionPlan) -> bool:
@@ -70,11 +82,13 @@ def _paged(revision: RevisionPlan) -> bool:
 def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[str]:
     """The lines of a text for people: models that admit by pages, and the smallest shares first."""
     caches = shared_caches(site, models)
+    below = [f"{name} below {tier.admitted_below:.0%}" for name, tier in site.tiers.items() if tier.admitted_below < 1]
+    kept = f"; tier {listed(below)} of it" if below else ""
     all_of = [
-        f"  KV cache    all tenants: up to {cache.tokens:,} tokens of {pool} under way, by prompts and answers of "
-        f"{cache.expected:,} tokens  [estimated]"
+        f"  KV cache    all tenants: up to {cache.room:,} tokens of {pool} under way, with answers of "
+        f"{cache.expected:,} tokens{kept}  [estimated]"
         for pool, cache in caches.items()
-        if cache.expected
+        if cache.room
     ]
     alike: dict[tuple[float, str], list[str]] = defaultdict(list)
     for tenant, given in site.cache_shares.items():

@@ -14,6 +14,7 @@ import pytest
 from components.specs.access import TenantSpec
 from components.specs.callers import Cache, Dedicated
 from components.specs.limits import LimitsSpec
+from components.specs.tiers import TierSpec
 from lab.paths import Lab
 from tests.lab.gatekeeper_rig import MODEL, Rig, rig
 from tests.lab.waiting import eventually
@@ -125,13 +126,13 @@ def test_dedicated_replicas_have_a_share_of_their_own_cache(door: Rig) -> None:
 @pytest.mark.row("001.19")
 def test_all_tenants_hold_no_more_than_a_model_has_pages_for(lab_of_tools: Lab, tmp_path: Path) -> None:
     """A prompt with an answer of the mean length, or of a shorter one that its client sets."""
-    cache = Cache(tokens=1_000, context=2_000, answer=500, expected=200)
+    cache = Cache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
     with rig(lab_of_tools, tmp_path, {"free": tenant(None), "other": tenant(None)}, caches={MODEL: cache}) as made:
         long = body_of(5_000)
         takes = len(long) // _BYTES_OF_A_TOKEN + cache.expected
         with ExitStack() as stack:
             held_all = [held(made, stack, caller, long) for caller in ("free", "other", "free", "other")]
-            left = cache.tokens - len(held_all) * takes
+            left = cache.room - len(held_all) * takes
             assert held_all == [200] * 4
             assert 0 < left < takes
             refused = made.ask("other", long)
@@ -139,6 +140,23 @@ def test_all_tenants_hold_no_more_than_a_model_has_pages_for(lab_of_tools: Lab, 
             assert refused.headers["retry-after"] == "1"
             assert held(made, stack, "other", body_of(left)) == 200
             assert made.ask("free", body_of(30)).status_code == 503
+
+
+@pytest.mark.row("001.02", "004.16")
+def test_a_part_of_a_models_room_is_kept_for_other_tiers(lab_of_tools: Lab, tmp_path: Path) -> None:
+    """A tier is admitted by what all hold together, and so is a request that wishes for it."""
+    tiers = {"chat": TierSpec(priority=10), "batch": TierSpec(priority=-10, admitted_below=0.5)}
+    tenants = {name: TenantSpec(models=(MODEL,), tier=tier) for name, tier in (("chats", "chat"), ("jobs", "batch"))}
+    cache = Cache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
+    with rig(lab_of_tools, tmp_path, tenants, tiers, caches={MODEL: cache}) as made, ExitStack() as stack:
+        assert held(made, stack, "jobs", body_of(150)) == 200
+        assert held(made, stack, "chats", body_of(150)) == 200
+        assert held(made, stack, "jobs", body_of(150)) == 200
+        for caller, given in (("jobs", {}), ("chats", {"service_tier": "flex"})):
+            refused = made.ask(caller, body_of(150, **given))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert "kept for other tiers than batch" in refused.json()["error"]["message"]
+        assert [held(made, stack, "chats", body_of(150)) for _ in range(3)] == [200] * 3
 
 
 def test_shares_hold_in_any_order_of_requests(door: Rig) -> None:

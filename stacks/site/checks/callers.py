@@ -23,6 +23,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 )
     if at(values, "callers", "decided_by") != "gatekeeper" and not at(values, "callers", "keep_both"):
         yield from _held_by_gatekeepers(values)
+    yield from _kept_for_tiers(values)
     yield from _twice(values)
     yield from _of_portal(values)
     if at(values, "callers", "database_secret") is not None:
@@ -89,6 +90,20 @@ def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
                     what="needs a gatekeeper, and none runs",
                     fix=f"go to a gatekeeper first, in two steps: sitectl docs gatekeeper; or take {key} out",
                 )
+
+
+def _kept_for_tiers(values: Mapping[str, Any]) -> Iterator[Problem]:
+    if any(admission == "pages" for _, admission in matching(values, "models.<name>.pool.admission")):
+        return
+    for path, share in matching(values, "tiers.<name>.admitted_below"):
+        if share not in (None, 1):
+            yield Problem(
+                path=path,
+                what="is a share of what models have room for, and no model counts that",
+                got=shown(share),
+                allowed="with pool.admission: pages of a model",
+                fix="set pool.admission of the models that the tier shares, or take admitted_below out",
+            )
 
 
 def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -64,10 +64,20 @@ def test_a_model_that_admits_by_pages_counts_answers_of_the_mean_length() -> Non
     load = plan.named[MODEL].proof.order.load
     assert load is not None
     assert plan.tenants.caches.keys() == {MODEL}
-    assert plan.tenants.caches[MODEL].expected == math.ceil(load.answer_tokens.mean)
+    cache, running = plan.tenants.caches[MODEL], plan.named[MODEL].settings["max_num_seqs"].whole
+    assert cache.expected == math.ceil(load.answer_tokens.mean)
     assert plan.tenants.counted
-    assert f"all tenants: up to {plan.tenants.caches[MODEL].tokens:,} tokens of {MODEL} under way" in plan.limits_text
-    with pytest.raises(SiteError, match="counts the KV cache of a fixed number of replicas"):
-        shared(pages | {f"models.{MODEL}.server.scaling": {"least": 2}})
+    assert f"all tenants: up to {cache.room:,} tokens of {MODEL} under way" in plan.limits_text
+    assert cache.room == min(cache.tokens, int(running * load.request_tokens) * plan.named[MODEL].spec.server.replicas)
+    few = {"max_num_seqs": {"value": running // 2, "reason": "fewer than its cache holds"}}
+    slow = {f"models.{MODEL}.overrides": few, f"models.{MODEL}.load.requests_per_s": 0.1}
+    by_number = shared(pages | slow).tenants.caches[MODEL].room
+    assert by_number == int(running // 2 * load.request_tokens) * plan.named[MODEL].spec.server.replicas < cache.room
+    kept: dict[str, Any] = {"tiers.low": {"priority": -1, "admitted_below": 0.6}, "tenants.archive.tier": "low"}
+    lower = shared(pages | kept)
+    assert "; tier low below 60% of it" in lower.limits_text
+    assert json.loads(tenants_file(lower.site.tenants, tiers=lower.site.tiers))["rooms"] == {"low": 0.6}
+    with pytest.raises(SiteError, match="no model counts that"):
+        shared(kept)
     with pytest.raises(SiteError, match="needs a gatekeeper"):
         shared(pages | {"callers.decided_by": "gateway"})
