@@ -110,8 +110,8 @@ class Rig:
     refuse_uncounted: bool = False
     canary: Canary | None = None
     """Of the one model."""
-    dedicated: Mapping[str, Dedicated] = field(default_factory=dict)
-    """Tenant -> replicas of the one model that it has for itself."""
+    dedicated: Mapping[str, Mapping[str, Dedicated]] = field(default_factory=dict)
+    """Tenant -> model -> replicas that it has for itself."""
     overflows: Mapping[str, Overflow] = field(default_factory=dict)
     pools: Mapping[str, FillingPool] = field(default_factory=dict)
     caches: Mapping[str, Cache] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Rig:
             budgets={name: limits.budgets for name, limits in limited.items()},
             names=self.names,
             canaries={MODEL: self.canary} if self.canary else {},
-            dedicated={tenant: {MODEL: own} for tenant, own in self.dedicated.items()},
+            dedicated=self.dedicated,
             overflows=self.overflows,
             pools=self.pools,
             caches=self.caches,
@@ -271,7 +271,7 @@ def rig(
     refuse_uncounted: bool = False,
     ledger: str = "",
     canary: Canary | None = None,
-    dedicated: Mapping[str, Dedicated] = MappingProxyType({}),
+    dedicated: Mapping[str, Mapping[str, Dedicated]] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
     caches: Mapping[str, Cache] = MappingProxyType({}),

@@ -41,7 +41,7 @@ OWN = "chat-own"
 def door(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """`own` has replicas of its own, with a cache of twice the size."""
     caches = {MODEL: CACHE, OWN: Cache(tokens=2 * CACHE.tokens, context=CACHE.context, answer=CACHE.answer)}
-    dedicated = {"own": Dedicated(revision=OWN, when_away="refuse")}
+    dedicated = {"own": {MODEL: Dedicated(revision=OWN, when_away="refuse")}}
     folder = tmp_path_factory.mktemp("rig")
     with rig(module_lab_of_tools, folder, TENANTS, dedicated=dedicated, caches=caches) as made:
         yield made
