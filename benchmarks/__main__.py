@@ -19,6 +19,8 @@ from benchmarks import (
     ledger_intake,
     many_sites,
     many_tenants,
+    orders,
+    portal_pages,
     proof,
     published,
     reconciliation,
@@ -53,7 +55,9 @@ BENCHMARKS: dict[str, ModuleType] = {
     "state_options": state_options,
     "tiers": tiers,
     "ledger_intake": ledger_intake,
+    "orders": orders,
     "reconciliation": reconciliation,
+    "portal_pages": portal_pages,
 }
 
 

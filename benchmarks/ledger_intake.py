@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +17,9 @@ from statistics import median
 import click
 import httpx
 
-from benchmarks import processes
+from benchmarks import processes, serving
 from benchmarks.report import Cell, Result, Table
-from lab.cluster.postgres import Postgres, as_a_user
-from lab.install import parts, system
-from lab.paths import CHECKOUT, Lab
+from lab.paths import Lab
 from services.ledger import variables
 
 HELP = "CPU time and rows per second of the ledger's intake beside a real PostgreSQL; needs no lab"
@@ -86,7 +81,7 @@ def _round(ledger: int, database: int, batch: int, at_once: int, rows: int) -> d
 
 def _send(body: bytes) -> int:
     url = f"http://127.0.0.1:{_PORT}{variables.ROWS_PATH}"
-    answer = httpx.post(url, content=body, headers={variables.TOKEN_HEADER: "writer"}, timeout=60)
+    answer = httpx.post(url, content=body, headers={variables.TOKEN_HEADER: serving.WRITER}, timeout=60)
     answer.raise_for_status()
     added: int = answer.json()["added"]
     return added
@@ -141,43 +136,10 @@ def _children(pid: int) -> Iterator[int]:
 @contextmanager
 def _running(folder: Path) -> Iterator[tuple[int, int]]:
     """Process ids of a ledger and of its database."""
-    wheel = next(wheel for wheel in parts.WHEELS if wheel.name == "postgres")
-    programs = system.wheel_programs(wheel)["postgres"].parent
-    postgres = Postgres(programs=programs, data=folder / "data", host="127.0.0.1", port=_PORT + 1)
-    postgres.make(["ledger"], "benchmark")
     prices = {"input": 200_000, "cached_input": 50_000, "output": 800_000}
-    versions = [{"from": 0, "models": {f"model-{number}": prices for number in range(4)}, "tiers": {}}]
-    book = json.dumps({"currency": "EUR", "versions": versions})
-    words = list[str]()
-    texts = (postgres.url("ledger", "benchmark"), book, "writer", "operator")
-    for option, text in zip(variables.FILES, texts, strict=True):
-        file = folder / option.removeprefix("--")
-        file.write_text(text)
-        words += [option, str(file)]
-    command = [sys.executable, "-m", "services.ledger", "serve", "--port", str(_PORT), *words]
-    with _process([*as_a_user(), *postgres.command()]) as database, _process(command) as ledger:
-        deadline = time.monotonic() + 60
-        while not _is_ready():
-            assert time.monotonic() < deadline, "the ledger is not ready"
-            # It has to start on the same cores.
-            time.sleep(0.1)
-        yield ledger, database
-
-
-def _is_ready() -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{_PORT}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-@contextmanager
-def _process(command: Sequence[str]) -> Iterator[int]:
-    process = subprocess.Popen(
-        command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        yield process.pid
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    models = {f"model-{number}": prices for number in range(4)}
+    with (
+        serving.database(folder, "ledger", port=_PORT + 1) as database,
+        serving.ledger(folder, database, models, port=_PORT) as ledger,
+    ):
+        yield ledger, database.pid

@@ -153,6 +153,12 @@ def give_databases(lab: Lab, *names: str) -> None:
         api.apply(connection, *(opaque_secret(GATEWAY, name, {"url": url}) for name, url in addresses.items()))
 
 
+def give_secret(lab: Lab, name: str, content: Mapping[str, str]) -> None:
+    """A Secret beside the gateway, as an operator makes it."""
+    with api.connect(lab) as connection:
+        api.apply(connection, opaque_secret(GATEWAY, name, dict(content)))
+
+
 def counters(address: str, names: tuple[str, ...]) -> dict[str, float]:
     """Sums of Prometheus counters of one replica, over their labels."""
     text = httpx.get(f"{address}/metrics", trust_env=False, timeout=10).text

@@ -1,12 +1,13 @@
-"""What the ledger bills against what the engine counted: each API, whole and streamed, left by clients and failed."""
+"""What the ledger bills against what the engine counted: each API, whole and streamed, left by clients and failed; and
+what faults take of it, held against its bound.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import secrets
-import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 import click
 import httpx
 
-from benchmarks import models
+from benchmarks import ledger_faults, ledger_rows, models
 from benchmarks.models import Bench
 from benchmarks.report import Cell, Result, Row, Table
 from floor.headers import PROMPT_ID_HEADER
@@ -25,20 +26,26 @@ from lab.paths import Lab
 
 HELP = "tokens that the ledger bills against those that the engine counted, for each API and each end of an answer"
 MODEL = "bench-counted"
-_AT_ONCE = 8
+_AT_ONCE = 16
+_ITL_MS = 10
 _TOKENS = 24
 _READ = 6
 _PATIENCE_S = 120.0
 _COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
-_SUMS = """SELECT json_build_array(count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0))
-FROM requests WHERE prompt_id LIKE :'prompts'"""
 _PROMPT_TOKENS = re.compile(r'"prompt_tokens":\s*(\d+)')
 # Slow enough that a client leaves in the middle of an answer.
-_PACE = {"--latency-calculator": "constant", "--time-to-first-token": "20ms", "--inter-token-latency": "10ms"}
+_PACE = {"--latency-calculator": "constant", "--time-to-first-token": "20ms", "--inter-token-latency": f"{_ITL_MS}ms"}
 _FAILING = {"--failure-injection-rate": "100", "--failure-types": "server_error"}
 PARAMETERS = (
     click.Option(
         ["--requests-of-each"], type=int, default=200, show_default=True, help="reconciliation: requests of each kind"
+    ),
+    click.Option(
+        ["--requests-of-faults"],
+        type=int,
+        default=500,
+        show_default=True,
+        help="reconciliation: requests around each fault, at least",
     ),
 )
 
@@ -107,8 +114,8 @@ def metered(site: dict[str, Any]) -> None:
     }
 
 
-def run(lab: Lab, *, requests_of_each: int) -> Result:
-    """Raises LabError when the platform does not come up, or a request has no row in time."""
+def run(lab: Lab, *, requests_of_each: int, requests_of_faults: int) -> Result:
+    """Raises LabError when the platform does not come up, a request has no row in time, or a bound is exceeded."""
     models.give_databases(lab, operator_database.USAGE)
     rows: list[Row] = []
     with models.served(lab, {MODEL: models.simulator(replicas=1)}, metered) as bench:
@@ -118,8 +125,20 @@ def run(lab: Lab, *, requests_of_each: int) -> Result:
                 models.set_arguments(bench, MODEL, kind.arguments)
                 arguments = kind.arguments
             rows.append(_measure(bench, kind, requests_of_each))
+            _say(str(rows[-1]))
+        models.set_arguments(bench, MODEL, _PACE)
+        faults = []
+        for fault in ledger_faults.FAULTS:
+            faults.append(ledger_faults.measure(bench, fault, _CHAT, requests_of_faults))
+            _say(str(faults[-1]))
     whole = [row for row, kind in zip(rows, KINDS, strict=True) if not kind.left]
     gap = sum(abs(int(row[f"gap, {side}"] or 0)) for row in whole for side in ("input", "output"))
+    past = max(int(row["most past its bound"] or 0) for row in rows)
+    beyond = [str(row["fault"]) for row in faults if ledger_faults.exceeded(row)]
+    if gap or past > 0 or beyond:
+        text = f"a gap of {gap} tokens; {past} tokens past an abort's bound; {', '.join(beyond) or 'no fault'} past its"
+        raise LabError(f"bounds are exceeded: {text}", fix="see the rows of the runs above in the ledger's database")
+    requests = sum(int(row["requests"] or 0) for row in (*rows, *faults))
     return Result(
         benchmark="reconciliation",
         question="Does the ledger bill what the engine counted?",
@@ -128,9 +147,19 @@ def run(lab: Lab, *, requests_of_each: int) -> Result:
             "answers report them, and what clients have read when they leave",
             "requests": f"{requests_of_each} of each kind, {_AT_ONCE} at once",
             "gap": "the ledger's tokens less the engine's",
+            "bound of an abort": f"a token for each {_ITL_MS} ms of its request's time at the gateway after the last "
+            "event that its client read",
+            "bound of a killed Envoy": "requests that ended within the second for which Envoy keeps lines; of those "
+            "that were open no client has an answer",
         },
-        tables=[Table(title="Tokens by kind of request", rows=rows)],
-        findings=[f"Of requests that their clients did not leave, the gap is {gap} tokens."],
+        tables=[
+            Table(title="Tokens by kind of request", rows=rows),
+            Table(title=f"Faults under load, {ledger_faults.AT_ONCE} requests at once", rows=faults),
+        ],
+        findings=[
+            f"Of requests that their clients did not leave, the gap is {gap} tokens.",
+            f"No bound was exceeded over {requests:,} requests.",
+        ],
     )
 
 
@@ -140,6 +169,10 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     before = models.counters(engine, _COUNTERS)
     read = asyncio.run(_load(bench, kind, run_id, count))
     billed = _billed(bench.lab, run_id, count)
+    past = [
+        ledger_faults.tokens_past_the_bound(row, _READ, _ITL_MS)
+        for row in (ledger_rows.rows_of(bench.lab, run_id) if kind.left else ())
+    ]
     # An engine stops a request that its client has left within a step or two.
     time.sleep(2)
     after = models.counters(engine, _COUNTERS)
@@ -151,7 +184,7 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     for side, engines, ledgers in zip(("input", "output"), counted, billed, strict=True):
         gap = None if engines is None else ledgers - engines
         row |= {f"engine, {side}": engines, f"ledger, {side}": ledgers, f"gap, {side}": gap}
-    return row
+    return row | {"most past its bound": max(past, default=None)}
 
 
 async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> list[int]:
@@ -186,13 +219,15 @@ async def _load(bench: Bench, kind: Kind, run_id: str, count: int) -> list[int]:
 def _billed(lab: Lab, run_id: str, count: int) -> tuple[int, int]:
     """Tokens of input and output in the ledger, once each request has its row."""
     deadline = time.monotonic() + _PATIENCE_S
-    url = operator_database.url(lab, operator_database.USAGE)
-    words = [str(lab.bin / "psql"), "--no-psqlrc", "--tuples-only", "--no-align", f"--set=prompts={run_id}-%", url]
     while time.monotonic() < deadline:
-        done = subprocess.run(words, input=_SUMS, capture_output=True, text=True, check=True)
-        rows, input_tokens, output_tokens = json.loads(done.stdout)
+        rows, input_tokens, output_tokens = ledger_rows.sums(lab, run_id)
         if rows == count:
             return input_tokens, output_tokens
         # Rows arrive within seconds.
         time.sleep(1)
     raise LabError(f"{rows} of {count} requests have a row after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

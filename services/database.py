@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,14 @@ class Database:
 
     async def migrate(self, back_to: str = "") -> None:
         """Bring the tables to this program's version, or back to an earlier one."""
-        async with self._engine.begin() as connection:
+        # What a migration makes of many rows may take longer than an answer.
+        patient = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=partial(self._connect, None),
+            poolclass=sa.NullPool,
+            hide_parameters=True,
+        )
+        async with patient.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             await connection.run_sync(_migrate, self._kept, back_to)
 
@@ -158,11 +166,11 @@ class Database:
         if self._is_ending:
             self._next.set_result(False)
 
-    async def _connect(self) -> asyncpg.Connection:
+    async def _connect(self, answer_s: float | None = _ANSWER_S) -> asyncpg.Connection:
         return await asyncpg.connect(
             self._url(),
             timeout=_ANSWER_S,
-            command_timeout=_ANSWER_S,
+            command_timeout=answer_s,
             server_settings={
                 "application_name": self._kept.service,
                 # A process that is lost in the middle of a write must not hold up the others' for ever.

@@ -41,7 +41,7 @@ def of_directory(metric: str, labels: str = "") -> str:
 
 
 def kept_tokens(kind: str) -> str:
-    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", kind="{kind}"}}'
+    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", revision="code", kind="{kind}"}}'
 
 
 def of_shipper(metric: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.gateway.envoy_names import DECISIONS
+from components.gateway.envoy_names import CHECKED, DECISIONS
 from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, STREAM_ERROR, TOKEN_COUNTS, counted, marked
 from components.pod_security import CONTAINER_SECURITY
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
@@ -43,12 +43,15 @@ class Shipping:
     """Secret of the Envoy pods' namespace with the token of those who write."""
     networks: bool = False
     """Whether gatekeepers name the network of each request, and keys are watched by these."""
+    revisions: bool = False
+    """Whether a gatekeeper sends requests to further revisions of models."""
 
 
-def usage_log(*, overflows: bool = False, networks: bool = False) -> dict[str, Any]:
+def usage_log(*, overflows: bool = False, networks: bool = False, revisions: bool = False) -> dict[str, Any]:
     """The access log of Envoy pods that a ledger is made of. It has nothing of a prompt, an answer or a key.
 
-    overflows: whether another model than theirs may answer requests. networks: as of Shipping; never an address.
+    overflows: whether another model than theirs may answer requests. networks, revisions: as of Shipping; never an
+    address.
     """
     fields = {
         # Envoy's own: it takes no client's.
@@ -75,6 +78,8 @@ def usage_log(*, overflows: bool = False, networks: bool = False) -> dict[str, A
         "prompt_id": marked(PROMPT_ID),
         "trace_id": "%TRACE_ID%",
         **({"network": marked((DECISIONS, "network"))} if networks else {}),
+        # Of the gatekeeper's own: the header may be a client's where no model has a further revision.
+        **({"revision": marked((CHECKED, "revision"))} if revisions else {}),
     }
     return {
         "type": "Route",
@@ -101,10 +106,11 @@ def with_shipping(proxy: Mapping[str, Any], shipping: Shipping, *, overflows: bo
         "pod": {"volumes": volumes},
         "container": {"volumeMounts": [_LOG_MOUNT]},
     }
+    log = usage_log(overflows=overflows, networks=shipping.networks, revisions=shipping.revisions)
     more = {
         "extraArgs": ["--file-flush-interval-msec", f"{1000 * variables.FLUSH_S:.0f}"],
         "provider": {"kubernetes": {"envoyDeployment": pods}},
-        "telemetry": {"accessLog": {"settings": [usage_log(overflows=overflows, networks=shipping.networks)]}},
+        "telemetry": {"accessLog": {"settings": [log]}},
     }
     added: dict[str, Any] = _with(proxy, {"spec": more})
     return added

@@ -29,11 +29,6 @@ def failed_share(where: str = "", *, window: str) -> str:
     return f"({failed} or 0 * {all_}) / ({all_} > 0)"
 
 
-def of_models(expression: str) -> str:
-    """The sum of a model's revisions, of something by `model`."""
-    return f"sum by (model) ({_of_model(expression)})"
-
-
 def as_revision(expression: str) -> str:
     """Of canaries, with the model's own name, and the canary's as `revision`."""
     return _of_model(f'label_replace({expression}, "revision", "$1", "model", "(.+)")')

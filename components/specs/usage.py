@@ -112,6 +112,10 @@ class UsageSpec(Spec):
     """The price book, by the day from which each version holds, newest last. An earlier version may go once no request
     that began under it can arrive any more; rows that have arrived keep their cost."""
 
+    idle_share: Annotated[float, Field(ge=0, le=1), AfterValidator(no_finer)] = 0.0
+    """How much of what idle GPUs cost (`prices.gpu_hour` and power) is on bills: 0, the default, is none, and 1 all. A
+    model's idle time is what is left of the tokens that it is proven to carry, by day, and each tenant that may call
+    it pays an equal part. Models without a load, and those that scale, are not billed so."""
     abuse: AbuseSpec | None = None
     """Signals of keys that may be abused; none if not given, and `{}` for all with the thresholds below."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -24,8 +25,11 @@ _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
 _SECRETS, _DATABASE, _PRICES = "/etc/secrets", "/etc/database", "/etc/prices"
 
 
-def price_book(spec: UsageSpec) -> str:
-    """The prices as the ledger reads them, as JSON: whole numbers, of millionths of the currency per million tokens."""
+def price_book(spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> str:
+    """The prices as the ledger reads them, as JSON: whole numbers, of millionths of the currency per million tokens.
+
+    idle: by revision, what is billed of its GPUs where they stand idle (services.ledger.idle).
+    """
     versions = [
         {
             "from": version.begins,
@@ -41,16 +45,19 @@ def price_book(spec: UsageSpec) -> str:
         }
         for version in spec.prices
     ]
-    return json.dumps({"currency": spec.currency, "versions": versions}, sort_keys=True)
+    more = {"idle": {name: dict(gpus) for name, gpus in idle.items()}} if idle else {}
+    return json.dumps({"currency": spec.currency, "versions": versions, **more}, sort_keys=True)
 
 
-def prices(namespace: str, spec: UsageSpec) -> dict[str, Any]:
+def prices(
+    namespace: str, spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> dict[str, Any]:
     """The price book, under one name for good: the ledger reads it again when it changes."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": variables.PRICES_CONFIG, "namespace": namespace},
-        "data": {variables.PRICES_KEY: price_book(spec)},
+        "data": {variables.PRICES_KEY: price_book(spec, idle)},
     }
 
 
@@ -99,6 +106,10 @@ class LedgerArgs:
     """Of the Envoy pods."""
     networks: bool
     """As of Shipping."""
+    revisions: bool
+    """The same."""
+    idle: Mapping[str, Mapping[str, Any]]
+    """As of price_book; the next day has it, so no pod starts again for it."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -141,7 +152,7 @@ class Ledger(Component, token="ledger:Ledger"):
         }
         read = [
             self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, tokens), depends_on=needs),
-            self.child("prices", prices(space, spec), depends_on=needs),
+            self.child("prices", prices(space, spec, args.idle), depends_on=needs),
         ]
         of_writers = {variables.WRITER_KEY: tokens[variables.WRITER_KEY]}
         writer = opaque_secret(args.proxy_namespace, variables.TOKENS_SECRET, of_writers)
@@ -154,7 +165,13 @@ class Ledger(Component, token="ledger:Ledger"):
         self.child("budget", budget(variables.SERVICE, space, _LABELS), depends_on=needs)
         self.child("pods", deployment(space, image=args.image, spec=spec), depends_on=[*needs, *read])
         address = f"http://{variables.SERVICE}.{space}.svc:{variables.DEFAULT_PORT}"
-        shipping = Shipping(image=args.image, address=address, secret=variables.TOKENS_SECRET, networks=args.networks)
+        shipping = Shipping(
+            image=args.image,
+            address=address,
+            secret=variables.TOKENS_SECRET,
+            networks=args.networks,
+            revisions=args.revisions,
+        )
         reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
         self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])
         self.finish(service=variables.SERVICE)

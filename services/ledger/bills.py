@@ -1,4 +1,5 @@
-"""The bill of a tenant for a month: what was used by model, tier, key and kind of token, times its price.
+"""The bill of a tenant for a month: what was used by model, tier, key and kind of token, times its price; and its part
+of what stood idle of models' GPUs, where the site bills that.
 
 Every line is a quantity times a unit price, exactly; only the total is rounded, once, half up, to the two digits that
 most currencies have.
@@ -21,6 +22,7 @@ from services.ledger.usage import amount_text
 
 _PICO_OF_CENT = 10**10
 _MICRO_IN_PICO = 10**6
+IDLE_KIND = "idle"
 _COLUMNS = ("model", "tier", "key", "kind", "quantity", "unit_price", "currency", "cost", "price_version")
 
 
@@ -42,16 +44,31 @@ class UsedInDay:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IdleDay:
+    """A tenant's part of a revision's GPUs that stood idle on a day."""
+
+    day: datetime
+    revision: str
+    seconds: int
+    """Of all these GPUs."""
+    price: int
+    """Pico-units of the currency for each."""
+    currency: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
-    """Tokens of one kind that had one price."""
+    """Tokens of one kind, or seconds of idle GPUs, that had one price."""
 
     model: str
+    """Of idle GPUs their revision."""
     tier: str
     key: str
     kind: str
     quantity: int
     unit_price: int | None
-    """Micro-units of the currency per million tokens, with the tier's factor; None where the model had no price."""
+    """Micro-units of the currency per million tokens or seconds, with the tier's factor; None where the model had no
+    price."""
     currency: str
     price_version: str
 
@@ -118,11 +135,13 @@ def bill_of(
     month: Month,
     used: Iterable[UsedInDay],
     versions: Mapping[str, PriceVersion],
+    idle: Iterable[IdleDay] = (),
     *,
     currency: str,
     final: bool,
 ) -> Bill:
-    """Lines in the order of their columns. Raises ServiceError where they do not come to what the rows cost.
+    """Lines in the order of their columns, idle GPUs last. Raises ServiceError where those of tokens do not come to
+    what the rows cost.
 
     versions: every version of the usage, by its digest; currency: of lines without a price.
     """
@@ -139,6 +158,7 @@ def bill_of(
     costs, sums = sum(day.cost_pico for day in used), sum(line.cost_pico for line in lines)
     if costs != sums:
         raise does_not_add_up(tenant, month, costs, sums)
+    lines += _idle_lines(idle)
     requests, failed = sum(day.requests for day in used), sum(day.failed for day in used)
     return Bill(
         tenant=tenant, month=month, currency=currency, final=final, requests=requests, failed=failed, lines=lines
@@ -188,6 +208,25 @@ def _line(place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVer
         currency=version.currency if version else currency,
         price_version=name,
     )
+
+
+def _idle_lines(days: Iterable[IdleDay]) -> list[Line]:
+    seconds: dict[tuple[str, int, str], int] = defaultdict(int)
+    for day in days:
+        seconds[day.revision, day.price, day.currency] += day.seconds
+    return [
+        Line(
+            model=revision,
+            tier="",
+            key="",
+            kind=IDLE_KIND,
+            quantity=quantity,
+            unit_price=price,
+            currency=currency,
+            price_version="",
+        )
+        for (revision, price, currency), quantity in sorted(seconds.items())
+    ]
 
 
 def _order(place: tuple[str, ...]) -> tuple[object, ...]:

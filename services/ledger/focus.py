@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.ledger.bills import Line, UsedInDay, bill_of, csv_of
+from services.ledger.bills import IDLE_KIND, IdleDay, Line, UsedInDay, bill_of, csv_of
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
 from services.ledger.usage import amount_text
 
 _MILLION = 1_000_000
 _KINDS = {"input": "Input tokens", "cached_input": "Cached input tokens", "output": "Output tokens"}
+_KINDS[IDLE_KIND] = "Seconds of idle GPUs"
 # The site's own price list has one price, currency and cost for each row, which FOCUS has several columns for.
 _COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "PricingCurrencyEffectiveCost")
 _PRICES = (
@@ -35,6 +36,7 @@ def rows_of(
     month: Month,
     used: Iterable[UsedInDay],
     versions: Mapping[str, PriceVersion],
+    idle: Iterable[IdleDay] = (),
     *,
     currency: str,
     issuer: str,
@@ -43,15 +45,19 @@ def rows_of(
     by_day: dict[datetime, list[UsedInDay]] = defaultdict(list)
     for usage in used:
         by_day[usage.day].append(usage)
+    idle_by_day: dict[datetime, list[IdleDay]] = defaultdict(list)
+    for part in idle:
+        idle_by_day[part.day].append(part)
     return [
         _row(line, day, month, tenant, issuer)
-        for day in sorted(by_day)
-        for line in bill_of(tenant, month, by_day[day], versions, currency=currency, final=True).lines
+        for day in sorted({*by_day, *idle_by_day})
+        for line in bill_of(tenant, month, by_day[day], versions, idle_by_day[day], currency=currency, final=True).lines
     ]
 
 
 def _row(line: Line, day: datetime, month: Month, tenant: str, issuer: str) -> dict[str, Any]:
     price = amount_text((line.unit_price or 0) * _MILLION)
+    unit = "Seconds" if line.kind == IDLE_KIND else "Tokens"
     return {
         **dict.fromkeys(_COSTS, amount_text(line.cost_pico)),
         **dict.fromkeys(_PRICES, price),
@@ -68,13 +74,13 @@ def _row(line: Line, day: datetime, month: Month, tenant: str, issuer: str) -> d
         "ChargePeriodEnd": _moment(day + timedelta(days=1)),
         # A number with a point is a decimal for every reader of the file.
         "ConsumedQuantity": f"{line.quantity}.0",
-        "ConsumedUnit": "Tokens",
+        "ConsumedUnit": unit,
         # The rules of the quantity read it.
         "CommitmentDiscountStatus": None,
         "InvoiceId": f"{tenant}-{month}",
         "PricingCategory": "Standard",
         "PricingQuantity": amount_text(line.quantity * _MILLION),
-        "PricingUnit": f"{_MILLION} Tokens",
+        "PricingUnit": f"{_MILLION} {unit}",
         "ServiceCategory": "AI and Machine Learning",
         "ServiceName": "LLM inference",
         "ServiceSubcategory": "Generative AI",

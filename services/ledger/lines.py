@@ -61,6 +61,8 @@ class UsageRow:
     trace_id: str
     asked_model: str
     """What the client asked for, where another model answered; else empty."""
+    revision: str
+    """Of the model, that the request was sent to: the stable one has the model's name."""
     network: str = ""
     """Digest of the client's network, where keys are watched. The row in the database has none."""
 
@@ -135,6 +137,7 @@ def _row(line: dict[str, Any] | None, earliest_us: int, latest_us: int) -> Usage
     if not tenant or not key:
         raise _UnreadableError("client")
     tier, dot, _ = _text(line.get("objective"), _LONGEST_TEXT).partition(".")
+    model = _text(line.get("model"), _LONGEST_TEXT)
     counted = [_tokens(line.get(f"{kind}_tokens")) for kind in ("input", "cached_input", "output", "reasoning")]
     return UsageRow(
         id=request_id,
@@ -142,7 +145,7 @@ def _row(line: dict[str, Any] | None, earliest_us: int, latest_us: int) -> Usage
         tenant=tenant,
         key=key,
         tier=tier if dot else "",
-        model=_text(line.get("model"), _LONGEST_TEXT),
+        model=model,
         path=_text(line.get("path"), _LONGEST_TEXT),
         status=_whole(line.get("status")) or 0,
         stream_error=_whole(line.get("stream_error")),
@@ -160,6 +163,8 @@ def _row(line: dict[str, Any] | None, earliest_us: int, latest_us: int) -> Usage
         prompt_id=_text(line.get("prompt_id"), _LONGEST_TEXT),
         trace_id=_text(line.get("trace_id"), _LONGEST_TEXT),
         asked_model=_text(line.get("asked_model"), _LONGEST_TEXT),
+        # Earlier gateways name none, and those of a site whose models have no other.
+        revision=_text(line.get("revision"), _LONGEST_TEXT) or model,
         network=_network(line.get("network")),
     )
 

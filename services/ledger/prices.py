@@ -13,10 +13,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from services.ledger.idle import IdleGpus
 from services.ledger.lines import UsageRow
 from services.mounted import unusable
 
@@ -78,6 +80,7 @@ class _Book(BaseModel):
 
     currency: str
     versions: list[PriceVersion]
+    idle: dict[str, IdleGpus] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -98,8 +101,10 @@ class RowPrice:
 class PriceBook:
     """All versions of a site's prices."""
 
-    def __init__(self, currency: str, versions: list[PriceVersion]) -> None:
-        self.currency = currency
+    def __init__(
+        self, currency: str, versions: list[PriceVersion], idle: Mapping[str, IdleGpus] = MappingProxyType({})
+    ) -> None:
+        self.currency, self.idle = currency, idle
         self._versions = [(version.version, version) for version in versions]
         self._from_us = [version.since * 1_000_000 for version in versions]
         self._units: dict[tuple[int, str, str], tuple[int, ...]] = {}
@@ -137,4 +142,4 @@ def book_of(file: Path) -> PriceBook:
         raise unusable(file, f"{place or 'the file'}: {problem['msg'].lower()}", allowed) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise unusable(file, type(error).__name__, allowed) from None
-    return PriceBook(book.currency, book.versions)
+    return PriceBook(book.currency, book.versions, book.idle)

@@ -7,10 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from services.database import Database
-from services.ledger.bills import UsedInDay
+from services.ledger.bills import IdleDay, UsedInDay
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
-from services.ledger.tables import PRICE_VERSIONS, SPENT, USAGE
+from services.ledger.tables import IDLE, PRICE_VERSIONS, REVISIONS, SPENT, USAGE
 from services.ledger.usage import COSTS, GROUPS, UsageQuery
 
 _SUMS = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
@@ -26,16 +26,18 @@ class UsageReader:
 
     async def sums(self, query: UsageQuery, currency: str) -> list[dict[str, Any]]:
         """By bucket and group; costs by currency too, where `currency` is that of what had no price."""
-        hour_s = sa.cast(sa.func.extract("epoch", USAGE.c.hour), sa.BigInteger)
+        used = _by_revision().c if "revision" in query.groups else USAGE.c
+        hour_s = sa.cast(sa.func.extract("epoch", used.hour), sa.BigInteger)
         bucket = (hour_s - hour_s % query.width_s).label("bucket")
         own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency).label("currency")
         names = dict.fromkeys(GROUPS[group] for group in query.groups)
-        groups = [bucket, *(USAGE.c[name] for name in names), *([own] if query.kind == COSTS else [])]
-        between = (USAGE.c.hour >= sa.func.to_timestamp(query.start), USAGE.c.hour < sa.func.to_timestamp(query.end))
+        groups = [bucket, *(used[name] for name in names), *([own] if query.kind == COSTS else [])]
+        between = (used.hour >= sa.func.to_timestamp(query.start), used.hour < sa.func.to_timestamp(query.end))
         chosen = (
-            sa.select(*groups, *_sums())
-            .select_from(USAGE.outerjoin(PRICE_VERSIONS, PRICE_VERSIONS.c.version == USAGE.c.price_version))
-            .where(*between, *(USAGE.c[name].in_(values) for name, values in query.filters.items()))
+            sa.select(*groups, *_sums(used))
+            .outerjoin_from(used.hour.table, PRICE_VERSIONS, PRICE_VERSIONS.c.version == used.price_version)
+            .where(*between, *(used[name].in_(values) for name, values in query.filters.items()))
+            .having(sa.func.sum(used.requests) > 0)
             # By their place in the list: an expression with parameters is another one each time.
             .group_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
             .order_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
@@ -61,27 +63,50 @@ class UsageReader:
             rows = (await connection.execute(chosen)).all()
         return {row.tenant: {"cost_millionths": row.cost_millionths, "tokens": row.tokens} for row in rows}
 
-    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion]]:
-        """What a tenant used by day, and every version of prices of it."""
+    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[IdleDay]]:
+        """What a tenant used by day, every version of prices of it, and what it is billed of idle GPUs."""
         names = ("key", "model", "tier", "price_version")
         day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
         columns = [USAGE.c[name] for name in names]
         chosen = (
-            sa.select(day, *columns, *_sums())
+            sa.select(day, *columns, *_sums(USAGE.c))
             .where(USAGE.c.tenant == tenant, USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
             .group_by(sa.literal_column("1"), *columns)
+        )
+        shared = (
+            sa.select(*(IDLE.c[name] for name in IdleDay.__dataclass_fields__))
+            .where(IDLE.c.day >= month.start, IDLE.c.day < (month + 1).start)
+            .where(IDLE.c.callers.any(tenant), IDLE.c.seconds > 0)
+            .order_by(IDLE.c.day, IDLE.c.revision)
         )
         async with self._database.transaction(snapshot=True) as connection:
             rows = (await connection.execute(chosen)).mappings().all()
             used = {row["price_version"] for row in rows}
             kept = sa.select(PRICE_VERSIONS).where(PRICE_VERSIONS.c.version.in_(used))
             contents = (await connection.execute(kept)).all()
+            idle = (await connection.execute(shared)).mappings().all()
         fields = UsedInDay.__dataclass_fields__
         days = [UsedInDay(**{name: value for name, value in row.items() if name in fields}) for row in rows]
-        return days, {row.version: PriceVersion.model_validate(row.content) for row in contents}
+        versions = {row.version: PriceVersion.model_validate(row.content) for row in contents}
+        return days, versions, [IdleDay(**row) for row in idle]
 
 
-def _sums() -> list[Any]:
-    """Sums of whole numbers, which PostgreSQL gives as numerics."""
+def _by_revision() -> sa.Subquery:
+    """The sums by hour with their revision. What others answered is in the sums of the model, whose stable one did the
+    rest."""
+    named = [column.name for column in USAGE.primary_key.columns]
+    of_model = [USAGE.c[name] for name in named]
+    of_others = [REVISIONS.c[name] for name in named]
+    return sa.union_all(
+        sa.select(*of_model, USAGE.c.model.label("revision"), *(USAGE.c[name] for name in _SUMS)),
+        sa.select(
+            *of_others, REVISIONS.c.model.label("revision"), *((-REVISIONS.c[name]).label(name) for name in _SUMS)
+        ),
+        sa.select(*of_others, REVISIONS.c.revision, *(REVISIONS.c[name] for name in _SUMS)),
+    ).subquery()
+
+
+def _sums(used: Any) -> list[Any]:
+    """Sums of whole numbers, which PostgreSQL gives as numerics. used: columns."""
     wide = {"cost_pico": sa.Numeric(38, 0)}
-    return [sa.cast(sa.func.sum(USAGE.c[name]), wide.get(name, sa.BigInteger)).label(name) for name in _SUMS]
+    return [sa.cast(sa.func.sum(used[name]), wide.get(name, sa.BigInteger)).label(name) for name in _SUMS]

@@ -16,6 +16,7 @@ from services.database import Database
 from services.failure import ServiceError
 from services.ledger import focus, usage
 from services.ledger.bills import bill_of
+from services.ledger.idle import keep_days
 from services.ledger.lines import read
 from services.ledger.months import Month
 from services.ledger.reader import UsageReader
@@ -32,7 +33,9 @@ _REQUESTS = Counter(
 _ROWS = Counter("inference_usage_rows", "Rows that came, by what became of them: added, or known before.", ["result"])
 _UNREADABLE = Counter("inference_usage_unreadable_lines", "Lines that are no row, by reason.", ["reason"])
 _TOKENS = Counter(
-    "inference_usage_tokens", "Tokens of rows that were added, to hold against the engines' own.", ["model", "kind"]
+    "inference_usage_tokens",
+    "Tokens of rows that were added, to hold against the engines' own.",
+    ["model", "revision", "kind"],
 )
 _UNPRICED = Counter("inference_usage_unpriced_rows", "Rows with tokens whose model has no price.")
 _STALE_PRICES = Gauge("inference_usage_prices_unusable", "1 while the file of prices is not usable.")
@@ -96,6 +99,8 @@ class _LedgerRequests:
         async def keep() -> None:
             await self._writer.keep_partitions()
             await self._writer.recount()
+            prices = self._settings.prices_in_use()
+            await keep_days(self._database, prices.idle, prices.currency)
 
         # A row makes the partition that it needs.
         await self._again_and_again("partitions are not kept", keep, _PARTITIONS_EVERY_S)
@@ -169,12 +174,13 @@ class _LedgerRequests:
             raise usage.wrong("format", "not a form of a bill", form, ", ".join(_FORMATS))
         if (chosen := Month.named(month)) is None:
             raise usage.wrong("month", "not a month", month, "a year and a month of UTC, as 2026-12")
-        used, versions = await self._reader.month(tenant, chosen)
+        used, versions, idle = await self._reader.month(tenant, chosen)
         currency = self._settings.prices_in_use().currency
         if form == "focus":
-            rows = focus.rows_of(tenant, chosen, used, versions, currency=currency, issuer=self._issuer)
+            rows = focus.rows_of(tenant, chosen, used, versions, idle, currency=currency, issuer=self._issuer)
             return Response(focus.as_csv(rows), media_type="text/csv")
-        bill = bill_of(tenant, chosen, used, versions, currency=currency, final=chosen < Month.of(time.time()))
+        final = chosen < Month.of(time.time())
+        bill = bill_of(tenant, chosen, used, versions, idle, currency=currency, final=final)
         if form == "csv":
             return Response(bill.as_csv(), media_type="text/csv")
         return JSONResponse(bill.as_json())

@@ -17,7 +17,7 @@ from services.database import Database
 from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
-from services.ledger.tables import PRICE_VERSIONS, REQUESTS, SPENT, USAGE
+from services.ledger.tables import PRICE_VERSIONS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.watched import COUNT_RECENT, see_networks
 
 _AHEAD = 2
@@ -57,9 +57,6 @@ def _statement(*more: str) -> str:
     )
     columns = ", ".join(_GIVEN[1:])
     values = columns.replace("cost_pico", "cost_pico::numeric")
-    group = ", ".join(column.name for column in USAGE.primary_key.columns)
-    sums = ", ".join(f"sum({name})" for name in _SUMMED)
-    added = ", ".join(f"{name} = {USAGE.name}.{name} + excluded.{name}" for name in _COUNTED)
     return f"""
     WITH added AS (
         INSERT INTO {REQUESTS.name} (started, {columns})
@@ -68,18 +65,28 @@ def _statement(*more: str) -> str:
         ORDER BY started_us, id
         ON CONFLICT (started, id) DO NOTHING
         RETURNING date_trunc('hour', started, 'UTC') AS hour, *
-    ), summed AS (
-        INSERT INTO {USAGE.name} ({group}, {", ".join(_COUNTED)})
-        SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums} FROM added GROUP BY {group} ORDER BY {group}
-        ON CONFLICT ({group}) DO UPDATE SET {added}
-    ), spent AS (
+    ), summed AS ({summed(USAGE)}), others AS ({summed(REVISIONS, "WHERE revision <> model")}), spent AS (
         INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
         SELECT date_trunc('month', hour, 'UTC'), tenant, price_version,
         sum(input_tokens + output_tokens), sum(cost_pico) FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
         ON CONFLICT (month, tenant, price_version) DO UPDATE SET
         tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
     ){"".join(f", {statement}" for statement in more)}
-    SELECT model, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output FROM added GROUP BY model
+    SELECT model, revision, count(*) AS rows, sum(input_tokens) AS input, sum(output_tokens) AS output
+    FROM added GROUP BY model, revision
+    """  # noqa: S608 - names of columns
+
+
+def summed(table: sa.Table, where: str = "") -> str:
+    """The statement that adds the rows of `added`, which have their `hour`, to a table of sums by hour."""
+    group = ", ".join(column.name for column in table.primary_key.columns)
+    sums = ", ".join(f"sum({name})" for name in _SUMMED)
+    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in _COUNTED)
+    return f"""
+        INSERT INTO {table.name} ({group}, {", ".join(_COUNTED)})
+        SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums}
+        FROM added {where} GROUP BY {group} ORDER BY {group}
+        ON CONFLICT ({group}) DO UPDATE SET {added}
     """  # noqa: S608 - names of columns
 
 
@@ -111,8 +118,8 @@ class Added:
     known: int
     unpriced: int
     """Rows with tokens whose model has no price."""
-    tokens: Mapping[tuple[str, str], int]
-    """Model and `input` or `output` -> tokens of the rows that were added."""
+    tokens: Mapping[tuple[str, str, str], int]
+    """Model, revision, and `input` or `output` -> tokens of the rows that were added."""
 
 
 class Writer:
@@ -151,8 +158,12 @@ class Writer:
             price.version == UNPRICED and row.input_tokens + row.output_tokens > 0
             for row, price in zip(rows, prices, strict=True)
         )
-        count = sum(model.rows for model in sums)
-        tokens = {(model.model, kind): int(getattr(model, kind)) for model in sums for kind in ("input", "output")}
+        count = sum(alike.rows for alike in sums)
+        tokens = {
+            (alike.model, alike.revision, kind): int(getattr(alike, kind))
+            for alike in sums
+            for kind in ("input", "output")
+        }
         return Added(count, len(rows) - count, unpriced, {place: used for place, used in tokens.items() if used})
 
     async def keep_partitions(self) -> None:
@@ -184,7 +195,7 @@ class Writer:
         versions: tuple[list[str], list[str]],
         rows: Sequence[UsageRow],
     ) -> Sequence[Any]:
-        """Of the rows that were added, sums by model."""
+        """Of the rows that were added, sums by revision."""
         if missing := set(months) - self._has_partition:
             async with self._database.transaction() as connection:
                 await self._make(connection, missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 
 from services.database import Kept
 
@@ -46,6 +46,7 @@ REQUESTS = sa.Table(
     sa.Column("prompt_id", sa.Text, nullable=False),
     sa.Column("trace_id", sa.Text, nullable=False),
     sa.Column("asked_model", sa.Text, nullable=False),
+    sa.Column("revision", sa.Text, nullable=False),
     sa.Column("failed", sa.Boolean, nullable=False),
     sa.Column("price_version", sa.Text, nullable=False),
     sa.Column("cost_pico", sa.Numeric, nullable=False),
@@ -53,24 +54,27 @@ REQUESTS = sa.Table(
 )
 """A row for each request. It has a partition for each month, by UTC; the key removes doubles."""
 
-USAGE = sa.Table(
-    "usage_by_hour",
-    METADATA,
-    sa.Column("hour", _MOMENT, primary_key=True),
-    sa.Column("tenant", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("model", sa.Text, primary_key=True),
-    sa.Column("tier", sa.Text, primary_key=True),
-    sa.Column("price_version", sa.Text, primary_key=True),
-    sa.Column("requests", sa.BigInteger, nullable=False),
-    sa.Column("failed", sa.BigInteger, nullable=False),
-    sa.Column("input_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cached_input_tokens", sa.BigInteger, nullable=False),
-    sa.Column("output_tokens", sa.BigInteger, nullable=False),
-    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cost_pico", sa.Numeric, nullable=False),
-)
+
+def _by_hour(name: str, *more: str) -> sa.Table:
+    """Sums of requests that are alike in their key: `more` as well."""
+    alike = ("tenant", "key", "model", "tier", "price_version", *more)
+    counted = ("requests", "failed", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
+    return sa.Table(
+        name,
+        METADATA,
+        sa.Column("hour", _MOMENT, primary_key=True),
+        *(sa.Column(column, sa.Text, primary_key=True) for column in alike),
+        *(sa.Column(column, sa.BigInteger, nullable=False) for column in counted),
+        sa.Column("cost_pico", sa.Numeric, nullable=False),
+    )
+
+
+USAGE = _by_hour("usage_by_hour")
+sa.Index("usage_by_hour_of_tenant", USAGE.c.tenant, USAGE.c.hour)
 """Sums of the rows, written in the transaction that adds them; they outlive the rows."""
+
+REVISIONS = _by_hour("revisions_by_hour", "revision")
+"""What of these sums another revision than the model's stable one answered: nothing, of most models."""
 
 SPENT = sa.Table(
     "spent_by_month",
@@ -90,6 +94,20 @@ PRICE_VERSIONS = sa.Table(
     sa.Column("content", JSONB, nullable=False),
 )
 """Each version of the price book that a row was priced by."""
+
+IDLE = sa.Table(
+    "idle_by_day",
+    METADATA,
+    sa.Column("day", _MOMENT, primary_key=True),
+    sa.Column("revision", sa.Text, primary_key=True),
+    sa.Column("carried", sa.BigInteger, nullable=False),
+    sa.Column("price", sa.BigInteger, nullable=False),
+    sa.Column("currency", sa.Text, nullable=False),
+    sa.Column("callers", ARRAY(sa.Text), nullable=False),
+    sa.Column("seconds", sa.BigInteger),
+)
+"""GPUs of revisions whose idle time is billed, by day; `seconds` for each of the callers, null until a day is closed.
+"""
 
 RECENT = sa.Table(
     "recent_requests",

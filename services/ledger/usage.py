@@ -9,7 +9,14 @@ from typing import Any
 
 from services.failure import ServiceError, shown
 
-GROUPS = {"project_id": "tenant", "api_key_id": "key", "model": "model", "tier": "tier", "service_tier": "tier"}
+GROUPS = {
+    "project_id": "tenant",
+    "api_key_id": "key",
+    "model": "model",
+    "revision": "revision",
+    "tier": "tier",
+    "service_tier": "tier",
+}
 """What results may be grouped by -> the column of the table; `service_tier` is OpenAI's name of a tier."""
 FILTERS = {"project_ids": "tenant", "api_key_ids": "key", "models": "model"}
 WIDTHS_S = {"1h": 3600, "1d": 86_400}

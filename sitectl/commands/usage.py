@@ -35,7 +35,7 @@ are UTC. Cached tokens are part of the prompt's. GPU-S are what they took of the
 proof has it for full GPUs; - for models without a load. It needs the stack's kubeconfig and kubectl, and a role that
 reads the Secret ledger-secrets. {ledger.PAGE} has prices, bills and what they do not know.
 """
-_BY = ("tenant", "key", "model", "tier", "day")
+_BY = ("tenant", "key", "model", "revision", "tier", "day")
 
 
 def _groups(_: click.Context, __: click.Parameter, words: str) -> list[str]:
@@ -66,9 +66,9 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
         cluster = site_cluster.of_site(context.project, site, file)
         with ledger.of_cluster(cluster) as asked:
             used = asked.used(month.start, (month + 1).start, by, tenant)
-            words = [*by, *(word for word in ("tenant", "model") if word not in by)]
-            rows_of_models = used if words == by else asked.used(month.start, (month + 1).start, words, tenant)
-    seconds = _gpu_seconds(file, rows_of_models, words, whole=len(by))
+            words = [*by, *(word for word in ("model", "revision") if word not in by)]
+            of_revisions = used if words == by else asked.used(month.start, (month + 1).start, words, tenant)
+    seconds = _gpu_seconds(file, of_revisions, words, whole=len(by))
     rows = [
         dict(zip(by, row.group, strict=True)) | _figures(row) | {"gpu_seconds": seconds.get(row.group)} for row in used
     ]
@@ -79,18 +79,17 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
 def _gpu_seconds(file: Path, used: list[Used], words: list[str], *, whole: int) -> dict[tuple[str, ...], float]:
     """Of each group, of the models that are served and have a load. words: of the rows; a group has `whole` of them.
 
-    A file that is refused has none: what was used is known without it.
+    A revision that is gone counts as the model's stable one, which has its name. A file that is refused has none: what
+    was used is known without it.
     """
     try:
-        models = plan_file(file).models
+        times = {name: token_time(revision) for name, revision in plan_file(file).named.items()}
     except SiteError:
         return {}
-    times = {revision.name: token_time(revision) for model in models.values() for revision in model.revisions.values()}
-    tenant, model = words.index("tenant"), words.index("model")
+    model, revision = words.index("model"), words.index("revision")
     seconds: dict[tuple[str, ...], float] = defaultdict(float)
     for row in used:
-        plan = models.get(row.group[model])
-        if plan and (taken := times[plan.dedicated.get(row.group[tenant], plan.stable).name]):
+        if taken := times.get(row.group[revision]) or times.get(row.group[model]):
             seconds[row.group[:whole]] += taken.of(row.input_tokens, row.cached_tokens, row.output_tokens)
     return {group: round(total, 3) for group, total in seconds.items()}
 

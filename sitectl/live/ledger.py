@@ -16,7 +16,7 @@ from sitectl.live.site_cluster import SiteCluster
 from sitectl.live.site_service import PlatformService, SiteService
 
 PAGE = "docs/how-to/usage-and-bills.md"
-GROUPS = {"tenant": "project_id", "key": "api_key_id", "model": "model", "tier": "tier"}
+GROUPS = {"tenant": "project_id", "key": "api_key_id", "model": "model", "revision": "revision", "tier": "tier"}
 """What usage may be added up by -> its name in OpenAI's usage API, whose form the ledger's has."""
 _LEDGER = PlatformService(
     name=variables.SERVICE,

@@ -1,9 +1,10 @@
-"""What a site's GPUs cost over a time, and how many tokens they carry in it."""
+"""What a site's GPUs cost over a time, how many tokens they carry in it, and who is billed for idle ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from operator import mul
 
@@ -16,8 +17,9 @@ from stacks.plan.site_plan import SitePlan
 from stacks.proof.demand import Prices
 from stacks.proof.figures import Span
 from stacks.proof.money import gpu_hourly, hourly
+from stacks.proof.proof import Proof
 
-_HOUR_S = 3600
+_DAY_H, _HOUR_S, _PICO = 24, 3600, 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +52,56 @@ def gpu_costs(plan: SitePlan, hours: float) -> list[GpuCost]:
     prices = prices_of(plan.site.prices)
     if prices is None:
         raise ValueError("the site sets no prices")
-    costs = [_of_model(model, prices, hours) for model in plan.models.values()]
+    costs = [
+        _of(model.name, [revision.proof for revision in model.revisions.values()], prices, hours)
+        for model in plan.models.values()
+    ]
     rest = (gpus_of(plan) or 0.0) - sum(cost.gpus for cost in costs)
     if rest > 0:
         costs.append(GpuCost(model="", gpus=rest, cost=rest * hours * gpu_hourly(GPUS[plan.site.cluster.gpu], prices)))
     return costs
 
 
-def _of_model(model: ModelPlan, prices: Prices, hours: float) -> GpuCost:
-    proofs = [revision.proof for revision in model.revisions.values()]
+@dataclass(frozen=True, kw_only=True)
+class BilledIdle:
+    """Of a revision whose idle GPUs are billed."""
+
+    carried: int
+    """Tokens of a day within the targets, by the computed figures."""
+    price: int
+    """Pico-units of the currency for a second of all its GPUs, as much of it as is billed."""
+    callers: tuple[str, ...]
+    """Tenants that it may answer."""
+
+
+def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
+    """By revision; none where the site bills none. Only those whose capacity is proven, and which do not scale."""
+    share, prices = Fraction(repr(plan.site.usage.idle_share)), prices_of(plan.site.prices)
+    if not share or prices is None:
+        return {}
+    return {
+        revision.name: BilledIdle(
+            carried=int(cost.tokens),
+            price=int(share * Fraction(repr(cost.cost)) * _PICO / (_DAY_H * _HOUR_S) + Fraction(1, 2)),
+            callers=callers,
+        )
+        for model in plan.models.values()
+        for revision in model.revisions.values()
+        if revision.server.scaling is None
+        if (cost := _of(model.name, [revision.proof], prices, _DAY_H)).tokens >= 1
+        if (callers := _callers(plan, model, revision.name))
+    }
+
+
+def _callers(plan: SitePlan, model: ModelPlan, revision: str) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, tenant in sorted(plan.site.tenants.items())
+        if model.name in tenant.models and revision in [serving.name for serving in model.serving(name)]
+    )
+
+
+def _of(model: str, proofs: Sequence[Proof], prices: Prices, hours: float) -> GpuCost:
     carried, spans = 0.0, list[Span]()
     for proof in proofs:
         if capacity := proof.serving.get("capacity"):
@@ -66,7 +109,7 @@ def _of_model(model: ModelPlan, prices: Prices, hours: float) -> GpuCost:
             carried += capacity.value * tokens
             spans += [capacity.span.mapped(partial(mul, tokens))] if capacity.span else []
     return GpuCost(
-        model=model.name,
+        model=model,
         gpus=sum(proof.case.gpus * proof.order.hardware.share for proof in proofs),
         cost=hours * sum(hourly(proof.case, prices) for proof in proofs),
         tokens=carried,

@@ -84,6 +84,11 @@ class TenantsPlan:
         }
 
     @property
+    def chooses_revisions(self) -> bool:
+        """Whether the gatekeeper sends requests to others than a model's stable revision."""
+        return bool(self.canaries or self.dedicated)
+
+    @property
     def by_gateway(self) -> bool:
         """Whether Envoy Gateway has what it decides by: keys, and tables of tenants for its scripts."""
         return self.callers.decided_by == "gateway" or self.callers.keep_both

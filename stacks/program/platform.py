@@ -209,7 +209,7 @@ def _front_door(step: PartStep) -> PartDone:
         decided=step.on.plan.site.callers.decided_by == "gatekeeper",
         shared=any(revision.spec.pool.queues for revision in step.on.plan.revisions),
         metered=site.has_ledger,
-        revisions=any(len(model.revisions) > 1 for model in step.on.plan.models.values()),
+        revisions=step.on.plan.tenants.chooses_revisions,
         prompts=site.has_directory,
         overflows=bool(step.on.plan.tenants.overflows),
         # Who checks keys next is there before the filters ask it.

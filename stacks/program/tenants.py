@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pulumi
@@ -26,6 +26,7 @@ from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
 from stacks.plan.database import database_volume_class, own_databases
+from stacks.plan.idle import billed_idle
 from stacks.plan.site_plan import SitePlan
 from stacks.plan.volume_nodes import storing_nodes
 
@@ -124,6 +125,8 @@ def declare_ledger(
         namespace=front,
         proxy_namespace=ENVOY_NAMESPACE,
         networks=plan.tenants.names_networks,
+        revisions=plan.tenants.chooses_revisions,
+        idle={name: asdict(gpus) for name, gpus in billed_idle(plan).items()},
         needs=needs,
     )
     return Ledger("ledger", args, opts).handle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries, revisions
+from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
 
 _LEDGERS, _SHIPPERS = 'job="ledger"', 'job="usage-shipper"'
@@ -40,14 +40,15 @@ def shippers() -> list[Alert]:
 
 
 def gap_share() -> str:
-    """By model: the share of the engines' tokens that no row has; below 0 where rows have more."""
-    # Rows know a model, whatever revision served them.
+    """By revision, as `model`: the share of the engines' tokens that no row has; below 0 where rows have more."""
     engines = " + ".join(
-        revisions.of_models(queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED))
+        queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED)
         for metric in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
     )
-    rows = queries.growth("inference_usage_tokens_total", _LEDGERS, by=("model",), window=_COMPARED)
-    # A model of which no row came is all gap.
+    counted = queries.growth("inference_usage_tokens_total", _LEDGERS, by=("model", "revision"), window=_COMPARED)
+    # An earlier ledger counts no revisions.
+    rows = f'sum by (model) (label_replace({counted}, "model", "$1", "revision", "(.+)"))'
+    # A revision of which no row came is all gap.
     return f"1 - ({rows} or 0 * ({engines})) / ({engines} > {_LEAST_TOKENS})"
 
 

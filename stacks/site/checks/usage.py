@@ -22,6 +22,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="set gateway.controllers to chart, or take usage out",
         )
     yield from _unsuspended(values)
+    yield from _unbilled(values)
     versions = items(at(values, "usage", "prices"))
     yield from _unknown(values, "tiers", range(len(versions)))
     # What is served no longer has prices in earlier versions.
@@ -31,6 +32,29 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             for path, most in matching(values, f"{place}.{budget}"):
                 if most is not None:
                     yield from _uncounted(values, path)
+
+
+def _unbilled(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What keeps idle GPUs from having a price, or a bill one currency."""
+    path = ("usage", "idle_share")
+    if not at(values, *path):
+        return
+    if not mapping(values.get("prices")):
+        yield Problem(
+            path=path,
+            what="bills what idle GPUs cost, and the site sets no price of them",
+            fix="set prices.gpu_hour, or take it out",
+        )
+        return
+    paid, billed = (at(values, section, "currency") or "EUR" for section in ("prices", "usage"))
+    if paid != billed:
+        yield Problem(
+            path=path,
+            what="bills what idle GPUs cost, whose price is in another currency than those of tokens",
+            got=f"prices.currency {paid}, usage.currency {billed}",
+            allowed="one currency for both",
+            fix=f"set usage.currency or prices.currency so that both are one, such as {billed}",
+        )
 
 
 def _unsuspended(values: Mapping[str, Any]) -> Iterator[Problem]:

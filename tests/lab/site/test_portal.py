@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import httpx
-import oidc_provider_mock
 import pytest
-import werkzeug.serving
 
+from benchmarks.issuer import issuing
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_database
 from services.ledger.months import Month
@@ -31,28 +28,6 @@ MODEL, ORDERABLE, TENANT = "qwen3-32b", "llama-3-1", "acme"
 HOST, LOGIN = "portal.site.example", "portal-login"
 PEOPLE = {"bob": ["chemists"], "ann": ["chemists-lead"], "zoe": ["others"]}
 TOKENS = 5
-
-
-@contextmanager
-def issuing(host: str) -> Iterator[str]:
-    """An OpenID Connect issuer that pods reach; its address."""
-    users = [
-        oidc_provider_mock.User(sub=name, claims={"preferred_username": name, "groups": groups})
-        for name, groups in PEOPLE.items()
-    ]
-    # It takes plain HTTP for a mistake; a trial's issuer may have it.
-    patch = pytest.MonkeyPatch()
-    patch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
-    server = werkzeug.serving.make_server(host, 0, oidc_provider_mock.app(user_claims=users), threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        patch.undo()
 
 
 class _ByAddress(httpx.HTTPTransport):
@@ -142,14 +117,14 @@ def portal(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
             "hostname": HOST,
             "port": 80,
             "address": address,
-            "issuer": issuer,
+            "issuer": issuer.url,
             "client_secret": LOGIN,
         }
         document["orderable"] = {ORDERABLE: {"catalogue": "llama-3.1-8b", "server": {"engine": "simulator"}}}
         document["tenants"][TENANT]["people"] = {"admins": PEOPLE["ann"], "users": PEOPLE["bob"]}
 
     with (
-        issuing(str(site.lab.network.uplink[1])) as issuer,
+        issuing(str(site.lab.network.uplink[1]), PEOPLE) as issuer,
         edited_stack(site.lab, tmp_path_factory.mktemp("portal")) as stack,
     ):
         front = stack.up(ordered)

@@ -57,6 +57,7 @@ def line(**fields: Any) -> dict[str, Any]:
         "replica": "10.0.0.7:8000",
         "prompt_id": None,
         "trace_id": "-",
+        "revision": None,
     }
     return usual | fields
 

@@ -64,6 +64,7 @@ def rows_equal_their_sums(server: Server) -> None:
 def test_a_row_has_all_of_its_line(both: tuple[Server, Ledger]) -> None:
     server, ledger = both
     more = {"prompt_id": "p-1", "trace_id": "abc", "asked_model": "glm-5-1", "reasoning_tokens": 9}
+    more["revision"] = "chat--0a1b2c3d"
     own = line(started="1795000000.123456", status=499, flags="DC", **more)
     assert ledger.send(own) == {"added": 1, "known": 0, "unreadable": 0}
     (row,) = server.rows(f"SELECT * FROM requests WHERE id = '{own['id']}'")
@@ -208,7 +209,7 @@ def test_each_token_opens_what_it_is_for(both: tuple[Server, Ledger]) -> None:
         ("/v1/organization/costs", "start_time: missing"),
         ("/v1/organization/costs?start_time=5&end_time=5", "end_time: not after"),
         ("/v1/organization/costs?start_time=5&bucket_width=1m", "1h, 1d"),
-        ("/v1/organization/costs?start_time=5&group_by=user_id", "project_id, api_key_id, model, tier"),
+        ("/v1/organization/costs?start_time=5&group_by=user_id", "project_id, api_key_id, model, revision, tier"),
         ("/v1/organization/usage/completions?start_time=5&limit=32", "1 to 31"),
         ("/v1/organization/usage/completions?start_time=5&project_id=a", "project_ids"),
         ("/v1/bills/search/2026-13", "2026-12"),

@@ -117,7 +117,7 @@ def with_a_load(site: AskedSite, **more: Any) -> None:
 
 
 @pytest.mark.row("001.15", "001.40")
-def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite) -> None:
+def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite, ledger: Ledger) -> None:
     """As the proof has it, alike for whatever it is added up by; a model without a load has none."""
     month = ("usage", "lab", "--month", str(MONTH), "--json")
     assert {row["gpu_seconds"] for row in json.loads(site.run(*month).out)["usage"]} == {None}
@@ -136,9 +136,21 @@ def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite) -> None:
     # In larger steps, a token takes another time.
     with_a_load(site, dedicated={"own": own}, slo={"ttft_p95_ms": 4000})
     times = [token_time(plan_file(site.project / "Pulumi.lab.yaml").named[name]) for name in ("chat--for-own", "chat")]
-    assert times[0] != times[1] and times[0]
-    (row,) = json.loads(site.run(*month, "--by", "model").out)["usage"]
-    assert row["gpu_seconds"] == pytest.approx(2 * times[0].of(1_000_000, 400_000, 100_000), rel=1e-4)
+    assert None not in times and times[0] != times[1]
+    tokens = (1_000_000, 400_000, 100_000)
+    earlier = MONTH + -1
+    began = int(earlier.start.timestamp())
+    counted = dict(zip(("input_tokens", "cached_input_tokens", "output_tokens"), tokens, strict=True))
+    ledger.send(*(line(started=f"{began}.0", revision=name, **counted) for name in ("chat--for-own", None)))
+    command = documented.argv("python -m sitectl usage prod --by model,revision --json")
+    words = [{"prod": "lab"}.get(word, word) for word in command[3:]]
+    rows = json.loads(site.run(*words, "--month", str(earlier)).out)["usage"]
+    assert [(row["model"], row["revision"], row["requests"]) for row in rows] == [
+        ("chat", "chat", 1),
+        ("chat", "chat--for-own", 1),
+    ]
+    expected = [pytest.approx(taken.of(*tokens), rel=1e-4) for taken in reversed(times) if taken]
+    assert [row["gpu_seconds"] for row in rows] == expected
 
 
 @pytest.mark.row("000.04", "004.17", "opening 15")
@@ -170,7 +182,7 @@ def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> Non
     ("words", "says"),
     [
         (("usage", "lab", "--month", "2026-13"), "got '2026-13'; allowed: a year and a month of UTC"),
-        (("usage", "lab", "--by", "tenant,colour"), "allowed: some of tenant,key,model,tier,day, each once"),
+        (("usage", "lab", "--by", "tenant,colour"), "allowed: some of tenant,key,model,revision,tier,day, each once"),
         (("bill", "lab", "search", "--format", "pdf"), "allowed: text, csv, json, focus"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.monitoring.revisions import of_models
+from components.monitoring.revisions import as_revision
 from floor.headers import MODEL_HEADER, REVISION_HEADER
 from floor.problems import SiteError
 from floor.revision_ids import RevisionId
@@ -66,9 +66,8 @@ def test_a_name_leads_back_to_what_it_is_of() -> None:
     assert RevisionId.of("a--for-b--for-c") == RevisionId("a", group="b--for-c")
 
 
-def test_what_compares_engines_with_bills_counts_them_as_their_model() -> None:
-    """Rows of usage know a model alone."""
-    (pattern,) = re.findall(r'"model", "([^"]+)"\)', of_models("tokens"))
+def test_what_is_held_beside_the_stable_one_is_counted_as_its_model() -> None:
+    *_, pattern = re.findall(r'"model", "([^"]+)"\)', as_revision("tokens"))
     for revision in (OWN, RevisionId(MODEL, "0a1b2c3d"), RevisionId(MODEL, group="0a1b2c3d")):
         matched = re.fullmatch(pattern, revision.name)
         assert matched and matched[1] == MODEL

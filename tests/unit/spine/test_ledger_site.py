@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from components.addons import callers
+from components.gateway.envoy_names import CHECKED
+from components.gateway.request_log import marked
 from services.ledger import variables
 from services.ledger.prices import book_of
+from stacks.plan.idle import gpu_costs
 from stacks.plan.site_plan import plan_values
 from stacks.site.model import SiteConfig
 from tests.unit.spine.test_platform import Recorder, declare, requested
@@ -70,6 +73,19 @@ def test_no_prompt_and_no_key_is_in_a_row(recorder: Recorder) -> None:
     assert "REQ(:PATH)" not in read
 
 
+def test_a_row_has_the_revision_that_a_gatekeeper_chose(recorder: Recorder, tmp_path: Path) -> None:
+    """On a site whose models have further ones, and never by a header, which a client may have sent."""
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}}
+    further = {"callers": {"decided_by": "gatekeeper"}, "models.qwen3-32b.dedicated": {"search": own}}
+    other = plan_values(changed(prod(), usage(PRICES) | further), "site.yaml").site
+    logged = [
+        given.resources["gateway-proxy"].inputs["spec"]["telemetry"]["accessLog"]["settings"][1]["format"]["json"]
+        for given in (recorder, declare(other, tmp_path)[0])
+    ]
+    assert [log.get("revision") for log in logged] == [None, marked((CHECKED, "revision"))]
+    assert logged[0] == {name: logged[1][name] for name in logged[1] if name != "revision"}
+
+
 def test_envoy_pods_start_when_their_token_is_there_and_wait_for_no_ledger(tmp_path: Path) -> None:
     _, requests = requested(site(), tmp_path, Recorder())
     before = {urn.rpartition("::")[2] for urn in requests["gateway-proxy"].dependencies}
@@ -87,6 +103,31 @@ def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_pat
     assert [version.unit_price("glm-5-1", "", kind) for kind in kinds] == [200_000, 50_000, 800_000]
     assert [version.unit_price("qwen3-32b", "batch", kind) for kind in kinds] == [50_000, 50_000, 200_000]
     assert json.loads(text)["versions"][0]["from"] == 1796083200
+
+
+@pytest.mark.row("004.17", "opening 15")
+def test_idle_gpus_are_billed_by_choice_to_who_may_call_their_model(recorder: Recorder, tmp_path: Path) -> None:
+    """By what the proof carries and what the GPUs cost; dedicated replicas to their tenants, scaling models to none."""
+    book = json.loads(recorder.resources["ledger-prices"].inputs["data"][variables.PRICES_KEY])
+    assert "idle" not in book
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}}
+    chosen = {"callers": {"decided_by": "gatekeeper"}, "models.qwen3-32b.dedicated": {"search": own}}
+    chosen |= {"prices": {"gpu_hour": 2.5, "currency": "EUR"}}
+    given = plan_values(changed(prod(), usage(PRICES, idle_share=0.25) | chosen), "site.yaml")
+    declared = declare(given.site, tmp_path)[0].resources
+    text = declared["ledger-prices"].inputs["data"][variables.PRICES_KEY]
+    file = tmp_path / "prices.json"
+    file.write_text(text)
+    idle = book_of(file).idle
+    assert idle.keys() == {name for name, revision in given.named.items() if revision.proof.serving.get("capacity")}
+    tenants = {name for name, tenant in given.site.tenants.items() if "qwen3-32b" in tenant.models}
+    assert idle["qwen3-32b--for-search"].callers == ["search"]
+    assert set(idle["qwen3-32b"].callers) == tenants - {"search"}
+    gpus = given.named["qwen3-32b"].proof.case.gpus
+    assert idle["qwen3-32b"].price == round(gpus * 2.5 * 0.25 * 10**12 / 3600)
+    costs = {cost.model: cost.tokens for cost in gpu_costs(given, 24)}
+    both = [idle[name].carried for name in ("qwen3-32b", "qwen3-32b--for-search")]
+    assert sum(both) == pytest.approx(costs["qwen3-32b"], abs=2)
 
 
 def test_a_stream_that_is_left_is_metered_without_limits(recorder: Recorder) -> None:

@@ -93,6 +93,24 @@ WRONG: dict[str, Wrong] = {
         "finer than a millionth",
         {"tenants.archive.limits.spend_per_month": 0.000001},
     ),
+    "idle GPUs without a price": Wrong(
+        {**usage(FIRST, idle_share=0.5), "prices": None},
+        "usage.idle_share",
+        "sets no price of them",
+        {"prices": {"gpu_hour": 2.5}},
+    ),
+    "idle GPUs in another currency": Wrong(
+        {**usage(FIRST, idle_share=0.5, currency="CHF"), "prices": {"gpu_hour": 2.5}},
+        "usage.idle_share",
+        "prices.currency EUR, usage.currency CHF",
+        {"prices.currency": "CHF"},
+    ),
+    "more than what idle GPUs cost": Wrong(
+        {**usage(FIRST, idle_share=1.5), "prices": {"gpu_hour": 2.5}},
+        "usage.idle_share",
+        "",
+        {"usage.idle_share": 1},
+    ),
     "keys that are watched and no ledger": Wrong(
         {"usage": {"abuse": {}}},
         "usage",

@@ -1,0 +1,254 @@
+"""Orders of a served model by the portal's API: from the request to the first event of an answer with the new key.
+
+An order makes a key and no object of Kubernetes (docs/adr/0055-portal-keeps-nothing.md), which the benchmark counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import httpx
+
+from benchmarks import issuer, models
+from benchmarks.arithmetic import percentile
+from benchmarks.models import Bench
+from benchmarks.report import Result, Table
+from lab.cluster import operator_database
+from lab.errors import LabError
+from lab.paths import Lab
+from services.portal import variables
+
+HELP = "orders by the portal's API with 500 others present: time to the first streamed answer, and what they leave"
+MODEL = "bench-ordered"
+GOAL_S = 10.0
+_HOST, _LOGIN, _CLIENT, _PERSON, _GROUP = "portal.site.example", "portal-login", "inference-portal", "orla", "buyers"
+_EACH = 20
+"""Keys of one person that may work in a tenant."""
+_AT_ONCE = 4
+_PATIENCE_S = 60.0
+_AGAIN_S = 0.02
+# What the cluster writes by itself.
+_OWN = ("events", "leases", "metrics.k8s.io")
+PARAMETERS = (
+    click.Option(
+        ["--orders-present"], type=int, default=500, show_default=True, help="orders: made before, and removed after"
+    ),
+    click.Option(["--orders-timed"], type=int, default=200, show_default=True, help="orders: that are timed"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One key."""
+
+    id: str
+    tenant: str
+    key: str
+
+
+class Portal:
+    """Its API, for one person."""
+
+    def __init__(self, address: str, token: str) -> None:
+        headers = {"Host": _HOST, "Authorization": f"Bearer {token}"}
+        self._client = httpx.Client(base_url=f"http://{address}/api/v1", headers=headers, trust_env=False, timeout=60)
+
+    def order(self, number: int) -> Order:
+        """A key of the model, in the tenant that has room for it."""
+        tenant = _tenant(number)
+        body = {"tenant": tenant, "model": MODEL, "name": f"order-{number}", "expires_in_days": 7}
+        made = self._taken(self._client.post("/keys", json=body))
+        return Order(id=made["id"], tenant=tenant, key=made["key"])
+
+    def revoke(self, order: Order) -> None:
+        self._taken(self._client.delete(f"/keys/{order.id}", params={"tenant": order.tenant}))
+
+    def working(self, tenants: Sequence[str]) -> int:
+        """Keys that work."""
+        listed = (self._taken(self._client.get("/keys", params={"tenant": tenant}))["keys"] for tenant in tenants)
+        return sum(key["state"] == "works" for keys in listed for key in keys)
+
+    def is_there(self) -> bool:
+        try:
+            return self._client.get("/models").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @staticmethod
+    def _taken(answer: httpx.Response) -> dict[str, Any]:
+        if answer.is_error:
+            raise LabError(f"the portal answers {answer.status_code} {answer.text[:200]}", fix="python -m lab logs")
+        taken: dict[str, Any] = answer.json()
+        return taken
+
+
+def run(lab: Lab, *, orders_present: int, orders_timed: int) -> Result:
+    """Raises LabError when the platform does not come up, a key does not live or die in time, or an object stays."""
+    models.give_databases(lab, operator_database.DIRECTORY)
+    models.give_secret(lab, _LOGIN, {variables.CLIENT_SECRET_KEY: "of-the-portal"})
+    with _selling(lab, orders_present + orders_timed) as (bench, portal):
+        before = _objects(lab)
+        orders = _all_of(portal.order, range(orders_present))
+        present = portal.working(sorted({order.tenant for order in orders}))
+        timed, seconds, ordered = [], [], []
+        for number in range(orders_present, orders_present + orders_timed):
+            began = time.perf_counter()
+            timed.append(portal.order(number))
+            ordered.append(time.perf_counter() - began)
+            _first_event(bench, timed[-1].key)
+            seconds.append(time.perf_counter() - began)
+        with_orders = _objects(lab)
+        _say(f"{present} orders present; p99 of {orders_timed}: {percentile(seconds, 0.99):.2f} s")
+        began = time.perf_counter()
+        _all_of(portal.revoke, [*orders, *timed])
+        removed_s = time.perf_counter() - began
+        _all_of(lambda order: _refused(bench, order.key), [*orders, *timed])
+        left = portal.working(sorted({order.tenant for order in (*orders, *timed)}))
+        after = _objects(lab)
+    if present != orders_present or left:
+        raise LabError(f"{present} of {orders_present} orders worked, and {left} were left", fix="python -m lab logs")
+    more = sorted((with_orders | after) - before)
+    p50, p99 = (round(percentile(seconds, share), 2) for share in (0.5, 0.99))
+    return Result(
+        benchmark="orders",
+        question="How long does an order of a served model take to its first streamed answer, and what does it leave?",
+        conditions={
+            "site": "the lab's, with a gatekeeper, a directory and a portal; the model is a simulator",
+            "order": "a key of one model, by POST /api/v1/keys; no route and no other object of its own",
+            "times": f"{orders_timed} orders, one after another, from the POST to the first event of the answer; "
+            f"asked for again every {_AGAIN_S:g} s until the key is taken",
+        },
+        tables=[
+            Table(
+                title="Orders",
+                rows=[
+                    {
+                        "present": present,
+                        "timed": orders_timed,
+                        "to the key p50, s": round(percentile(ordered, 0.5), 2),
+                        "to the first event p50, s": p50,
+                        "p99, s": p99,
+                        "slowest, s": round(max(seconds), 2),
+                        "objects more": len(more),
+                        "removed": len(orders) + len(timed),
+                        "removed in, s": round(removed_s, 1),
+                        "left": left,
+                    }
+                ],
+            )
+        ],
+        findings=[
+            f"p99 of {orders_timed} orders with {present} present is {p99} s, "
+            f"{'below' if p99 < GOAL_S else 'above'} {GOAL_S:g} s.",
+            f"{len(more)} Kubernetes objects more with them than before" + (f": {', '.join(more)}." if more else "."),
+            f"All {len(orders) + len(timed)} were removed and refused by the gateway; {left} are left.",
+        ],
+    )
+
+
+@contextmanager
+def _selling(lab: Lab, orders: int) -> Iterator[tuple[Bench, Portal]]:
+    """The site with a portal and room for so many orders of one person."""
+    address = str(lab.network.load_balancers[20])
+    with issuer.issuing(str(lab.network.uplink[1]), {_PERSON: [_GROUP]}) as issuing:
+
+        def edit(site: dict[str, Any]) -> None:
+            site["callers"] = {
+                "decided_by": "gatekeeper",
+                "database_secret": operator_database.DIRECTORY,
+                "pepper": "disposable",
+            }
+            site["portal"] = {
+                "hostname": _HOST,
+                "port": 80,
+                "address": address,
+                "issuer": issuing.url,
+                "client_id": _CLIENT,
+                "client_secret": _LOGIN,
+            }
+            for number in range(0, orders, _EACH):
+                site["tenants"][_tenant(number)] = {"models": [], "keys": {}, "people": {"users": [_GROUP]}}
+
+        with models.served(lab, {MODEL: models.simulator(replicas=1)}, edit) as bench:
+            portal = Portal(address, issuing.token(_PERSON, _CLIENT))
+            deadline = time.monotonic() + _PATIENCE_S
+            while not portal.is_there():
+                if time.monotonic() > deadline:
+                    raise LabError(f"the portal does not answer within {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+                # Its pods start beside all others.
+                time.sleep(0.5)
+            yield bench, portal
+
+
+def _tenant(number: int) -> str:
+    return f"buyers-{number // _EACH:03}"
+
+
+def _all_of(act: Callable[[Any], Any], what: Sequence[Any]) -> list[Any]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(act, what))
+
+
+def _first_event(bench: Bench, key: str) -> None:
+    """Ask until the key is taken, and read the first event. Raises LabError after a minute."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "stream": True}
+    deadline = time.monotonic() + _PATIENCE_S
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(verify=bench.front.trust, headers=headers, trust_env=False, timeout=_PATIENCE_S) as client:
+        while time.monotonic() < deadline:
+            with client.stream("POST", f"{bench.front.endpoint}/chat/completions", json=body) as answer:
+                if answer.status_code == 200:
+                    next(line for line in answer.iter_lines() if line.startswith("data:"))
+                    return
+            # No gateway reports that it knows a key.
+            time.sleep(_AGAIN_S)
+    raise LabError(f"no answer with a new key within {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+
+
+def _refused(bench: Bench, key: str) -> None:
+    """Wait until the gateway refuses the key. Raises LabError after a minute."""
+    deadline = time.monotonic() + _PATIENCE_S
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(verify=bench.front.trust, headers=headers, trust_env=False, timeout=_PATIENCE_S) as client:
+        while time.monotonic() < deadline:
+            if client.get(f"{bench.front.endpoint}/models").status_code == 401:
+                return
+            # As above.
+            time.sleep(_AGAIN_S)
+    raise LabError(f"a revoked key is taken after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+
+
+def _objects(lab: Lab) -> set[str]:
+    """Names of all objects of the cluster that it does not write by itself."""
+    environment = {"KUBECONFIG": str(lab.kubeconfig)}
+    kubectl = str(lab.bin / "kubectl")
+
+    def run_kubectl(*words: str) -> str:
+        done = subprocess.run([kubectl, *words], env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LabError(f"kubectl {words[0]}: {done.stderr.strip()}", fix="python -m lab status")
+        return done.stdout
+
+    kinds = [
+        kind
+        for kind in run_kubectl("api-resources", "--verbs=list", "--output=name").split()
+        if not any(own in kind for own in _OWN)
+    ]
+    listed = json.loads(run_kubectl("get", ",".join(kinds), "--all-namespaces", "--output=json"))["items"]
+    return {
+        "/".join((item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])) for item in listed
+    }
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

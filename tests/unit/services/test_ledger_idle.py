@@ -1,0 +1,163 @@
+"""Idle GPUs on bills: days that open and close in a real PostgreSQL, and sums that are exact whatever they are of."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.ledger import focus
+from services.ledger.bills import IdleDay, bill_of, rounded
+from services.ledger.idle import DAY_S
+from services.ledger.months import Month
+from tests.lab.waiting import eventually
+from tests.unit.services import ledger_rig
+from tests.unit.services.ledger_rig import BOOK, DECEMBER, Ledger, line
+from tests.unit.services.postgres_rig import ROOT, Server, setting
+from tests.unit.services.test_ledger_bills import MONTH, book, row, used, version
+
+pytestmark = pytest.mark.row("000.04", "004.17", "opening 15")
+
+CARRIED, PRICE, OWN = 1_000_000, 5_000_000, "chat--for-own"
+IDLE: dict[str, Any] = {
+    "chat": {"carried": CARRIED, "price": PRICE, "callers": ["sales", "search", "third"]},
+    OWN: {"carried": CARRIED, "price": 2 * PRICE, "callers": ["own"]},
+}
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Server, Ledger]]:
+    with ledger_rig.running(tmp_path) as running:
+        yield running
+
+
+def with_idle(ledger: Ledger, idle: dict[str, Any]) -> None:
+    """The book that `up` writes, read by a ledger that starts."""
+    setting(ledger.folder, "--prices-file").write_text(json.dumps(BOOK | {"idle": idle}))
+    ledger.end()
+    ledger.start()
+    ledger.wait_ready()
+
+
+def idle_lines(ledger: Ledger, tenant: str, month: Month) -> list[tuple[str, int, str, str]]:
+    with ledger.client() as client:
+        bill = client.get(f"/v1/bills/{tenant}/{month}").json()
+    lines = [own for own in bill["lines"] if own["kind"] == "idle"]
+    return [(own["model"], own["quantity"], own["unit_price"], own["cost"]) for own in lines]
+
+
+@pytest.mark.processes
+def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Server, Ledger]) -> None:
+    """Of the shared replicas 70 % of a day are left for three callers, of the others' own a tenth for one.
+
+    A row that is late changes nothing, and a choice that is taken back holds from the next day on.
+    """
+    server, ledger = both
+    days = "SELECT day, revision, seconds FROM idle_by_day ORDER BY 1, 2"
+    with_idle(ledger, IDLE)
+    eventually(lambda: len(server.rows(days)) == 2)
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+    assert {row["day"][:10] for row in server.rows(days)} == {tomorrow.isoformat()}
+    assert {row["seconds"] for row in server.rows(days)} == {None}
+    past = datetime.now(UTC) - timedelta(days=3)
+    day = int(past.replace(hour=0, minute=0, second=0, microsecond=0).timestamp())
+    more = {"cached_input_tokens": 0, "output_tokens": 0}
+    ledger.send(
+        line(started=f"{day}.0", input_tokens=300_000, **more),
+        line(started=f"{day + DAY_S - 1}.9", client="own.a", revision=OWN, input_tokens=900_000, **more),
+        line(started=f"{day - 1}.9", input_tokens=1, **more),
+        line(started=f"{day + DAY_S}.0", input_tokens=1, **more),
+    )
+    server.sql(f"UPDATE idle_by_day SET day = to_timestamp({day})")  # noqa: S608 - a number
+    with_idle(ledger, {})
+    seconds = {OWN: DAY_S // 10, "chat": DAY_S * 7 // 10 // 3}
+    eventually(lambda: {row["revision"]: row["seconds"] for row in server.rows(days)} == seconds)
+    ledger.send(line(started=f"{day + 5}.0", input_tokens=300_000, **more))
+    with_idle(ledger, {})
+    month = Month.of(day)
+    part = ("chat", 20_160, "5.00", "0.1008")
+    assert [idle_lines(ledger, name, month) for name in ("search", "sales", "third")] == [[part]] * 3
+    assert idle_lines(ledger, "own", month) == [(OWN, 8640, "10.00", "0.0864")]
+    assert idle_lines(ledger, "other", month) == []
+    assert len(server.rows(days)) == 2
+
+
+@pytest.mark.processes
+def test_tables_go_back_to_those_without_idle_days(both: tuple[Server, Ledger]) -> None:
+    server, ledger = both
+    ledger.end()
+    url = setting(ledger.folder, "--database-url-file")
+    back = [sys.executable, "-m", "services.ledger.back", "0005", "--database-url-file", str(url)]
+    subprocess.run(back, cwd=ROOT, check=True)
+    assert not server.rows("SELECT FROM pg_class WHERE relname = 'idle_by_day'")
+    with_idle(ledger, IDLE)
+    eventually(lambda: len(server.rows("SELECT * FROM idle_by_day")) == 2)
+
+
+def idle_of(choose: random.Random) -> list[IdleDay]:
+    """A tenant's parts, in the order of days: prices change on some."""
+    start = datetime.fromtimestamp(DECEMBER, UTC)
+    return [
+        IdleDay(
+            day=start + timedelta(days=day),
+            revision=revision,
+            seconds=choose.randint(1, DAY_S),
+            price=choose.choice((1, 694_444_444, 5_555_555_556)),
+            currency="EUR",
+        )
+        for day in sorted(choose.sample(range(31), choose.randint(0, 31)))
+        for revision in choose.sample(("chat", OWN, "code"), choose.randint(1, 3))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_bill_with_idle_gpus_recomputes_to_the_cent(tmp_path: Path, seed: int) -> None:
+    """Tokens and seconds together, by fractions: one rounding, and FOCUS rows that come to the same."""
+    choose = random.Random(seed)  # noqa: S311 - a repeatable choice
+    prices, idle = book(tmp_path, version(0)), idle_of(choose)
+    rows = [
+        replace(
+            row(input_tokens=choose.randint(400, 10**7)), started_us=(DECEMBER + choose.randrange(31) * DAY_S) * 10**6
+        )
+        for _ in range(choose.randint(0, 20))
+    ]
+    bill = bill_of("search", MONTH, used(prices, *rows), prices.contents(), idle, currency="EUR", final=True)
+    tokens = sum(prices.price(own).cost_pico for own in rows)
+    whole = tokens + sum(day.seconds * day.price for day in idle)
+    assert bill.totals() == {"EUR": whole}
+    shown = bill.as_json()
+    assert sum(Fraction(own["cost"]) for own in shown["lines"]) == Fraction(whole, 10**12)
+    assert shown["totals"][0]["total"] == rounded(whole)
+    days = focus.rows_of("search", MONTH, used(prices, *rows), prices.contents(), idle, currency="EUR", issuer="site")
+    assert sum(Fraction(own["BilledCost"]) for own in days) == Fraction(whole, 10**12)
+    for own in days:
+        assert Fraction(own["ListUnitPrice"]) * Fraction(own["PricingQuantity"]) == Fraction(own["ListCost"])
+        assert own["ConsumedUnit"] == ("Seconds" if "idle" in own["SkuMeter"] else "Tokens")
+
+
+def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
+    page = (ROOT / "docs" / "how-to" / "usage-and-bills.md").read_text()
+    pattern = (
+        r"(\d+) GPUs at (\d\.\d\d) an hour, proven to carry ([\d,]+) tokens a day, were asked for ([\d,]+)\. "
+        r"(\d+) tenants may call the model, and `idle_share` is (0\.\d): each is billed ([\d,]+) seconds at "
+        r"(0\.\d+), which is (\d+\.\d\d)\."
+    )
+    example = re.search(pattern, page.replace("\n", " "))
+    assert example, "no example"
+    gpus, hour, carried, asked, tenants, share, seconds, price, cost = (
+        Fraction(text.replace(",", "")) for text in example.groups()
+    )
+    assert seconds == DAY_S * (carried - asked) // (carried * tenants)
+    pico = int(share * gpus * hour * 10**12 / 3600 + Fraction(1, 2))
+    assert price == Fraction(pico, 10**12)
+    assert rounded(int(seconds) * pico) == f"{float(cost):.2f}"
