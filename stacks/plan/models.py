@@ -330,10 +330,16 @@ def engine_of(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServer
     """The engine that the site names for this model."""
     model, adapters = spec.entry, proof.order.adapters
     names = (name, *spec.aliases)
-    loaded = adapter_modules(spec.adapters)
+    loaded, places = adapter_modules(spec.adapters), adapters.slots if adapters else 0
     if spec.server.engine == "simulator":
         return simulator_engine(
-            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names, adapters=loaded
+            spec.server,
+            plan,
+            image=images.simulator,
+            repository=model.repository,
+            served_names=names,
+            adapters=loaded,
+            adapter_places=places,
         )
     return vllm_engine(
         spec.server,
@@ -346,6 +352,7 @@ def engine_of(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServer
         remote_code=model.remote_code is not None,
         speculative=speculative_config(spec.server.speculative),
         adapters=loaded,
+        adapter_places=places,
         adapter_rank=adapters.rank if adapters else 0,
         adapted_modules=sorted(adapters.modules) if adapters else (),
     )
