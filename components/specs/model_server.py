@@ -165,6 +165,9 @@ class ModelServerSpec(Spec):
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
+    engine_release: str | None = Field(default=None, pattern=r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$")
+    """Release of vLLM that runs in place of the platform's, such as `0.33.0`, of the same image: below `canary`, to try
+    an upgrade on a share. Its arguments are those of the platform's release, so it may be no older one."""
     extra_args: tuple[str, ...] = ()
     """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 
