@@ -22,6 +22,9 @@ class InferencePoolSpec(Spec):
     """Weight of the shortest queue."""
     kv_weight: float = Field(default=2, ge=0)
     """Weight of the emptiest KV cache."""
+    adapter_weight: float = Field(default=3, ge=0)
+    """Weight of a replica where the request's adapter has a place, or one is free; for a model whose adapters take
+    turns (`server.resident_adapters`)."""
     metrics_interval_ms: int = Field(default=50, ge=10, le=1000)
     """How often each picker reads the metrics of each replica. Reading costs it 0.075 cores per replica at 50, by its
     maintainers' sizing; metrics older than 2 s count for nothing."""
@@ -64,6 +67,8 @@ class PickerPlan:
     """Share of the cache in use, above 0 and at most 1."""
     bands: tuple[PriorityBand, ...] = ()
     """Queues by priority, the highest first; none where pickers hold nothing."""
+    adapters_turn: bool = False
+    """Whether adapters are more than their places on a replica."""
     held_bytes: int = 0
     """Bodies of all requests that wait in one picker."""
 

@@ -25,6 +25,7 @@ from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.dns import describe_dns
+from stacks.plan.engine_releases import uncompared_releases, wrong_releases
 from stacks.plan.gpu_time import describe_gpu_time
 from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
@@ -320,7 +321,7 @@ def _plan(
     models: dict[str, ModelPlan] = {}
     for name in sorted(site.models):
         try:
-            models[name] = plan_model(site, name, pins.images, locks)
+            models[name] = plan_model(site, name, pins.images, locks, images)
         except DoesNotFitError as error:
             problems += error.problems
     plan = SitePlan(site=site, versions=pins, models=models, machines=None, image_lock=images)
@@ -355,6 +356,7 @@ def _plan(
     if images is not None:
         problems += _unlocked(plan, images)
     problems += checks.incompatible(site, pins, sources)
+    problems += wrong_releases(site, pins)
     problems += engines_too_old(site, pins)
     return plan if problems else replace(plan, warnings=tuple(_warnings(plan, whole=valid.whole))), problems
 
@@ -375,6 +377,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
+    yield from uncompared_releases(plan.site, plan.versions)
     yield from crowded_out(plan.site, plan.models)
     yield from given_way(plan.site)
     yield from many_downloads(plan.site, plan.stores)
