@@ -19,19 +19,18 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
-from stacks.plan.cache_shares import describe_shares
 from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.dns import describe_dns
 from stacks.plan.engine_releases import uncompared_releases, wrong_releases
-from stacks.plan.gpu_time import describe_gpu_time
-from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
+from stacks.plan.guarantees import crowded_out, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
-from stacks.plan.limits import describe_limits, exceedings, past_context
+from stacks.plan.limits import past_context
+from stacks.plan.limits_text import describe_all_limits
 from stacks.plan.logs import describe_logs
 from stacks.plan.lost_usage import describe_lost_usage
 from stacks.plan.machine_keys import site_problems
@@ -179,10 +178,7 @@ class SitePlan:
     @cached_property
     def limits_text(self) -> str:
         """What tenants may take by their limits, and what they are guaranteed, as text; empty without either."""
-        counted = describe_limits(exceedings(self.site, self.models))
-        counted += describe_gpu_time(self.site, self.models)
-        rest = [*describe_shares(self.site, self.models), *describe_guarantees(draws(self.site, self.models))]
-        return "\n".join([*(counted or ["limits: of tokens, for no tenant"] if rest else counted), *rest])
+        return describe_all_limits(self.site, self.models)
 
     @property
     def rooms(self) -> list[str]:

@@ -96,9 +96,9 @@ def _adapters(change: Change) -> Iterator[Verdict]:
         old, new = (_callers(body, of[name]) for body, of in ((change.before, before), (change.after, after)))
         # Of tenants that have lost or got the model itself, there is a row.
         both = {*known(change.before)} & {*known(change.after)}
-        if lost := sorted((old - new) & both if before[name] != after[name] else ()):
-            what = f"adapter {name}: no longer for {', '.join(lost)}"
-            yield verdict(change, Severity.REPLACED, what, "its requests get 403 from then on", tenants=lost)
+        if out := sorted((old - new) & both if before[name] != after[name] else ()):
+            what = f"adapter {name}: no longer for {', '.join(out)}"
+            yield verdict(change, Severity.REPLACED, what, "its requests get 403 from then on", tenants=out)
         if won := sorted((new - old) & both if before[name] != after[name] else ()):
             yield verdict(change, Severity.LIVE, f"adapter {name}: for {', '.join(won)} too", "granted", tenants=won)
 
