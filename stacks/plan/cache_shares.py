@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from components.specs.callers import Cache
@@ -53,26 +53,26 @@ def _cache(revisions: list[RevisionPlan]) -> Cache:
     """
     server, answer, load = revisions[0].server, revisions[0].server.max_answer_tokens, revisions[0].proof.order.load
     longest = server.max_model_len if answer is None else answer
-    cache = Cache(tokens=_of_all(revisions, _cache_tokens), context=server.max_model_len, answer=longest)
+    cache = Cache(
+        tokens=sum(_cache_tokens(revision) for revision in revisions), context=server.max_model_len, answer=longest
+    )
     if not _paged(revisions[0]):
         return cache
     expected = math.ceil(load.answer_tokens.mean) if load else longest
-    return replace(cache, room=_of_all(revisions, _room_tokens), expected=max(1, min(expected, longest)))
-
-
-def _of_all(revisions: list[RevisionPlan], tokens: Callable[[RevisionPlan], int]) -> int:
-    return sum(tokens(revision) * max(1, revision.spec.server.least) for revision in revisions)
+    return replace(
+        cache, room=sum(room_tokens(revision) for revision in revisions), expected=max(1, min(expected, longest))
+    )
 
 
 def _cache_tokens(revision: RevisionPlan) -> int:
-    return int(revision.proof.case.cache_tokens)
+    return int(revision.proof.case.cache_tokens) * max(1, revision.spec.server.least)
 
 
-def _room_tokens(revision: RevisionPlan) -> int:
-    """Of a replica: what it holds, or what the requests hold that it runs at once, if that is less."""
-    proof = revision.proof
-    running = revision.settings["max_num_seqs"].whole * proof.case.layout.data
-    return min(_cache_tokens(revision), int(running * proof.order.request_tokens))
+def room_tokens(revision: RevisionPlan) -> int:
+    """What its replicas hold, or what the requests hold that they run at once, if that is less."""
+    case = revision.proof.case
+    running = revision.settings["max_num_seqs"].whole * case.layout.data * max(1, revision.spec.server.least)
+    return min(_cache_tokens(revision), int(running * case.order.request_tokens))
 
 
 def _paged(revision: RevisionPlan) -> bool:
