@@ -1,4 +1,4 @@
-"""A spike of jobs beside chats, and a greedy tenant beside nine small ones: by arrival, with tiers, in queues."""
+"""A spike of jobs beside chats, and a greedy tenant beside nine small ones: by arrival, with tiers, with limits."""
 
 from __future__ import annotations
 
@@ -18,21 +18,30 @@ from benchmarks.report import Cell, Result, Table
 from lab.errors import LabError
 from lab.paths import Lab
 
-HELP = "a spike of jobs beside chats, one greedy tenant beside nine small ones: without tiers, with tiers, in queues"
-PLAIN, QUEUES = "bench-plain", "bench-queues"
+HELP = "a spike of jobs beside chats, one greedy tenant beside nine small ones: without tiers, with them, with limits"
+PLAIN, QUEUES, PAGES = "bench-plain", "bench-queues", "bench-pages"
 _REPLICAS, _SLOTS, _HELD = 2, 8, 24
 _TOKENS, _GAP_MS = 40, 50
 _CHATS, _JOBS, _SPIKE = 3.0, 0.6, 20
 _SPIKE_S = (5.0, 25.0)
 _SMALL = tuple(f"small-{number}" for number in range(1, 10))
 _GREEDY_RATE, _SMALL_RATE = 10.0, 0.5
-TENANTS = {
-    "chats": {"tier": "interactive"},
+# Of the room that the pages' model has, for jobs; and the requests at once of each tenant with a limit.
+_JOBS_BELOW, _AT_ONCE = 0.6, 3
+_CHATTING = {"tier": "interactive"}
+TENANTS: dict[str, dict[str, Any]] = {
+    "chats": _CHATTING,
     "jobs": {"tier": "batch"},
     "plain-chats": {},
     "plain-jobs": {},
-    "greedy": {"tier": "interactive"},
-    **{name: {"tier": "interactive"} for name in _SMALL},
+    **dict.fromkeys(("greedy", *_SMALL), _CHATTING),
+    **{f"limited-{name}": _CHATTING | {"limits": {"parallel_requests": _AT_ONCE}} for name in ("greedy", *_SMALL)},
+}
+# Of `_ask`'s requests: a token for 4 bytes of the body, as the gatekeeper estimates it, and the answer.
+_LOAD = {
+    "requests_per_s": 1,
+    "prompt_tokens": {"p50": 45, "p95": 46},
+    "answer_tokens": {"p50": _TOKENS, "p95": _TOKENS + 1},
 }
 _KEY = "one"
 PARAMETERS = (
@@ -51,6 +60,8 @@ class Asked:
 
 
 def _with_tenants(site: dict[str, Any]) -> None:
+    site["callers"] = {"decided_by": "gatekeeper"}
+    site["tiers"]["batch"]["admitted_below"] = _JOBS_BELOW
     site["tenants"] |= {name: {"models": [], **body, "keys": {_KEY: {}}} for name, body in TENANTS.items()}
 
 
@@ -60,30 +71,43 @@ def run(lab: Lab, *, tiers_seconds: float) -> Result:
         "max_num_seqs": {"value": _SLOTS, "reason": "so few that a benchmark fills them"},
         "max_num_queued_reqs": {"value": _HELD, "reason": "so few that a benchmark fills them"},
     }
-    bodies = {name: {**models.simulator(replicas=_REPLICAS), "overrides": overrides} for name in (PLAIN, QUEUES)}
+    bodies = {
+        name: {**models.simulator(replicas=_REPLICAS), "overrides": overrides, "load": _LOAD}
+        for name in (PLAIN, QUEUES, PAGES)
+    }
     bodies[QUEUES]["pool"] = {**bodies[QUEUES]["pool"], "queues": True}
+    bodies[PAGES]["pool"] = {**bodies[PAGES]["pool"], "admission": "pages"}
     with models.served(lab, bodies, _with_tenants) as bench:
         for name in bodies:
             pace = {"--inter-token-latency": f"{_GAP_MS}ms", "--prefill-overhead": "20ms"}
             models.set_arguments(bench, name, {**pace, "--time-factor-under-load": "1.0"})
         spikes, greed = [], []
-        for arm, model, prefix in (
-            ("no tiers", PLAIN, "plain-"),
-            ("tiers", PLAIN, ""),
-            ("tiers in queues", QUEUES, ""),
+        for arm, model, prefix, spike in (
+            ("no spike", PLAIN, "", 1),
+            ("no tiers", PLAIN, "plain-", _SPIKE),
+            ("tiers", PLAIN, "", _SPIKE),
+            ("tiers in queues", QUEUES, "", _SPIKE),
+            ("tiers by pages", PAGES, "", _SPIKE),
         ):
-            rates = {f"{prefix}chats": (_CHATS, 1), f"{prefix}jobs": (_JOBS, _SPIKE)}
+            rates = {f"{prefix}chats": (_CHATS, 1), f"{prefix}jobs": (_JOBS, spike)}
             answers = asyncio.run(_load(bench, model, rates, tiers_seconds))
             spikes += [_row(arm, name, [asked for asked in answers if asked.tenant == name]) for name in rates]
-        for arm, model in (("order of arrival", PLAIN), ("turns", QUEUES)):
-            shares = {"greedy": (_GREEDY_RATE, 1), **dict.fromkeys(_SMALL, (_SMALL_RATE, 1))}
+        for arm, model, prefix in (
+            ("order of arrival", PLAIN, ""),
+            ("turns", QUEUES, ""),
+            ("requests at once", PAGES, "limited-"),
+        ):
+            greedy, small = f"{prefix}greedy", [f"{prefix}{name}" for name in _SMALL]
+            shares = {greedy: (_GREEDY_RATE, 1), **dict.fromkeys(small, (_SMALL_RATE, 1))}
             answers = asyncio.run(_load(bench, model, shares, tiers_seconds))
             tokens = {name: sum(asked.tokens for asked in answers if asked.tenant == name) for name in shares}
             wanted = {name: _TOKENS * sum(asked.tenant == name for asked in answers) for name in shares}
-            index = fairness([tokens[name] / wanted[name] for name in shares if wanted[name]])
-            for name, group in (("greedy", ["greedy"]), ("nine small", _SMALL)):
+            # Of what each would have of an equal part: who asks for less is not short of the rest.
+            part = sum(tokens.values()) / len(shares)
+            index = fairness([tokens[name] / min(wanted[name], part) for name in shares if wanted[name]])
+            for name, group in (("greedy", [greedy]), ("nine small", small)):
                 row = _row(arm, name, [asked for asked in answers if asked.tenant in group])
-                greed.append({**row, "Jain's index of tokens served per token asked for": round(index, 3)})
+                greed.append({**row, "Jain's index of tokens served per token of a fair part": round(index, 3)})
     return _result(spikes, greed, tiers_seconds)
 
 
@@ -132,13 +156,13 @@ def _row(arm: str, who: str, answers: Sequence[Asked]) -> dict[str, Cell]:
 
 def _result(spikes: Sequence[dict[str, Cell]], greed: Sequence[dict[str, Cell]], seconds: float) -> Result:
     slots = _REPLICAS * _SLOTS
-    plain, tiers, queues = (spikes[place] for place in (0, 2, 4))
-    jobs, waiting = spikes[3], spikes[5]
-    arrival, turns = greed[1], greed[3]
+    calm, plain, tiers, queues, pages = spikes[::2]
+    _, _, jobs, waiting, paged = spikes[1::2]
+    arrival, turns, limited = greed[1::2]
     return Result(
         benchmark="tiers",
-        question="What do tiers do for chats while jobs come in a spike, and turns for small tenants beside a greedy "
-        "one; and what do queues in the picker add?",
+        question="What do tiers do for chats while jobs come in a spike, and turns or limits for small tenants beside "
+        "a greedy one; and what do queues in the picker and admission by pages add?",
         conditions={
             "model": f"{_REPLICAS} simulated replicas of {_SLOTS} requests at once and {_HELD - _SLOTS} that wait, an "
             f"answer of {_TOKENS} tokens in {_TOKENS * _GAP_MS / 1000:g} s: {slots * 1000 / _TOKENS / _GAP_MS:g} "
@@ -154,11 +178,15 @@ def _result(spikes: Sequence[dict[str, Cell]], greed: Sequence[dict[str, Cell]],
             Table(title="One greedy tenant beside nine small ones", rows=greed),
         ],
         findings=[
-            f"Chats are refused in {plain['refused, %']} % without tiers, {tiers['refused, %']} % with tiers and "
-            f"{queues['refused, %']} % with queues; their TTFT p95 is {plain['TTFT p95, ms']}, "
-            f"{tiers['TTFT p95, ms']} and {queues['TTFT p95, ms']} ms.",
-            f"Jobs are refused in {jobs['refused, %']} % with tiers and {waiting['refused, %']} % with queues.",
-            f"The small tenants' TTFT p95 is {arrival['TTFT p95, ms']} ms in order of arrival and "
-            f"{turns['TTFT p95, ms']} ms by turns.",
+            f"Chats' TTFT p95 is {calm['TTFT p95, ms']} ms without a spike. In one it is {plain['TTFT p95, ms']} ms "
+            f"without tiers, {tiers['TTFT p95, ms']} with tiers, {queues['TTFT p95, ms']} with queues and "
+            f"{pages['TTFT p95, ms']} where jobs are admitted below {_JOBS_BELOW:.0%} of the room.",
+            f"Chats are refused in {plain['refused, %']} % without tiers, {tiers['refused, %']} % with tiers, "
+            f"{queues['refused, %']} % with queues and {pages['refused, %']} % by pages.",
+            f"Jobs are refused in {jobs['refused, %']} % with tiers, {waiting['refused, %']} % with queues and "
+            f"{paged['refused, %']} % by pages.",
+            f"The small tenants' TTFT p95 is {arrival['TTFT p95, ms']} ms in order of arrival, "
+            f"{turns['TTFT p95, ms']} ms by turns and {limited['TTFT p95, ms']} ms where each has {_AT_ONCE} requests "
+            "at once.",
         ],
     )

@@ -252,6 +252,8 @@ class GatewayArgs:
     """Whether another model than theirs may answer requests."""
     budgeted: bool = False
     """Whether it refuses tenants that have spent a month's limit."""
+    paged: bool = False
+    """Whether it refuses requests that a model has no pages for."""
     suspends: bool = False
     """Whether it refuses keys that are suspended."""
     starts: bool = False
@@ -350,6 +352,7 @@ class Gateway(Component, token="gateway:Gateway"):
             limited=args.rate_limit is not None,
             decided=args.decided,
             budgeted=args.budgeted,
+            paged=args.paged,
             suspends=args.suspends,
             starts=args.starts,
         )

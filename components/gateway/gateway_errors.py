@@ -265,6 +265,8 @@ _GATEKEEPER_ANSWERS = (
 )
 # Of a site with limits of a month.
 _SPENT = _of_gatekeeper(429, "insufficient_quota", "insufficient_quota")
+# Of a site with a model that admits by pages.
+_PAGED = _of_gatekeeper(503, "model_overloaded", _SERVER)
 # Of a site with a model that may have no replica. The picker refuses it at once, by an answer of its own without any
 # flag of Envoy's. The model's route adds what the model needs, so the listener changes with no name of a model.
 _STARTING = _Answer(
@@ -303,14 +305,16 @@ def openai_errors(
     limited: bool = False,
     decided: bool = False,
     budgeted: bool = False,
+    paged: bool = False,
     suspends: bool = False,
     starts: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that gives the listener's own answers OpenAI's form.
 
     listener: `NAMESPACE/GATEWAY/LISTENER`, as Envoy Gateway names it. limited: whether any tenant has a limit.
-    decided: whether a gatekeeper runs. budgeted: whether it refuses tenants that have spent a month's limit.
-    suspends: whether it refuses keys that are suspended. starts: whether a model may have no replica.
+    decided: whether a gatekeeper runs. budgeted: whether it refuses tenants that have spent a month's limit. paged:
+    whether it refuses requests that a model has no pages for. suspends: whether it refuses keys that are suspended.
+    starts: whether a model may have no replica.
     """
     # The front door names the code of its own refusals, and writes the message.
     refused = {
@@ -325,6 +329,7 @@ def openai_errors(
     asked: list[_Answer] = []
     if decided:
         asked = [*([_SUSPENDED] if suspends else []), *_GATEKEEPER_ANSWERS, *([_SPENT] if budgeted else [])]
+        asked += [_PAGED] if paged else []
     mapped = [answer.mapper() for answer in _ANSWERS]
     starting = [_STARTING.mapper()] if starts else []
     mappers = [*(answer.mapper() for answer in asked), *limits, refused, *starting, *mapped, *rest]

@@ -49,6 +49,7 @@ def vllm_engine(
     remote_code: bool = False,
     speculative: Mapping[str, str | int] | None = None,
     adapters: Sequence[str] = (),
+    adapter_places: int = 0,
     adapter_rank: int = 0,
     adapted_modules: Sequence[str] = (),
 ) -> Engine:
@@ -58,8 +59,8 @@ def vllm_engine(
     may cut and keep. It obeys flags for more, and then an encoder's vectors are wrong (vLLM 0.32,
     vllm/engine/arg_utils.py).
     speculative: the object of --speculative-config; nothing without drafts.
-    adapters: a JSON object with name and path of each. adapter_rank: room of each. adapted_modules: projections that
-    any of them changes.
+    adapters: a JSON object with name and path of each. adapter_places, adapter_rank: places on a GPU, and the room of
+    each. adapted_modules: projections that any of them changes.
     """
     # More is the client's error. What an empty queue cannot hold gets 503 all the same: vLLM 0.32 looks at its
     # queue before it reads this (v1/engine/async_llm.py, check_admission).
@@ -85,7 +86,8 @@ def vllm_engine(
         *([f"--quantization={spec.quantization}"] if spec.quantization else []),
         *_loading_flags(spec, plan.layout),
         *([f"--speculative-config={json.dumps(speculative)}"] if speculative else []),
-        *_adapted(adapters, adapter_rank, adapted_modules),
+        *_adapted(adapters, adapter_places),
+        *_adapter_room(adapter_rank, adapted_modules),
         *(["--enable-prefix-caching"] if generates else []),
         # vLLM counts it for each data-parallel rank, over all GPUs of the rank.
         *([f"--kv-offloading-size={spec.kv_offload_gib / plan.layout.data:g}"] if spec.kv_offload_gib else []),
@@ -119,12 +121,19 @@ def _served(names: Sequence[str]) -> list[str]:
     return [f"--served-model-name={names[0]}"] if len(names) == 1 else ["--served-model-name", *names]
 
 
-def _adapted(adapters: Sequence[str], rank: int, modules: Sequence[str]) -> Iterator[str]:
-    """vLLM's flags for adapters, each on the GPU from the start on; of other projections it keeps no room for them."""
+def _adapted(adapters: Sequence[str], places: int) -> Iterator[str]:
+    """Flags that vLLM and the simulator have in common: all in the node's memory, and so many on the GPU at once."""
     if adapters:
-        yield "--enable-lora"
         yield from ("--lora-modules", *adapters)
-        yield f"--max-loras={len(adapters)}"
+        yield f"--max-loras={places}"
+    if places < len(adapters):
+        yield f"--max-cpu-loras={len(adapters)}"
+
+
+def _adapter_room(rank: int, modules: Sequence[str]) -> Iterator[str]:
+    """vLLM's flags for a place; of other projections it keeps no room for adapters."""
+    if modules:
+        yield "--enable-lora"
         yield f"--max-lora-rank={rank}"
         yield from ("--lora-target-modules", *modules)
 
@@ -173,6 +182,7 @@ def simulator_engine(
     repository: str,
     served_names: Sequence[str],
     adapters: Sequence[str] = (),
+    adapter_places: int = 0,
 ) -> Engine:
     """llm-d-inference-sim with the model's own speed, cache and limits, so that queues form where they would.
 
@@ -186,7 +196,7 @@ def simulator_engine(
         args=[
             f"--model={origin}",
             *_served(served_names),
-            *(["--lora-modules", *adapters, f"--max-loras={len(adapters)}"] if adapters else []),
+            *_adapted(adapters, adapter_places),
             f"--port={PORT}",
             "--force-dummy-tokenizer",
             "--mode=random",

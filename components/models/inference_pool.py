@@ -72,6 +72,7 @@ def picker_config(model: str, namespace: str, spec: InferencePoolSpec, plan: Pic
         prefix_weight=spec.prefix_weight,
         queue_weight=spec.queue_weight,
         kv_weight=spec.kv_weight,
+        adapter_weight=spec.adapter_weight if plan.adapters_turn else 0,
     )
     return {
         "apiVersion": "v1",

@@ -12,7 +12,7 @@ from typing import Any
 
 from components.models import own_program
 from components.network_policies import Rule, allow_ingress
-from components.specs.weights import SERVED, WEIGHTS, WeightsSpec
+from components.specs.weights import SERVED, WEIGHTS, WeightsSpec, adapter_of
 from floor import gpu_nodes
 from floor.metadata import DISPOSABLE
 from floor.stateful import Keeping
@@ -22,6 +22,8 @@ from services.weights.order import Wanted, WeightsOrder
 # Where a whole volume is in a pod that has no revision of its own to read.
 MOUNT = "/models"
 _CACHE, _USED = "/models/vllm-cache", "/models/used"
+ADAPTERS = "/models/adapters"
+"""Where a server has all revisions of its volume, those of its adapters among them, by their commits."""
 HEADROOM = 1.1
 CLAIM_MARK = "-weights-"
 """What the name of a model's claim has between model and class."""
@@ -288,35 +290,60 @@ def network_policy(name: str, namespace: str, plan: WeightsPlan) -> dict[str, An
 
 def check_containers(plan: WeightsPlan) -> list[dict[str, Any]]:
     """A server's containers that end well only where the revision is whole; they run before the engine."""
-    return [
-        {
-            **runs(plan, "check"),
-            "name": f"check-{role}",
-            "args": [
-                f"--order={_ORDER_FOLDER}",
-                f"--folder={folder(role)}",
-                f"--repository={wanted.repository}",
-                f"--revision={wanted.revision}",
-                *([f"--daemon-set={plan.daemon_set}", f"--used={_USED}"] if plan.node_path else [f"--job={plan.job}"]),
-            ],
-            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-            "volumeMounts": [
-                mounted_program(),
-                _mounted_order(),
-                _revision(plan, role, wanted.revision),
-                *([{"name": "weights", "mountPath": _USED, **plan.within("used")}] if plan.node_path else []),
-            ],
-        }
-        for role, wanted in plan.by_role.items()
+    own, adapters = _apart(plan)
+    checks = [
+        _check(
+            plan,
+            f"check-{role}",
+            [f"--folder={folder(role)}", f"--repository={wanted.repository}", f"--revision={wanted.revision}"],
+            _revision(plan, role, wanted.revision),
+        )
+        for role, wanted in own.items()
     ]
+    if adapters:
+        # One for all: a container starts after the other.
+        named = [f"--each={wanted.repository}@{wanted.revision}" for wanted in adapters]
+        checks.append(_check(plan, "check-adapters", [f"--folder={ADAPTERS}", *named], _revisions(plan)))
+    return checks
+
+
+def _check(plan: WeightsPlan, name: str, what: Sequence[str], mount: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **runs(plan, "check"),
+        "name": name,
+        "args": [
+            f"--order={_ORDER_FOLDER}",
+            *what,
+            *([f"--daemon-set={plan.daemon_set}", f"--used={_USED}"] if plan.node_path else [f"--job={plan.job}"]),
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "volumeMounts": [
+            mounted_program(),
+            _mounted_order(),
+            dict(mount),
+            *([{"name": "weights", "mountPath": _USED, **plan.within("used")}] if plan.node_path else []),
+        ],
+    }
+
+
+def _apart(plan: WeightsPlan) -> tuple[dict[str, Wanted], list[Wanted]]:
+    """What has a folder of its own by its role, and adapters, of which there may be hundreds."""
+    roles = plan.by_role
+    adapters = [wanted for role, wanted in roles.items() if adapter_of(role)]
+    return {role: wanted for role, wanted in roles.items() if not adapter_of(role)}, adapters
 
 
 def server_mounts(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
     """What an engine mounts: its revisions for reading, and a place for what it compiles."""
     if plan is None:
         return [{"name": "weights", "mountPath": MOUNT}] if unfilled else []
-    read = [_revision(plan, role, wanted.revision) for role, wanted in plan.by_role.items()]
-    return [*read, {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")}]
+    own, adapters = _apart(plan)
+    read = [_revision(plan, role, wanted.revision) for role, wanted in own.items()]
+    return [
+        *read,
+        *([_revisions(plan)] if adapters else []),
+        {"name": "weights", "mountPath": _CACHE, **plan.within("vllm-cache")},
+    ]
 
 
 def server_volumes(plan: WeightsPlan | None, unfilled: str) -> list[dict[str, Any]]:
@@ -337,6 +364,10 @@ def runs(plan: WeightsPlan, command: str) -> dict[str, Any]:
 
 def _revision(plan: WeightsPlan, role: str, revision: str) -> dict[str, Any]:
     return {"name": "weights", "mountPath": folder(role), **plan.within(f"revisions/{revision}"), "readOnly": True}
+
+
+def _revisions(plan: WeightsPlan) -> dict[str, Any]:
+    return {"name": "weights", "mountPath": ADAPTERS, **plan.within("revisions"), "readOnly": True}
 
 
 def mounted_program() -> dict[str, Any]:

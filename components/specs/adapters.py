@@ -8,8 +8,12 @@ from pydantic import Field
 
 from floor.spec import MOST_VALUES, Name, Spec
 
-# vLLM keeps room on the GPU for each, and a program checks the files of each before a server starts.
-MOST_ADAPTERS = 16
+MOST_ADAPTERS = 1000
+"""Of a model: what its pods' definition and the files of the gatekeepers have room for."""
+MOST_PLACED = 16
+"""Those that have a place on each GPU where a site does not state how many do."""
+MOST_RESIDENT = 256
+"""Places that a site may state; the proof bounds them by the GPU's memory."""
 # Of vLLM 0.32 (config/lora.py, MaxLoRARanks).
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What --max-lora-rank takes; an adapter may have any rank up to it."""

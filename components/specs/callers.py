@@ -77,3 +77,19 @@ class FillingPool:
     """Requests that wait in a replica, on average."""
     cache: float
     """Share of a replica's cache in use, on average."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """The KV cache of replicas of which a tenant may hold a share, as services/gatekeeper/holds.go reads it."""
+
+    tokens: int
+    """That these replicas hold."""
+    context: int
+    """Tokens of the longest prompt with its answer."""
+    answer: int
+    """Most tokens of an answer whose client gives no length."""
+    room: int = 0
+    """Tokens that the requests of all tenants together may hold; 0 for no such limit."""
+    expected: int = 0
+    """Most tokens that an answer counts with there."""

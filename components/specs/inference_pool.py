@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,6 +22,9 @@ class InferencePoolSpec(Spec):
     """Weight of the shortest queue."""
     kv_weight: float = Field(default=2, ge=0)
     """Weight of the emptiest KV cache."""
+    adapter_weight: float = Field(default=3, ge=0)
+    """Weight of a replica where the request's adapter has a place, or one is free; for a model whose adapters take
+    turns (`server.resident_adapters`)."""
     metrics_interval_ms: int = Field(default=50, ge=10, le=1000)
     """How often each picker reads the metrics of each replica. Reading costs it 0.075 cores per replica at 50, by its
     maintainers' sizing; metrics older than 2 s count for nothing."""
@@ -28,6 +32,10 @@ class InferencePoolSpec(Spec):
     """While the replicas are full, pickers let requests wait in a queue for each priority, the highest first, and the
     tenants of a priority take turns; below 0 requests wait, too, until their queue is full. Jobs are served more, and
     others wait somewhat longer than where pickers refuse all below 0."""
+    admission: Literal["requests", "pages"] = "requests"
+    """What bounds the requests under way: their number, or also what they are going to hold of the model's KV cache,
+    each its prompt and an answer of the load's mean length; the next one gets 503 `model_overloaded`. `pages` needs a
+    gatekeeper and a number of replicas that does not change."""
     cpu: str = "500m"
     """CPU request of one picker; the picker's maintainers measured 0.5 to 1 core per request/s of 100,000 tokens."""
     memory: str = "1Gi"
@@ -59,6 +67,8 @@ class PickerPlan:
     """Share of the cache in use, above 0 and at most 1."""
     bands: tuple[PriorityBand, ...] = ()
     """Queues by priority, the highest first; none where pickers hold nothing."""
+    adapters_turn: bool = False
+    """Whether adapters are more than their places on a replica."""
     held_bytes: int = 0
     """Bodies of all requests that wait in one picker."""
 

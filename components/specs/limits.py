@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -37,6 +37,8 @@ LIMITS = (
 GUARANTEE = "guaranteed_tokens_per_minute"
 BOUNDS = ("parallel_requests", "max_answer_tokens", "max_prompt_tokens")
 """Limits of what is under way and of single requests, which a gatekeeper holds."""
+CACHE_SHARE = "kv_cache_share"
+"""One more of these, which is no whole number."""
 SPEND = "spend_per_month"
 BUDGETS = (SPEND, "tokens_per_month")
 """Limits of a calendar month, UTC, which a gatekeeper holds by what the ledger counts."""
@@ -62,8 +64,8 @@ class MostSpec(Spec):
         """The limits in windows of time that are set, by their key."""
         return self._set(limit.key for limit in LIMITS)
 
-    def _set(self, keys: Iterable[str]) -> dict[str, int]:
-        values: dict[str, int | None] = dict(self)
+    def _set(self, keys: Iterable[str]) -> dict[str, Any]:
+        values = dict(self)
         return {key: most for key in keys if (most := values[key]) is not None}
 
     @model_validator(mode="after")
@@ -88,6 +90,10 @@ class LimitsSpec(MostSpec):
     max_prompt_tokens: _Most | None = None
     """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
     it."""
+    kv_cache_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the KV cache of each of its models that its requests under way may hold, over all gateways; the next one
+    gets 429. A request counts with its prompt, estimated as for max_prompt_tokens, and its longest answer, until it has
+    ended; one that is larger than the share goes alone. Only a gatekeeper holds it."""
     tokens_per_month: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = None
     """Tokens in one calendar month, UTC, by the ledger's rows; further requests get 429. It needs a gatekeeper and
     `usage`."""
@@ -100,14 +106,18 @@ class LimitsSpec(MostSpec):
 
     @property
     def bounds(self) -> dict[str, int]:
-        """The limits that a gatekeeper holds, by their key."""
+        """The limits that a gatekeeper holds, by their key, but for the share of caches."""
         return self._set(BOUNDS)
 
     @property
     def budgets(self) -> dict[str, float]:
         """The limits of a month, by their key: tokens, and money in the currency of the ledger."""
-        values: dict[str, float | None] = dict(self)
-        return {key: most for key in BUDGETS if (most := values[key]) is not None}
+        return self._set(BUDGETS)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Its share of its models' caches, by its key, if it has one."""
+        return self._set([CACHE_SHARE])
 
 
 def limit_of(scope: str, name: str, key: str) -> str:

@@ -8,6 +8,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from components.specs.adapters import MOST_RESIDENT
 from components.specs.cron import cron_time
 from floor import gpu_nodes
 from floor.problems import WrongValueError
@@ -156,10 +157,17 @@ class ModelServerSpec(Spec):
     """GiB of a node's memory in which each replica keeps KV cache that its GPUs have dropped, by vLLM's
     `--kv-offloading-size`. A prompt that begins as an earlier one is copied back in place of being computed. The
     replica requests them of its node. Without it, what the GPUs drop is computed again."""
+    resident_adapters: int | None = Field(default=None, ge=1, le=MOST_RESIDENT)
+    """Adapters that have a place on each GPU at once; the others are in the memory of its node, which the replica
+    requests. A request whose adapter has no place takes that of another one, and waits while requests for others have
+    all of them. Without it, each has a place, of 16 adapters at most."""
     revision: str | None = None
     """Commit of the model's repository at the hub, 40 hexadecimal digits. Without it the catalogue's."""
     simulated_load_scale: float = Field(default=1.0, gt=0, le=1)
     """The simulator needs this share of the predicted load time to start; vLLM ignores it."""
+    engine_release: str | None = Field(default=None, pattern=r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$")
+    """Release of vLLM that runs in place of the platform's, such as `0.33.0`, of the same image: below `canary`, to try
+    an upgrade on a share. Its arguments are those of the platform's release, so it may be no older one."""
     extra_args: tuple[str, ...] = ()
     """Flags of the engine that neither a setting nor the proof depends on, such as `--seed=7`."""
 

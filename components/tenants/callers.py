@@ -15,7 +15,7 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import Cache, Canary, Dedicated, FillingPool, Overflow
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
@@ -27,7 +27,7 @@ def tenants_file(
     *,
     tiers: Mapping[str, TierSpec] = MappingProxyType({}),
     limits: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
-    bounds: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    bounds: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     budgets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
@@ -36,6 +36,7 @@ def tenants_file(
     adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
+    caches: Mapping[str, Cache] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 
@@ -43,7 +44,7 @@ def tenants_file(
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
     its `owned_by`. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
     those of the names that are adapters. overflows: model -> where its requests go while it is full or away. pools:
-    each whose room is read -> its pickers.
+    each whose room is read -> its pickers. caches: pool -> its KV cache, of which tenants may hold shares.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
@@ -72,12 +73,18 @@ def tenants_file(
         "names": dict(names),
         "owners": dict(owners),
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
+        **({"rooms": rooms} if (rooms := _rooms(tiers)) else {}),
         **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),
         **({"adapters": {name: asdict(grant) for name, grant in adapters.items()}} if adapters else {}),
         **({"overflows": {model: asdict(to) for model, to in overflows.items()}} if overflows else {}),
         **({"pools": {model: asdict(pool) for model, pool in pools.items()}} if pools else {}),
+        **({"caches": {pool: asdict(cache) for pool, cache in caches.items()}} if caches else {}),
     }
     return json.dumps(content, sort_keys=True)
+
+
+def _rooms(tiers: Mapping[str, TierSpec]) -> dict[str, float]:
+    return {name: tier.admitted_below for name, tier in sorted(tiers.items()) if tier.admitted_below < 1}
 
 
 def keys_file(digests: Mapping[str, str]) -> str:

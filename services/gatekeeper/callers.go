@@ -52,7 +52,7 @@ type tenant struct {
 	Models  []string                   `json:"models"`
 	Tier    string                     `json:"tier"`
 	Limits  map[string]json.RawMessage `json:"limits"` // what Envoy's rate limit filter reads
-	Bounds  map[string]float64         `json:"bounds"` // what is held here: parallel_requests, max_answer_tokens, max_prompt_tokens
+	Bounds  map[string]float64         `json:"bounds"` // what is held here, by the keys of the site's file
 	Budgets budget                     `json:"budgets"`
 	Shared  bool                       `json:"shared"` // whether it shares the engines' caches with others that do
 	// Overflows is whether another model may answer it, where its own has no room.
@@ -67,10 +67,12 @@ type site struct {
 	Names     map[string]string          `json:"names"`     // what a model may be called -> its own name
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
 	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
+	Rooms     map[string]float64         `json:"rooms"`     // tier -> the share of a model's room that it may fill, below 1
 	Canaries  map[string]canary          `json:"canaries"`  // model -> the second revision that it has
 	Adapters  map[string]adapter         `json:"adapters"`  // those of the names that are adapters
 	Overflows map[string]overflow        `json:"overflows"` // model -> where requests go that it has no room for
 	Pools     map[string]pool            `json:"pools"`     // of these models, on both sides
+	Caches    map[string]cache           `json:"caches"`    // by pool, of which a tenant may hold a share only
 }
 
 // adapter is small weights beside a model's own, which clients call by a name of its own.
@@ -265,8 +267,10 @@ func (c *callers) aboutBodies(name string, t tenant) map[string]*structpb.Value 
 	if t.Overflows {
 		about["overflows"] = structpb.NewBoolValue(true)
 	}
-	for bound, most := range t.Bounds {
-		about[bound] = structpb.NewNumberValue(most)
+	for _, bound := range []string{"max_answer_tokens", "max_prompt_tokens"} {
+		if most, has := t.Bounds[bound]; has {
+			about[bound] = structpb.NewNumberValue(most)
+		}
 	}
 	return about
 }

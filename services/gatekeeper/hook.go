@@ -38,7 +38,7 @@ var bodies = promauto.NewCounterVec(prometheus.CounterOpts{
 type hook struct {
 	process.UnimplementedExternalProcessorServer
 	salt  []byte
-	slots *slots // nil: no tenant has a limit of parallel requests
+	slots *slots // nil: no tenant has a limit of what is under way
 	turns *turns
 	// callers has which models have a second revision.
 	callers *atomic.Pointer[callers]
@@ -79,15 +79,14 @@ func (h *hook) Process(stream process.ExternalProcessor_ProcessServer) error {
 // first reads the body and answers about it; release is nil where the end of the request is of no interest.
 func (h *hook) first(stream process.ExternalProcessor_ProcessServer) (release func(), err error) {
 	ctx := stream.Context()
-	answer, about, err := h.reading(ctx, stream)
+	answer, holds, err := h.reading(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
-	if most := int64(about["parallel_requests"].GetNumberValue()); most > 0 && h.slots != nil && answer.GetRequestBody() != nil {
-		var counted, free bool
-		release, counted, free = h.slots.acquire(ctx, about["tenant"].GetStringValue(), most)
-		if !free {
-			answer = refusing(tooMany(most, counted))
+	if len(holds) > 0 && h.slots != nil {
+		var full *refusal
+		if release, full = h.slots.acquire(ctx, holds); full != nil {
+			answer = refusing(full)
 		}
 	}
 	code := strings.TrimPrefix(answer.GetImmediateResponse().GetDetails(), refusedBy)
@@ -99,7 +98,7 @@ func (h *hook) first(stream process.ExternalProcessor_ProcessServer) (release fu
 // the connection.
 func (h *hook) reading(
 	ctx context.Context, stream process.ExternalProcessor_ProcessServer,
-) (answer *process.ProcessingResponse, about map[string]*structpb.Value, err error) {
+) (answer *process.ProcessingResponse, holds []hold, err error) {
 	end, err := h.turns.begin(ctx, tenantOf(ctx))
 	if err != nil {
 		return nil, nil, err
@@ -114,8 +113,8 @@ func (h *hook) reading(
 		return nil, nil, grpcstatus.Error(codes.InvalidArgument, "the first message is not a body")
 	}
 	decided := asked.GetMetadataContext().GetFilterMetadata()[h.decisions].GetFields()
-	about = decided["body"].GetStructValue().GetFields()
-	return h.answer(body.RequestBody.GetBody(), decided), about, nil
+	answer, holds = h.answer(body.RequestBody.GetBody(), decided)
+	return answer, holds, nil
 }
 
 // tenantOf is what Envoy names before the body (components/gateway/front_door.py).
@@ -124,16 +123,18 @@ func tenantOf(ctx context.Context) string {
 	return strings.Join(named, ",")
 }
 
-// answer is what Envoy is answered about a body. decided: what Check decided about its caller.
-func (h *hook) answer(body []byte, decided map[string]*structpb.Value) *process.ProcessingResponse {
+// answer is what Envoy is answered about a body, where what its request is going to hold has room. decided: what Check
+// decided about its caller.
+func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process.ProcessingResponse, []hold) {
 	path, client := decided["path"].GetStringValue(), decided["client"].GetStringValue()
 	about := decided["body"].GetStructValue().GetFields()
 	tenant := about["tenant"].GetStringValue()
 	if tenant == "" {
-		return refusing(&refusal{status: 503, code: "gateway_unavailable", text: "A part of the gateway has no decision. Try again."})
+		text := "A part of the gateway has no decision. Try again."
+		return refusing(&refusal{status: 503, code: "gateway_unavailable", text: text}), nil
 	}
 	if spent := h.budgets.refusal(tenant, time.Now()); spent != nil {
-		return refusing(spent)
+		return refusing(spent), nil
 	}
 	t := terms{
 		answerTokens: int64(about["max_answer_tokens"].GetNumberValue()),
@@ -157,7 +158,7 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) *process.
 			text := "The directory's prompts are not known yet. Try again."
 			refused = &refusal{status: 503, code: "gateway_unavailable", text: text}
 		}
-		return refusing(refused)
+		return refusing(refused), nil
 	}
 	mark := map[string]*structpb.Value{
 		"checked": structpb.NewBoolValue(true),
@@ -181,7 +182,8 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) *process.
 		of := &structpb.Struct{Fields: map[string]*structpb.Value{key: structpb.NewStringValue(named)}}
 		answer.DynamicMetadata.Fields[space] = structpb.NewStructValue(of)
 	}
-	return answer
+	tier := cmp.Or(tierFor(got.wish, about), callers.Tenants[tenant].Tier)
+	return answer, callers.holdsOf(tenant, tier, served.model, got.size(path, len(body)))
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.
@@ -203,16 +205,6 @@ func tierFor(wish string, about map[string]*structpb.Value) string {
 		return ""
 	}
 	return about["tiers"].GetStructValue().GetFields()[wish].GetStringValue()
-}
-
-func tooMany(most int64, counted bool) *refusal {
-	if !counted {
-		text := "What counts this tenant's requests does not answer. Try again."
-		return &refusal{status: 503, code: "limits_unavailable", text: text}
-	}
-	text := "This tenant has as many requests under way as it may, which is " + strconv.FormatInt(most, 10) +
-		". Try again when one has ended."
-	return &refusal{status: 429, code: "rate_limit_exceeded", text: text}
 }
 
 func passing(body []byte, namespace string, mark map[string]*structpb.Value) *process.ProcessingResponse {

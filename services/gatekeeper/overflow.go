@@ -274,9 +274,11 @@ func (l *loads) of(c *callers, path string, got *request, bytes int, decided map
 		return "", ""
 	}
 	tenant := about["tenant"].GetStringValue()
-	if _, has := c.Tenants[tenant].Dedicated[asked]; has {
-		// How full the shared replicas are is not how full its own are.
-		return "", ""
+	for _, model := range []string{asked, of.To} {
+		if _, has := c.Tenants[tenant].Dedicated[model]; has {
+			// How full the shared replicas are is not how full its own are.
+			return "", ""
+		}
 	}
 	if canary, has := c.Canaries[asked]; has {
 		// Who has one revision for sure keeps it, and what tries another one is not to hide how it does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,11 +24,11 @@ const (
 
 var uncounted = promauto.NewCounter(prometheus.CounterOpts{
 	Name: "gatekeeper_parallel_uncounted_total",
-	Help: "Requests of tenants with a limit of parallel ones that were decided without the counters.",
+	Help: "Requests of tenants with a limit of what is under way that were decided without the counters.",
 })
 
-// slots count the requests that a tenant has under way, in the store that all gatekeepers share: a sorted set per
-// tenant, with the time at which each request is forgotten.
+// slots count what a tenant has under way, in the store that all gatekeepers share: a sorted set per limit, with the time
+// at which each request is forgotten.
 type slots struct {
 	store  *redis.Client
 	refuse bool // while the store does not answer
@@ -66,49 +67,105 @@ func newSlots(address string, refuse bool) *slots {
 	}
 }
 
-// The store's clock counts, so that gatekeepers need not agree.
-var take = redis.NewScript(`
+// hold is a limit of what is under way, and what one request takes of it.
+type hold struct {
+	set         string
+	most, takes int64
+	// full is what a client is answered that finds no room.
+	full *refusal
+}
+
+// Of each script. A request's id ends with what it takes, and KEYS[2] has the sum of these, so that none is longer than
+// what it changes. The store's clock counts, so that gatekeepers need not agree.
+const keeping = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
+local function takes(id)
+  return tonumber(string.match(id, '%d+$'))
+end
+local function remove(id)
+  local gone = redis.call('ZREM', KEYS[1], id)
+  if redis.call('ZCARD', KEYS[1]) == 0 then
+    redis.call('DEL', KEYS[2])
+  elseif gone == 1 then
+    redis.call('DECRBY', KEYS[2], takes(id))
+  end
+end
+local function add(id, kept)
+  if redis.call('ZADD', KEYS[1], now + kept, id) == 1 then
+    redis.call('INCRBY', KEYS[2], takes(id))
+  end
+  redis.call('PEXPIRE', KEYS[1], kept)
+  redis.call('PEXPIRE', KEYS[2], kept)
+end
+`
+
+// What is larger than the room goes alone.
+var take = redis.NewScript(keeping + `
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do
+  remove(id)
+end
+local held = tonumber(redis.call('GET', KEYS[2]) or 0)
+if held > 0 and held + takes(ARGV[3]) > tonumber(ARGV[1]) then
   return 0
 end
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+add(ARGV[3], ARGV[2])
 return 1
 `)
 
 // A request whose entry is gone, as the store was away for longer than it was kept, comes back.
-var renew = redis.NewScript(`
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
+var renew = redis.NewScript(keeping + `
 for place = 2, #ARGV do
-  redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[place])
+  add(ARGV[place], ARGV[1])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
 `)
 
-// acquire counts a request until release is called. Not ok: the tenant has as many as it may, or none can be counted
-// (counted is false then).
-func (s *slots) acquire(ctx context.Context, tenant string, most int64) (release func(), counted, ok bool) {
-	set, id := "parallel:"+tenant, rand.Text()
-	release = func() { s.release(set, id) }
-	got, err := take.Run(ctx, s.store, []string{set}, most, kept.Milliseconds(), id).Int()
+var forget = redis.NewScript(keeping + `
+for _, id in ipairs(ARGV) do
+  remove(id)
+end
+`)
+
+func keysOf(set string) []string { return []string{set, set + ":sum"} }
+
+// acquire counts a request in each of these until release is called; refused has what the client is answered where one is
+// full, or cannot be counted.
+func (s *slots) acquire(ctx context.Context, holds []hold) (release func(), refused *refusal) {
+	var taken []func()
+	release = func() {
+		for _, end := range taken {
+			end()
+		}
+	}
+	for _, r := range holds {
+		end, why := s.enter(ctx, r)
+		taken = append(taken, end)
+		if why != nil {
+			return release, why
+		}
+	}
+	return release, nil
+}
+
+func (s *slots) enter(ctx context.Context, r hold) (leave func(), refused *refusal) {
+	id := rand.Text() + ":" + strconv.FormatInt(r.takes, 10)
+	leave = func() { s.release(r.set, id) }
+	got, err := take.Run(ctx, s.store, keysOf(r.set), r.most, kept.Milliseconds(), id).Int()
 	if err == nil && got == 0 {
-		return func() {}, true, false
+		return func() {}, r.full
 	}
 	if err != nil && ctx.Err() == nil {
 		uncounted.Inc()
 	}
 	// The store may have counted it all the same; and once it is back, a request that was admitted counts.
 	if err != nil && s.refuse {
-		return release, false, false
+		text := "What counts this tenant's requests does not answer. Try again."
+		return leave, &refusal{status: 503, code: "limits_unavailable", text: text}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.held.add(set, id)
-	return release, err == nil, true
+	s.held.add(r.set, id)
+	return leave, nil
 }
 
 func (s *slots) release(set, id string) {
@@ -117,7 +174,7 @@ func (s *slots) release(set, id string) {
 	s.mutex.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := s.store.ZRem(ctx, set, id).Err(); err != nil {
+	if err := forget.Run(ctx, s.store, keysOf(set), id).Err(); err != nil && err != redis.Nil {
 		slog.Warn("an ended request counts until the store answers", "error", err)
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
@@ -138,7 +195,7 @@ func (s *slots) renewing() {
 
 func (s *slots) renewAll() {
 	for set, ids := range s.all(s.held) {
-		err := renew.Run(context.Background(), s.store, []string{set}, append([]any{kept.Milliseconds()}, ids...)...).Err()
+		err := renew.Run(context.Background(), s.store, keysOf(set), append([]any{kept.Milliseconds()}, ids...)...).Err()
 		if err != nil && err != redis.Nil {
 			slog.Warn("requests under way are not renewed", "set", set, "error", err)
 		}
@@ -156,7 +213,8 @@ func (s *slots) renewAll() {
 // settle takes out what has ended, until the store answers that it has.
 func (s *slots) settle() {
 	for set, ids := range s.all(s.owed) {
-		if err := s.store.ZRem(context.Background(), set, ids...).Err(); err != nil {
+		err := forget.Run(context.Background(), s.store, keysOf(set), ids...).Err()
+		if err != nil && err != redis.Nil {
 			return
 		}
 		s.mutex.Lock()

@@ -52,8 +52,11 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             )
     check = commands.add_parser("check", help="whether a folder is a whole revision, by its marker and its sizes")
     check.add_argument("--folder", type=Path, required=True)
-    check.add_argument("--repository", required=True)
-    check.add_argument("--revision", required=True)
+    check.add_argument("--repository", default="")
+    check.add_argument("--revision", default="")
+    check.add_argument(
+        "--each", action="append", default=[], metavar="REPOSITORY@REVISION", help="in the folder, by its revision"
+    )
     brings = check.add_mutually_exclusive_group(required=True)
     brings.add_argument("--job", default="", help="who brings the files, for the message")
     brings.add_argument("--daemon-set", default="", help="who brings the files to each node, for the message")
@@ -74,15 +77,18 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _check(given: argparse.Namespace) -> None:
-    meant = {entry.revision: entry for entry in order.read(given.order).wanted}.get(given.revision)
-    locked = meant.manifest() if meant else None
+    meant = {entry.revision: entry for entry in order.read(given.order).wanted}
     fix = _SEE_NODE.format(name=given.daemon_set) if given.daemon_set else _SEE_JOB.format(name=given.job)
-    completion.check(given.folder, given.repository, given.revision, locked.digest if locked else "", fix)
-    if given.used:
-        # A server starts on a full disk too.
-        with contextlib.suppress(OSError):
-            (given.used / given.revision).touch()
-    _say(f"{given.repository} at {given.revision}: whole")
+    pairs = [text.rpartition("@")[::2] for text in given.each]
+    folders = {(name, revision): given.folder / revision for name, revision in pairs}
+    for (name, revision), folder in (folders or {(given.repository, given.revision): given.folder}).items():
+        locked = meant[revision].manifest() if revision in meant else None
+        completion.check(folder, name, revision, locked.digest if locked else "", fix)
+        if given.used:
+            # A server starts on a full disk too.
+            with contextlib.suppress(OSError):
+                (given.used / revision).touch()
+        _say(f"{name} at {revision}: whole")
 
 
 def _write(given: argparse.Namespace, environment: Mapping[str, str]) -> None:

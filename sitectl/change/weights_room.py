@@ -45,10 +45,11 @@ def problems(plan: SitePlan, changes: Iterable[Change]) -> Iterator[Problem]:
 def _read(change: Change, body: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Repository and commit of each revision that the pods check before they start."""
     pods = containers(Resource(type=change.type, name=change.name, body=body))
-    flags = [dict(str(word).split("=", 1) for word in pod.get("args") or () if "=" in str(word)) for pod in pods]
-    return {
-        (words["--repository"], words["--revision"]) for words in flags if {"--repository", "--revision"} <= {*words}
-    }
+    flags = [[str(word).partition("=")[::2] for word in pod.get("args") or ()] for pod in pods]
+    named = [(words["--repository"], words["--revision"]) for words in map(dict, flags) if "--revision" in words]
+    # Of all adapters in one container.
+    adapters = [value.rpartition("@")[::2] for words in flags for flag, value in words if flag == "--each"]
+    return {(str(repository), str(revision)) for repository, revision in (*named, *adapters)}
 
 
 def _named(revisions: list[tuple[str, str]]) -> str:

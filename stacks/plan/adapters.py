@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from components.models.weights import folder
+from components.models.weights import ADAPTERS
 from components.specs.adapters import RANKS, AdapterSpec
-from components.specs.weights import adapter_role
 from floor.problems import Path, Problem, nearest, shown
 from stacks.facts.catalogue import CatalogueModel
 from stacks.proof.adapters import Adapter, Adapters, adaptable
 
 
-def adapters_of(specs: Mapping[str, AdapterSpec]) -> Adapters | None:
-    """All of a model, in the proof's terms; None for none."""
+def adapters_of(specs: Mapping[str, AdapterSpec], places: int | None, skew: float) -> Adapters | None:
+    """All of a model, in the proof's terms; None for none. places, skew: as the proof has them."""
     if not specs:
         return None
     loaded = tuple(Adapter(rank=spec.rank, modules=frozenset(spec.target_modules)) for _, spec in sorted(specs.items()))
     largest = max(adapter.rank for adapter in loaded)
-    return Adapters(loaded=loaded, rank=min(rank for rank in RANKS if rank >= largest))
+    room = min(rank for rank in RANKS if rank >= largest)
+    return Adapters(loaded=loaded, rank=room, places=places, skew=skew)
 
 
 def adapter_modules(specs: Mapping[str, AdapterSpec]) -> list[str]:
     """What --lora-modules takes: one JSON object for each, in the order of their names."""
-    return [json.dumps({"name": name, "path": folder(adapter_role(name))}) for name in sorted(specs)]
+    return [json.dumps({"name": name, "path": f"{ADAPTERS}/{spec.revision}"}) for name, spec in sorted(specs.items())]
 
 
 def unadaptable(path: Path, specs: Mapping[str, AdapterSpec], model: CatalogueModel) -> Iterator[Problem]:

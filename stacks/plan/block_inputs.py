@@ -53,6 +53,23 @@ def adapted(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:
             "and each graph twice; by how much their steps are slower is not computed",
             figures,
         )
+        if "adapter_misses" in figures:
+            yield "turns", _turns(len(adapters.loaded), figures), figures
+
+
+def _turns(count: int, figures: Mapping[str, Figure]) -> str:
+    """Of adapters that are more than their places on a GPU."""
+    times = ""
+    if "adapter_kept" in figures:
+        times = (
+            f", which stops its engine {figures['adapter_stalls']} of the time; one keeps its place for "
+            f"{figures['adapter_kept']} after a request"
+        )
+    return (
+        f"{count} adapters, all in {figures['adapters_hosted']} of the node's memory per replica: "
+        f"{figures['adapter_misses']} of the requests load theirs in {figures['adapter_load']}{times}; beyond "
+        f"{figures['adapted_at_once']} at once in a replica, some wait until a place is free"
+    )
 
 
 def offloaded(proof: Proof) -> Iterator[tuple[str, str, Mapping[str, Figure]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from components.models.weights import CA_KEY
@@ -15,7 +16,14 @@ def by_hand(plan: SitePlan) -> list[str]:
     """A line for each: what the stack's configuration lacks, parts of the cluster, then objects with their keys."""
     names = plan.machines.secret_names if plan.machines else ()
     stack = [f"pulumi config set --secret {PROJECT}:{name}" for name in names]
-    return [*stack, *_parts(plan), *_objects(plan)]
+    return [*stack, *_hosts(plan), *_parts(plan), *_objects(plan)]
+
+
+def _hosts(plan: SitePlan) -> Iterator[str]:
+    """Names that a site kept of the one that it was copied from: no DNS has one that ends so (RFC 2606)."""
+    left = set(re.findall(r"[a-z0-9.-]+\.example\b", plan.site.model_dump_json()))
+    if left:
+        yield f"hosts of your own in the place of {', '.join(sorted(left))}"
 
 
 def _parts(plan: SitePlan) -> Iterator[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from components.addons import registry
+from floor.revision_ids import RevisionId
 from stacks.facts import catalogue, versions
 from stacks.facts.compatibility import Fact, Row, speaking
 from stacks.facts.versions import Versions
 from stacks.plan.charts import optional_parts
+from stacks.plan.engine_releases import with_release
 from stacks.plan.placing import cuts_gpus
+from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
 # Fact -> the key that decides it, of what no addon has.
@@ -56,8 +59,15 @@ class Conflict:
     named: Mapping[str, tuple[str, str]]
 
 
-def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
-    """What rows may ask for: versions as `1.2.3` without a v, strings, and lists of strings."""
+_Revisions = Sequence[tuple[RevisionId, OrderedModelSpec]]
+
+
+def facts(pins: Versions, site: SiteConfig, revisions: _Revisions | None = None) -> dict[str, Fact]:
+    """What rows may ask for: versions as `1.2.3` without a v, strings, and lists of strings.
+
+    revisions: of the site's, those that count; None for all.
+    """
+    counted = [*site.revisions] if revisions is None else revisions
     picker_image, picker = versions.parts(pins.images.endpoint_picker)
     known: dict[str, Fact] = {
         "talos": pins.talos,
@@ -70,14 +80,14 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
         "picker_image": picker_image,
         "picker": picker,
         "storage_class": site.storage.storage_class,
-        "models": frozenset(model.catalogue for _, model in site.revisions),
+        "models": frozenset(model.catalogue for _, model in counted),
     }
     if site.cluster.machines is not None and site.cluster.machines.cni == "cilium":
         known["cilium"] = pins.cilium.version
-    engines = {model.server.engine for _, model in site.revisions}
+    engines = {model.server.engine for _, model in counted}
     if "vllm" in engines:
         known["vllm"] = versions.parts(pins.images.vllm)[1]
-        known["vllm_flags"] = frozenset(_vllm_flags(site))
+        known["vllm_flags"] = frozenset(_vllm_flags(counted))
     if "simulator" in engines:
         known["simulator"] = versions.parts(pins.images.simulator)[1]
     of_pins = dict[str, str](pins.images)
@@ -93,10 +103,28 @@ def facts(pins: Versions, site: SiteConfig) -> dict[str, Fact]:
 
 
 def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
-    """Rows that speak about this set of versions and this site, in the order of the file."""
-    known, decided = facts(pins, site), deciding_keys()
+    """Rows that speak about this set of versions and this site, in the order of the file.
+
+    Then those of revisions with another release of vLLM, about that release alone.
+    """
+    by_release: dict[str | None, list[tuple[RevisionId, OrderedModelSpec]]] = {None: []}
+    for revision, spec in site.revisions:
+        by_release.setdefault(spec.server.engine_release, []).append((revision, spec))
+    conflicting = []
+    for release, revisions in by_release.items():
+        own = pins.model_copy(update={"images": with_release(pins.images, release)})
+        conflicting += _among(own, site, revisions, released=release is not None)
+    return conflicting
+
+
+def _among(pins: Versions, site: SiteConfig, revisions: _Revisions, *, released: bool) -> list[Conflict]:
+    known, decided = facts(pins, site, revisions), deciding_keys()
+    if released:
+        decided["vllm"] = ".".join((*revisions[0][0].path, "server", "engine_release"))
     conflicting = []
     for row, asked in speaking(known):
+        if released and "vllm" not in asked:
+            continue
         named = {}
         for fact in asked:
             value = known[fact]
@@ -104,14 +132,14 @@ def conflicts(pins: Versions, site: SiteConfig) -> list[Conflict]:
                 named[fact] = (value, decided[fact])
             else:
                 entry = row.when[fact].removeprefix("has ")
-                named[fact] = (entry, _key_of(site, fact, entry))
+                named[fact] = (entry, _key_of(revisions, fact, entry))
         conflicting.append(Conflict(row=row, named=named))
     return conflicting
 
 
-def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
+def _key_of(revisions: _Revisions, fact: str, entry: str) -> str:
     """Key of the first model that brings this entry into the fact."""
-    for revision, model in site.revisions:
+    for revision, model in revisions:
         of = ".".join(revision.path)
         if fact == "models" and model.catalogue == entry:
             return f"{of}.catalogue"
@@ -122,9 +150,9 @@ def _key_of(site: SiteConfig, fact: str, entry: str) -> str:
     return "models"
 
 
-def _vllm_flags(site: SiteConfig) -> Iterator[str]:
+def _vllm_flags(revisions: _Revisions) -> Iterator[str]:
     """Names of the flags that catalogue and site give to vLLM."""
-    served = [model for _, model in site.revisions if model.server.engine == "vllm"]
+    served = [model for _, model in revisions if model.server.engine == "vllm"]
     for entry in {model.catalogue for model in served}:
         yield from _names(catalogue.load(entry).engine_flags)
     for model in served:

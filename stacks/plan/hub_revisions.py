@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from floor.problems import Path, Problem
-from stacks.facts import catalogue, versions
+from floor.releases import numbers
+from stacks.facts import catalogue
 from stacks.facts.versions import Versions
+from stacks.plan.engine_releases import release_of
 from stacks.site.demand import OrderedModelSpec
 from stacks.site.model import SiteConfig
 
@@ -17,8 +19,7 @@ def served_revision(spec: OrderedModelSpec) -> str:
 
 
 def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
-    """Models whose documented minimum is above the pinned vLLM; nothing for an image that is pinned by digest alone."""
-    pinned = versions.parts(pins.images.vllm)[1].removeprefix("v")
+    """Models whose documented minimum is above their vLLM; nothing for an image that is pinned by digest alone."""
     for revision, spec in site.revisions:
         if revision.group:
             continue
@@ -26,24 +27,19 @@ def engines_too_old(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
         served: dict[str, Path] = {spec.catalogue: (*revision.path, "catalogue")}
         if drafts:
             served[drafts] = (*revision.path, "server", "speculative", "catalogue")
-        if spec.server.engine != "vllm" or not pinned:
-            continue
-        yield from _too_old(served, pinned)
+        if spec.server.engine == "vllm" and (release := release_of(spec, pins.images)):
+            yield from _too_old(served, release)
 
 
-def _too_old(served: Mapping[str, Path], pinned: str) -> Iterator[Problem]:
+def _too_old(served: Mapping[str, Path], release: str) -> Iterator[Problem]:
     """Catalogue entries, by the keys that name them, whose minimum is above this version."""
     for entry, path in served.items():
         model = catalogue.load(entry)
-        if model.engine_version and _numbers(pinned) < _numbers(model.engine_version):
+        if model.engine_version and numbers(release) < numbers(model.engine_version):
             yield Problem(
                 path=path,
                 what=f"{model.repository} needs vLLM {model.engine_version} or later",
-                got=f"{pinned}, pinned in stacks/facts/versions.yaml",
+                got=release,
                 allowed=f"{model.engine_version} or later ({model.sources.get('engine_version', '')})",
                 fix="pin a later image of vLLM, or order another model",
             )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3])

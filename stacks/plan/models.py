@@ -23,9 +23,11 @@ from floor import namespaces
 from floor.problems import Path, Problem, shown
 from floor.revision_ids import RevisionId
 from stacks.facts import versions
+from stacks.facts.image_lock import ImageLock
 from stacks.facts.versions import Images
 from stacks.plan.adapters import adapter_modules, unadaptable
 from stacks.plan.block import block
+from stacks.plan.engine_releases import with_release
 from stacks.plan.optimisations import refused, speculative_config, unstreamable
 from stacks.plan.orders import order_of, serving_of
 from stacks.plan.picking import picker_plan
@@ -161,7 +163,9 @@ class ModelPlan:
         return (self.name, *self.stable.spec.aliases)
 
 
-def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LOCKS) -> ModelPlan:
+def plan_model(
+    site: SiteConfig, name: str, images: Images, locks: Locks = NO_LOCKS, image_lock: ImageLock | None = None
+) -> ModelPlan:
     """Plan each revision of a model. Raises DoesNotFitError with the nearest fixes, of all its revisions."""
     problems: list[Problem] = []
     revisions: dict[RevisionId, RevisionPlan] = {}
@@ -170,7 +174,8 @@ def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LO
             # What is wrong with the model is not wrong again with those that are like it.
             continue
         try:
-            revisions[revision] = plan_revision(site, revision, spec, images, locks)
+            own = with_release(images, spec.server.engine_release, image_lock)
+            revisions[revision] = plan_revision(site, revision, spec, own, locks, image=images.vllm)
         except DoesNotFitError as error:
             problems += error.problems
     if problems:
@@ -179,9 +184,18 @@ def plan_model(site: SiteConfig, name: str, images: Images, locks: Locks = NO_LO
 
 
 def plan_revision(
-    site: SiteConfig, revision: RevisionId, spec: OrderedModelSpec, images: Images, locks: Locks = NO_LOCKS
+    site: SiteConfig,
+    revision: RevisionId,
+    spec: OrderedModelSpec,
+    images: Images,
+    locks: Locks = NO_LOCKS,
+    *,
+    image: str = "",
 ) -> RevisionPlan:
-    """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
+    """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError.
+
+    images: with the release of vLLM that serves it. image: whose Python brings weights; that one without it.
+    """
     name = revision.model
     adapters = unadaptable((*revision.path, "adapters"), spec.adapters, spec.entry)
     if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu), *adapters]:
@@ -212,7 +226,7 @@ def plan_revision(
             spec,
             site.storage.weights,
             locks,
-            image=images.vllm,
+            image=image or images.vllm,
             namespace=MODELS_NAMESPACE,
             storage_class=site.storage.storage_class,
             file_bytes=server.weight_bytes,
@@ -330,10 +344,16 @@ def engine_of(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServer
     """The engine that the site names for this model."""
     model, adapters = spec.entry, proof.order.adapters
     names = (name, *spec.aliases)
-    loaded = adapter_modules(spec.adapters)
+    loaded, places = adapter_modules(spec.adapters), adapters.slots if adapters else 0
     if spec.server.engine == "simulator":
         return simulator_engine(
-            spec.server, plan, image=images.simulator, repository=model.repository, served_names=names, adapters=loaded
+            spec.server,
+            plan,
+            image=images.simulator,
+            repository=model.repository,
+            served_names=names,
+            adapters=loaded,
+            adapter_places=places,
         )
     return vllm_engine(
         spec.server,
@@ -346,6 +366,7 @@ def engine_of(name: str, spec: OrderedModelSpec, proof: Proof, plan: ModelServer
         remote_code=model.remote_code is not None,
         speculative=speculative_config(spec.server.speculative),
         adapters=loaded,
+        adapter_places=places,
         adapter_rank=adapters.rank if adapters else 0,
         adapted_modules=sorted(adapters.modules) if adapters else (),
     )

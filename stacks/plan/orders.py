@@ -58,7 +58,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         engine=engine,
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
-        adapters=adapters_of(spec.adapters),
+        adapters=adapters_of(spec.adapters, server.resident_adapters, spec.load.adapter_skew if spec.load else 0.0),
         kv_offload_gib=server.kv_offload_gib or 0,
         stored=entry.quantisation if server.quantization else None,
     )

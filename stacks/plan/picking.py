@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from components.specs.inference_pool import InferencePoolSpec, PickerPlan, PriorityBand
 from components.specs.model_server import ModelServerPlan
 from stacks.plan.settings.definition import Setting
+from stacks.proof.adapter_turns import turns
 from stacks.proof.case import Case
 from stacks.site.checks.forms import memory_of
 
@@ -35,6 +36,7 @@ def picker_plan(
         shedding_queue_threshold=shedding,
         kv_threshold=settings["picker_kv_threshold"].number,
         bands=bands(room, pool.pickers, priorities) if pool.queues else (),
+        adapters_turn=turns(case.order.adapters) is not None,
         held_bytes=int(memory_of(pool.memory) or 0) // _SHARE_OF_MEMORY,
     )
 

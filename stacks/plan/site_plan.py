@@ -24,12 +24,13 @@ from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.dns import describe_dns
-from stacks.plan.gpu_time import describe_gpu_time
-from stacks.plan.guarantees import crowded_out, describe_guarantees, draws, given_way, unproven
+from stacks.plan.engine_releases import uncompared_releases, wrong_releases
+from stacks.plan.guarantees import crowded_out, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
 from stacks.plan.infra_nodes import crowded_infra, crowded_without_one
-from stacks.plan.limits import describe_limits, exceedings, past_context
+from stacks.plan.limits import past_context
+from stacks.plan.limits_text import describe_all_limits
 from stacks.plan.logs import describe_logs
 from stacks.plan.lost_usage import describe_lost_usage
 from stacks.plan.machine_keys import site_problems
@@ -177,10 +178,7 @@ class SitePlan:
     @cached_property
     def limits_text(self) -> str:
         """What tenants may take by their limits, and what they are guaranteed, as text; empty without either."""
-        lines = describe_limits(exceedings(self.site, self.models))
-        lines += describe_gpu_time(self.site, self.models)
-        guaranteed = describe_guarantees(draws(self.site, self.models))
-        return "\n".join([*(lines or ["limits: of tokens, for no tenant"] if guaranteed else lines), *guaranteed])
+        return describe_all_limits(self.site, self.models)
 
     @property
     def rooms(self) -> list[str]:
@@ -319,7 +317,7 @@ def _plan(
     models: dict[str, ModelPlan] = {}
     for name in sorted(site.models):
         try:
-            models[name] = plan_model(site, name, pins.images, locks)
+            models[name] = plan_model(site, name, pins.images, locks, images)
         except DoesNotFitError as error:
             problems += error.problems
     plan = SitePlan(site=site, versions=pins, models=models, machines=None, image_lock=images)
@@ -354,6 +352,7 @@ def _plan(
     if images is not None:
         problems += _unlocked(plan, images)
     problems += checks.incompatible(site, pins, sources)
+    problems += wrong_releases(site, pins)
     problems += engines_too_old(site, pins)
     return plan if problems else replace(plan, warnings=tuple(_warnings(plan, whole=valid.whole))), problems
 
@@ -374,6 +373,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
+    yield from uncompared_releases(plan.site, plan.versions)
     yield from crowded_out(plan.site, plan.models)
     yield from given_way(plan.site)
     yield from many_downloads(plan.site, plan.stores)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import CallersSpec, Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import Cache, CallersSpec, Canary, Dedicated, FillingPool, Overflow
 from components.specs.inference_pool import picker_metrics
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
 from components.specs.tiers import TierSpec
+from stacks.plan.cache_shares import shared_caches
 from stacks.plan.models import MODELS_NAMESPACE, ModelPlan, RevisionPlan
 from stacks.site.model import SiteConfig
 
@@ -50,8 +51,10 @@ class TenantsPlan:
     """Whether it names the network of each request, by which the ledger watches keys."""
     limits: Mapping[str, Mapping[str, int]]
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
-    bounds: Mapping[str, Mapping[str, int]]
+    bounds: Mapping[str, Mapping[str, float]]
     """The same of the limits that a gatekeeper holds."""
+    caches: Mapping[str, Cache]
+    """The KV cache of each pool of a tenant that may hold a share of it only. A canary's is part of its model's."""
     budgets: Mapping[str, Mapping[str, float]]
     """The same of the limits of a month."""
     counters: CountersSpec
@@ -141,7 +144,7 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
     """The tenants of a site with these models."""
     adapters = dict(_adapters(models))
     overflows = {name: to for name, to in site.overflows.items() if {name, to} <= models.keys()}
-    dedicated = _dedicated(models)
+    dedicated, shares = _dedicated(models), site.cache_shares
     followed = [models[name].stable for name in sorted({*overflows, *overflows.values()})]
     followed += [
         revision
@@ -168,7 +171,8 @@ def plan_tenants(site: SiteConfig, models: Mapping[str, ModelPlan]) -> TenantsPl
         by_gatekeeper=site.has_gatekeeper,
         names_networks=site.has_gatekeeper and site.usage.abuse is not None,
         limits=site.limits,
-        bounds=site.bounds,
+        bounds={name: site.bounds.get(name, {}) | shares.get(name, {}) for name in sorted({*site.bounds, *shares})},
+        caches=shared_caches(site, models),
         budgets=site.budgets,
         counters=site.counters,
         counted=site.limits_tenants,

@@ -239,6 +239,7 @@ def _gateway(step: PartStep) -> PartDone:
         decided=plan.tenants.by_gatekeeper,
         overflows=bool(plan.tenants.overflows),
         budgeted=bool(plan.tenants.budgets),
+        paged=any(cache.room for cache in plan.tenants.caches.values()),
         suspends=plan.site.has_directory,
         starts=plan.site.starts_on_request,
         shipping=step.handle("ledger", LedgerHandle).shipping if plan.site.has_ledger else None,

@@ -229,6 +229,7 @@ def _declare_gatekeeper(
                 adapters=tenants.adapters,
                 overflows=tenants.overflows,
                 pools=tenants.filling,
+                caches=tenants.caches,
             ),
             digests={client: spec.sha256 or keys[client].apply(digest_of) for client, spec in specs.items()},
             keys=json.dumps({client: spec.sha256 or spec.rotation for client, spec in specs.items()}, sort_keys=True),

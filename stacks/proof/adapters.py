@@ -1,11 +1,15 @@
-"""What LoRA adapters take of a GPU: room for each from the start on, whether requests use it or not.
+"""What LoRA adapters take: of a GPU, places from the start on, whether requests use them or not; of hosts, files.
 
 For each of --max-loras slots and each projection that --lora-target-modules names, the engine allocates matrices A
 (rank x inputs) and B (outputs x rank) of the largest rank. Tensor parallelism divides A of projections whose inputs it
 divides (o_proj, down_proj) and B of those whose outputs it divides (the others); the other matrix is whole on each
 rank. Projections that vLLM runs as one are there with all their parts, whichever of them an adapter changes.
 
-Source: vLLM 0.32 lora/layers/base_linear.py, column_parallel_linear.py (create_lora_weights), lora/model_manager.py.
+Each process of a GPU keeps all adapters in its node's memory (--max-cpu-loras), undivided, each of its own rank, and
+copies one to a place when a request needs it that has none.
+
+Source: vLLM 0.32 lora/layers/base_linear.py, column_parallel_linear.py (create_lora_weights), lora/model_manager.py,
+lora/worker_manager.py.
 """
 
 from __future__ import annotations
@@ -54,11 +58,15 @@ class Adapters:
     loaded: tuple[Adapter, ...]
     rank: int
     """What each slot has room for (--max-lora-rank)."""
+    places: int | None = None
+    """Adapters that have room on each GPU at once; None for all, so that no request waits for another's."""
+    skew: float = 0.0
+    """Exponent of Zipf's law, by which requests are for adapters; 0 where all are asked alike."""
 
     @property
     def slots(self) -> int:
-        """One for each, so that no request waits for another's (--max-loras)."""
-        return len(self.loaded)
+        """Places on each GPU (--max-loras)."""
+        return min(self.places or len(self.loaded), len(self.loaded))
 
     @property
     def modules(self) -> frozenset[str]:
@@ -90,6 +98,18 @@ def adapter_files(model: CatalogueModel, adapters: Adapters | None) -> float:
     """Bytes of the files of all adapters; 0 without."""
     loaded = adapters.loaded if adapters else ()
     return float(sum(_FILE_BYTES * adapter.rank * sum(_elements(model, 1, adapter.modules)) for adapter in loaded))
+
+
+def host_bytes(model: CatalogueModel, layout: Layout, adapters: Adapters | None) -> float:
+    """Bytes that a replica keeps in the memory of its nodes; 0 without adapters."""
+    return layout.gpus * adapter_files(model, adapters) * _BYTES / _FILE_BYTES
+
+
+def projections(model: CatalogueModel, layout: Layout, adapters: Adapters) -> int:
+    """Projections that any adapter changes, as the engine runs them, of the layers on one GPU."""
+    run_as = {_RUN_AS[module] for module in adapters.modules}
+    stage = math.ceil(layer_count(model) / layout.pipeline)
+    return stage * len(run_as)
 
 
 def _elements(model: CatalogueModel, ranks: int, modules: frozenset[str]) -> Iterator[float]:

@@ -329,6 +329,10 @@ class Case:
                 busy, most = 100 * self.steady.server.busy, 100 * MOST_BUSY_SERVER
                 text += f"; their front end, one API server a replica, would need {busy:.3g} % of its time, and has "
                 text += f"{most:.3g} %"
+            elif self.order.adapters and self.replica.adapted_at_once < self.slots:
+                adapters = self.order.adapters
+                text += f"; {self.replica.adapted_at_once} at once per scheduler, as {adapters.slots} of its "
+                text += f"{len(adapters.loaded)} adapters have a place"
             elif limit is not None and not self.order.max_num_seqs and self.slots < min(self.held, ENGINE_MAX_SEQS):
                 text += f"; {self.slots} at once per scheduler, as a step of more takes longer than {limit:,.0f} ms"
             return [Shortcoming(kind="overload", text=text)]

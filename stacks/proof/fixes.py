@@ -11,6 +11,7 @@ from floor.counts import counted
 from floor.revision_ids import RevisionId
 from stacks.facts.hardware import GpuSlice, other_kinds
 from stacks.facts.mig import layout_of
+from stacks.proof.adapter_turns import turns
 from stacks.proof.cache import BLOCK_TOKENS
 from stacks.proof.case import Case
 from stacks.proof.demand import METRICS, NO_TARGETS, Slo
@@ -124,7 +125,7 @@ def _same_layout(order: Order, before: Proof) -> tuple[Proof, str]:
 def _outcome(fix: Fix) -> tuple[object, ...]:
     """What is different after a fix; two fixes with one outcome are one."""
     case, order = fix.proof.case, fix.order
-    beside = order.speculation is not None, order.adapters is not None
+    beside = order.speculation is not None, order.adapters
     return case.layout, case.replicas, order.gpu, order.kv_dtype, order.context_tokens, order.load, order.slo, *beside
 
 
@@ -133,6 +134,10 @@ def _alone(order: Order) -> Iterator[tuple[str, Order]]:
     if order.speculation:
         yield "take server.speculative out", replace(order, speculation=None)
     if order.adapters:
+        for times in (2, 4, 8) if turns(order.adapters) else ():
+            places = min(order.adapters.slots * times, len(order.adapters.loaded))
+            wider = replace(order.adapters, places=places)
+            yield f"raise server.resident_adapters to {places}", replace(order, adapters=wider)
         yield "take adapters out", replace(order, adapters=None)
 
 

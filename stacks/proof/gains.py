@@ -35,7 +35,7 @@ def full_requests_per_s(case: Case) -> float:
     engine = saturation(
         case.roofline,
         mix,
-        slots=case.slots,
+        slots=min(case.slots, case.replica.adapted_at_once),
         batched_tokens=case.batched_tokens,
         stages=case.layout.pipeline,
         tokens_per_step=order.tokens_per_step,

@@ -16,8 +16,8 @@ from stacks.proof.case import Case
 from stacks.proof.demand import Spread
 from stacks.proof.figures import Figure
 
-# Of PCIe's bandwidth. An estimate: blocks lie in pieces, one for each layer.
-_PCIE_SHARE = 0.5
+PCIE_SHARE = 0.5
+"""Of PCIe's bandwidth. An estimate: what is copied lies in pieces, some for each layer."""
 # Bytes of its memory that a starting replica has the kernel clear. An estimate, of one thread.
 _CLEARED_PER_S = 4.0e9
 
@@ -30,7 +30,7 @@ def offload(case: Case) -> dict[str, Figure]:
     if not case.order.kv_offload_gib or case.fit_problems or not case.keeps_cache:
         return {}
     tokens = _tokens(case)
-    fetch_s = case.cache.per_token / (case.order.hardware.pcie_bytes_per_s * _PCIE_SHARE)
+    fetch_s = case.cache.per_token / (case.order.hardware.pcie_bytes_per_s * PCIE_SHARE)
     figures = {
         "offload_tokens": _figure(tokens, "tokens", "GiB / (bytes of a token x ranks that keep their own)"),
         "offload_per_node": _figure(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stacks.proof import money
-from stacks.proof.adapters import adapter_bytes
+from stacks.proof.adapter_figures import adapted
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.ends import Ends, Verdict
@@ -261,15 +261,10 @@ class Proof:
         """What a node's memory keeps of prefixes; empty where it keeps none."""
         return offload(self.case)
 
-    @property
+    @cached_property
     def adapters(self) -> dict[str, Figure]:
-        """What adapters take; empty without any."""
-        order = self.order
-        if order.adapters is None:
-            return {}
-        size = adapter_bytes(order.model, self.case.layout, order.adapters)
-        formula = "adapters x largest rank x (inputs + outputs of each projection on a rank) x 2 B"
-        return {"adapters_per_gpu": _figure(size / 1e9, "GB", formula)}
+        """What adapters take, and what their requests wait for; empty without any."""
+        return adapted(self.case)
 
     def figures(self) -> Mapping[str, Figure]:
         """All of them by name; names are unique over the groups."""

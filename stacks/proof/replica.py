@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from stacks.proof.adapter_turns import turns
 from stacks.proof.adapters import adapter_bytes
 from stacks.proof.batch import Scheduler
 from stacks.proof.cache import BLOCK_TOKENS, Cache, cache_of
@@ -237,10 +238,16 @@ class OneReplica:
         # Without targets of gaps the largest is the best: prompts wait the less the fewer steps they take.
         return worth if self.order.slo.of_metrics(*GAPS) and self.order.load else worth[:1]
 
+    @cached_property
+    def adapted_at_once(self) -> int:
+        """Requests that run at once by the places that their adapters have."""
+        taken = turns(self.order.adapters)
+        return max(1, int(taken.at_once)) if taken else ENGINE_MAX_SEQS
+
     def scheduler(self, batched_tokens: int) -> Scheduler:
         """One of its schedulers, with steps of that size."""
         if batched_tokens not in self._schedulers:
-            slots = self.slots(batched_tokens)
+            slots = min(self.slots(batched_tokens), self.adapted_at_once)
             self._schedulers[batched_tokens] = Scheduler(
                 roofline=self.roofline,
                 slots=slots,

@@ -1,10 +1,9 @@
 """What prompt caches that each tenant has of its own cost: hits on prefixes that tenants have in common.
 
 Where a salt keeps tenants apart, an engine computes and keeps such a prefix, as a tool's long system prompt, once for
-each tenant. A tenant finds its copy as long as it asks again before the least recently used blocks are dropped. A cache
-of that kind keeps all of them for about the same time t (H. Che, Y. Tung, Z. Wang, Hierarchical web caching systems,
-IEEE JSAC 20(7), 2002, section III), so a tenant that asks at random r times a second misses exp(-r t) of the time. The
-copies take room, of which there is so much less for what requests add: t is the time that fills what is left.
+each tenant. A tenant finds its copy as long as it asks again before the least recently used blocks are dropped
+(`kept`). The copies take room, of which there is so much less for what requests add: they are kept for the time that
+fills what is left.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import math
 from dataclasses import dataclass
 
 from stacks.proof.case import Case
+from stacks.proof.kept import kept_until
 from stacks.proof.offload import gpu_kept_s, offload_kept_s
-
-_HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,4 @@ def _beside_copies_s(kept_s: float, asked_s: float, size: float) -> float:
     """
     if math.isinf(kept_s):
         return kept_s
-    low, high = 0.0, kept_s
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        full = middle + asked_s * size * -math.expm1(-middle / asked_s) > kept_s
-        low, high = (low, middle) if full else (middle, high)
-    return low
+    return kept_until(lambda time_s: time_s + asked_s * size * -math.expm1(-time_s / asked_s), kept_s, kept_s)

@@ -59,6 +59,9 @@ class LoadSpec(Spec):
     """Share of the prompt tokens that several tenants send, such as the system prompt of a tool that all of them use;
     a part of `prefix_hit`, as one cache for all would find it. Where a gatekeeper keeps tenants' caches apart, preview
     counts what of it is computed again, and what that costs."""
+    adapter_skew: float = Field(default=0.0, ge=0, le=3)
+    """Of a model whose adapters take turns on its GPUs (`server.resident_adapters`): the exponent of Zipf's law by
+    which requests are for them. 0: all are asked alike, which has the fewest requests at once."""
 
 
 _TargetMs = Annotated[float | None, Field(gt=0, le=_LONGEST_MS)]

@@ -262,6 +262,11 @@ class SiteConfig(Spec):
         return self._of_tenants(lambda limits: limits.bounds)
 
     @property
+    def cache_shares(self) -> dict[str, dict[str, float]]:
+        """The same of the share of caches, under its key, of the tenants that have one."""
+        return self._of_tenants(lambda limits: limits.shares)
+
+    @property
     def budgets(self) -> dict[str, dict[str, float]]:
         """Tenant -> key of each limit of a month that it has -> most of it, of the tenants with any."""
         return self._of_tenants(lambda limits: limits.budgets)
@@ -300,7 +305,8 @@ class SiteConfig(Spec):
     def limits_tenants(self) -> bool:
         """Whether any tenant has a limit that is counted, or what counts them is to stay without."""
         counted = any("parallel_requests" in bounds for bounds in self.bounds.values())
-        return bool(self.limits) or counted or "counters" in self.model_fields_set
+        counted |= any(model.pool.admission == "pages" for _, model in self.revisions)
+        return bool(self.limits or self.cache_shares) or counted or "counters" in self.model_fields_set
 
     @property
     def scales(self) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from stacks.plan.cache_shares import room_tokens
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.front_end import FRONT_END
@@ -13,6 +14,7 @@ from stacks.whatif.outcome import Tier
 from stacks.whatif.picker import PickingPlan
 from stacks.whatif.rank import RankPlan
 from stacks.whatif.refusal import NoScenarioError
+from stacks.whatif.room import RoomPlan
 from stacks.whatif.scaler import ScaledCounts
 from stacks.whatif.simulation import ServedModel
 from stacks.whatif.steps import StepTime
@@ -65,10 +67,21 @@ def served_of(
         envoys=plan.site.gateway.replicas,
         most_parallel=revision.parallel_requests,
         picking=picking,
+        room=_room_of(plan, revision, tiers),
         sheddable=tuple(tier.priority < 0 for tier in tiers),
         front_end=FRONT_END,
         scaling=_scaling_of(revision) if scaling else None,
     )
+
+
+def _room_of(plan: SitePlan, revision: RevisionPlan, tiers: Sequence[Tier]) -> RoomPlan | None:
+    """Its own part of the model's room, beside a canary too, whose share of the requests is like its replicas'."""
+    cache = plan.tenants.caches.get(revision.id.model if revision.id.digest else revision.name)
+    if cache is None or not cache.room:
+        return None
+    below = {name: spec.admitted_below for name, spec in plan.site.tiers.items()}
+    shares = tuple(below.get(tier.name, 1.0) for tier in tiers)
+    return RoomPlan(tokens=room_tokens(revision), answer_tokens=cache.expected, below=shares)
 
 
 def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:

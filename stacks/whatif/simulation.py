@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from stacks.proof.front_end import FrontEnd
-from stacks.whatif.doorway import Doorway
 from stacks.whatif.jobs import End, Job
 from stacks.whatif.lengths import seeded
-from stacks.whatif.picker import STALE_S, EndpointPicker, Metrics, PickingPlan
+from stacks.whatif.picker import EndpointPicker, PickingPlan
 from stacks.whatif.rank import NEVER, Rank, RankPlan
+from stacks.whatif.replica import Replica
+from stacks.whatif.room import Room, RoomPlan
 from stacks.whatif.scaler import Autoscaler, ScaledCounts
 from stacks.whatif.tally import Tally
 from stacks.whatif.traffic import Arrival, Source
@@ -35,6 +36,8 @@ class ServedModel:
     """Gateway pods, which get equal parts of the requests."""
     most_parallel: int | None = None
     """Requests of the model that one gateway pod has under way; it refuses the next."""
+    room: RoomPlan | None = None
+    """What requests may hold that are under way; without it, their number bounds them."""
     picking: PickingPlan = field(default_factory=PickingPlan)
     sheddable: tuple[bool, ...] = (False,)
     """By tier, whether its priority is below 0."""
@@ -82,26 +85,6 @@ class _Change:
     replicas: tuple[int, ...]
 
 
-class _Replica:
-    def __init__(self, number: int, ranks: list[Rank], front_end: FrontEnd | None) -> None:
-        self.number, self.ranks = number, ranks
-        self.door = Doorway(front_end) if front_end else None
-        self.held = 0
-        self.alive = True
-        self.leaving = False
-        """Whether it ends once it has answered what it holds; it gets no more."""
-        self.lost_s = 0.0
-
-    def fresh(self, now: float) -> bool:
-        """Whether pickers still go by its metrics."""
-        return self.alive or now - self.lost_s < STALE_S
-
-    def metrics(self) -> Metrics:
-        """Of its first rank, whose series alone the picker reads."""
-        rank = self.ranks[0]
-        return Metrics(len(rank.waiting), rank.cache.share)
-
-
 class Simulation:
     """One model under one source of requests. Use it once."""
 
@@ -124,9 +107,7 @@ class Simulation:
         self._seed, self._random = seed, seeded(seed, "ways")
         self._change_s, self._settled_s = change_s, settled_s
         self.tally = Tally(borders_s, tiers)
-        self._replicas = [
-            _Replica(number, self._ranks(number), service.front_end) for number in range(service.replicas)
-        ]
+        self._replicas = [Replica(number, self._ranks(number), service.front_end) for number in range(service.replicas)]
         self._pickers = [
             EndpointPicker(service.picking, service.replicas, self._random) for _ in range(service.picking.pickers)
         ]
@@ -134,10 +115,10 @@ class Simulation:
         for replica in self._replicas[service.scaling.first if service.scaling else service.replicas :]:
             replica.alive, replica.lost_s = False, -NEVER
         self._replica_s, self._most_replicas = 0.0, 0
-        self._envoys = [0] * service.envoys
+        self._envoys, self._room = [0] * service.envoys, Room(service.room)
         self._events: list[tuple[float, int, Rank, int]] = []
         # Requests that pass an API server then.
-        self._passing: list[tuple[float, int, Job, _Replica]] = []
+        self._passing: list[tuple[float, int, Job, Replica]] = []
         # Pickers that hold requests look at the replicas again then.
         self._looks: list[tuple[float, int, EndpointPicker]] = []
         self._order = count()
@@ -292,10 +273,12 @@ class Simulation:
         job.envoy = self._random.randrange(service.envoys) if service.envoys > 1 else 0
         picker = self._pickers[self._random.randrange(len(self._pickers)) if len(self._pickers) > 1 else 0]
         full = self._full(picker)
-        if service.picking.room and (full or picker.holds):
+        if not self._room.admits(job):
+            self._over(job, "gateway")
+        elif service.picking.room and (full or picker.holds):
             self._hold(job, picker)
         elif full and service.sheddable[arrival.tier]:
-            self._refuse(job, "picker")
+            self._over(job, "picker")
         else:
             self._place(job, picker)
 
@@ -318,7 +301,7 @@ class Simulation:
     def _hold(self, job: Job, picker: EndpointPicker) -> None:
         looks = picker.holds
         if not picker.hold(job, self._now):
-            self._refuse(job, "picker")
+            self._over(job, "picker")
             return
         self._under_way += 1
         if not looks:
@@ -332,7 +315,7 @@ class Simulation:
         """What a picker that holds requests does after a reading of the metrics."""
         for job in picker.given_up(self._now):
             self._under_way -= 1
-            self._refuse(job, "picker")
+            self._over(job, "picker")
         if not self._full(picker):
             for job in picker.let_go():
                 self._under_way -= 1
@@ -344,22 +327,22 @@ class Simulation:
         service, arrival = self._service, job.arrival
         # Envoy counts what is on its way to a replica: not what waits for the picker's answer.
         if service.most_parallel is not None and self._envoys[job.envoy] >= service.most_parallel:
-            self._refuse(job, "gateway")
+            self._over(job, "gateway")
             return
         listed, fresh = self._listed()
         if not listed:
-            self._refuse(job, "nowhere")
+            self._over(job, "nowhere")
             return
         replica = self._replicas[picker.pick(arrival.parts, arrival.prompt, listed, fresh)]
         if not replica.alive:
-            self._refuse(job, "lost")
+            self._over(job, "lost")
             return
         if service.most_held is not None and replica.held >= service.most_held:
-            self._refuse(job, "engine")
+            self._over(job, "engine")
             return
         self._enter(job, replica)
 
-    def _enter(self, job: Job, replica: _Replica) -> None:
+    def _enter(self, job: Job, replica: Replica) -> None:
         job.replica = replica.number
         replica.held += 1
         self._envoys[job.envoy] += 1
@@ -372,22 +355,18 @@ class Simulation:
         else:
             self._submit(job, replica)
 
-    def _pass(self, job: Job, replica: _Replica) -> None:
+    def _pass(self, job: Job, replica: Replica) -> None:
         """Unless it was lost at the door."""
         if replica.door and job in replica.door.jobs:
             replica.door.jobs.remove(job)
             self._submit(job, replica)
 
-    def _submit(self, job: Job, replica: _Replica) -> None:
+    def _submit(self, job: Job, replica: Replica) -> None:
         rank = min(replica.ranks, key=lambda rank: rank.load) if len(replica.ranks) > 1 else replica.ranks[0]
         version = rank.version
         rank.submit(job, self._now)
         if rank.version != version:
             self._push(rank)
-
-    def _refuse(self, job: Job, where: End) -> None:
-        job.end, job.ended_s = where, self._now
-        self.tally.ended(job)
 
     def _answered(self, job: Job) -> None:
         self._end(job, "answered")
@@ -396,5 +375,9 @@ class Simulation:
         self._replicas[job.replica].held -= 1
         self._envoys[job.envoy] -= 1
         self._under_way -= 1
+        self._over(job, how)
+
+    def _over(self, job: Job, how: End) -> None:
         job.end, job.ended_s = how, self._now
+        self._room.leave(job)
         self.tally.ended(job)

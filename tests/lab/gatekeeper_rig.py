@@ -27,7 +27,7 @@ from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, marked
 from components.specs.access import TenantSpec
-from components.specs.callers import Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import Cache, Canary, Dedicated, FillingPool, Overflow
 from components.specs.tiers import TierSpec
 from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
@@ -110,10 +110,11 @@ class Rig:
     refuse_uncounted: bool = False
     canary: Canary | None = None
     """Of the one model."""
-    dedicated: Mapping[str, Dedicated] = field(default_factory=dict)
-    """Tenant -> replicas of the one model that it has for itself."""
+    dedicated: Mapping[str, Mapping[str, Dedicated]] = field(default_factory=dict)
+    """Tenant -> model -> replicas that it has for itself."""
     overflows: Mapping[str, Overflow] = field(default_factory=dict)
     pools: Mapping[str, FillingPool] = field(default_factory=dict)
+    caches: Mapping[str, Cache] = field(default_factory=dict)
     ledger: str = ""
     """Its URL; empty for none."""
     more: Sequence[str] = ()
@@ -136,13 +137,14 @@ class Rig:
         tenants = tenants_file(
             self.tenants,
             tiers=self.tiers,
-            bounds={name: limits.bounds for name, limits in limited.items()},
+            bounds={name: limits.bounds | limits.shares for name, limits in limited.items()},
             budgets={name: limits.budgets for name, limits in limited.items()},
             names=self.names,
             canaries={MODEL: self.canary} if self.canary else {},
-            dedicated={tenant: {MODEL: own} for tenant, own in self.dedicated.items()},
+            dedicated=self.dedicated,
             overflows=self.overflows,
             pools=self.pools,
+            caches=self.caches,
         )
         files = {
             "tenants": tenants,
@@ -187,16 +189,16 @@ class Rig:
         eventually(lambda: self._ping() == b"+PONG\r\n")
 
     def _ping(self) -> bytes:
-        return self._of_store("PING")
+        return self.of_store("PING")
 
-    def _of_store(self, command: str) -> bytes:
+    def of_store(self, command: str) -> bytes:
         with socket.create_connection(("127.0.0.1", self.counters), timeout=5) as connection:
             connection.sendall(f"{command}\r\n".encode())
-            return connection.recv(64)
+            return connection.recv(4096)
 
-    def under_way(self, tenant: str) -> int:
+    def under_way(self, tenant: str, what: str = "requests") -> int:
         """Requests of a tenant that the store counts."""
-        return int(self._of_store(f"ZCARD parallel:{tenant}")[1:])
+        return int(self.of_store(f"ZCARD {what}:{tenant}")[1:])
 
     @contextmanager
     def hung(self, name: str) -> Iterator[None]:
@@ -269,9 +271,10 @@ def rig(
     refuse_uncounted: bool = False,
     ledger: str = "",
     canary: Canary | None = None,
-    dedicated: Mapping[str, Dedicated] = MappingProxyType({}),
+    dedicated: Mapping[str, Mapping[str, Dedicated]] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
+    caches: Mapping[str, Cache] = MappingProxyType({}),
     more: Sequence[str] = (),
 ) -> Iterator[Rig]:
     """All of its parts, running."""
@@ -286,6 +289,7 @@ def rig(
         dedicated=dedicated,
         overflows=overflows,
         pools=pools,
+        caches=caches,
         more=more,
     )
     made.engine = EchoingEngine()
@@ -347,7 +351,7 @@ def _configuration(made: Rig) -> dict[str, Any]:
             "default_source_code": {"inline_string": _AI_GATEWAY},
         },
     }
-    policy = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True, suspends=True)
+    policy = openai_errors("g", {}, listener="l", tls=False, decided=True, budgeted=True, paged=True, suspends=True)
     (errors,) = policy["spec"]["jsonPatches"]
     router = {
         "name": "envoy.filters.http.router",

@@ -49,7 +49,7 @@ def shared_door(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFacto
         TENANTS,
         {"standard": TierSpec(priority=0)},
         canary=Canary(revision=CANARY, percent=0, sticky="session", pinned={"tries": "canary"}),
-        dedicated=DEDICATED,
+        dedicated={tenant: {MODEL: own} for tenant, own in DEDICATED.items()},
         overflows={MODEL: Overflow(to=SMALL, context=1000)},
         pools=dict.fromkeys(POOLS, pool),
     ) as made:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from components.specs.access import TenantSpec
-from components.specs.callers import Canary, FillingPool, Overflow
+from components.specs.callers import Canary, Dedicated, FillingPool, Overflow
 from components.specs.tiers import TierSpec
 from floor.headers import SERVED_HEADER
 from lab.paths import Lab
@@ -35,6 +35,7 @@ TENANTS = {
     "tries": TenantSpec(**_BOTH, overflow="accept"),
     "refuses": TenantSpec(**_BOTH),
     "narrow": TenantSpec(**{**_BOTH, "models": (MODEL,)}, overflow="accept"),
+    "own": TenantSpec(**_BOTH, overflow="accept"),
 }
 PINNED = {"pinned": "stable", "tries": "canary"}
 
@@ -55,6 +56,7 @@ def shared_door(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFacto
         TENANTS,
         {"standard": TierSpec(priority=0)},
         canary=canary,
+        dedicated={"own": {SMALL: Dedicated(revision=f"{SMALL}--own", when_away="refuse")}},
         overflows={MODEL: Overflow(to=SMALL, context=CONTEXT)},
         pools={MODEL: pool, SMALL: pool},
     ) as made:
@@ -123,6 +125,7 @@ def test_what_only_its_own_model_may_answer_stays(door: Rig, pickers: Pickers) -
     cases: list[tuple[str, str, dict[str, Any]]] = [
         ("refuses", CHAT, {}),
         ("narrow", CHAT, {}),
+        ("own", CHAT, {}),
         *((tenant, CHAT, {}) for tenant in PINNED),
         ("acme", CHAT, {"messages": [{"role": "user", "content": "x" * 4 * CONTEXT}]}),
         ("acme", CHAT, {"max_tokens": CONTEXT}),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sitectl.change.changes import Change
 from sitectl.change.verdicts import front, tiers
-from sitectl.change.verdicts.known_callers import known
+from sitectl.change.verdicts.known_callers import known, parts_that_change
 from sitectl.change.verdicts.model import Severity, Verdict, verdict
 
 _UNANSWERED = "Envoy refuses (503) what a gatekeeper does not answer; keys of a directory that is gone work on"
 _NEW = "have none of its earlier prompts, so first tokens come later for a while"
 _EMPTY = "find none of its earlier prompts any more, so first tokens come later for a while"
+# Names of adapters that a row has; of more it has their number.
+_FEW = 5
 # Name -> what it costs that they are gone.
 _PODS = {
     "gatekeeper": _UNANSWERED,
@@ -29,8 +31,10 @@ def tenants(change: Change) -> list[Verdict]:
     if change.op == "delete":
         return [verdict(change, Severity.LIVE, "deleted", "Envoy's own key check takes its place")]
     moved = [*front.moved_models(change), *tiers.moves(change), *_caches(change), *_replicas(change)]
-    moved += _canaries(change)
+    moved += [*_canaries(change), *_adapters(change)]
     reason = "gatekeepers with the new tenants are ready before the old ones end"
+    if others := parts_that_change(change.before, change.after) - {"tenants"}:
+        reason = f"other parts change: {', '.join(sorted(others))}; {reason}"
     return moved or [verdict(change, Severity.LIVE, "tenants stay as they are", reason)]
 
 
@@ -74,6 +78,52 @@ def _canaries(change: Change) -> Iterator[Verdict]:
             if was != is_:
                 what = f"tenant {tenant}: {model} {was} -> {is_}"
                 yield verdict(change, Severity.LIVE, what, f"replicas that it moves to {_NEW}", tenants=[tenant])
+
+
+def _adapters(change: Change) -> Iterator[Verdict]:
+    """Those that come, go or get other callers; a row of each, or of all of a model where they are many."""
+    before, after = (known(body, "adapters") for body in (change.before, change.after))
+    came, went = sorted({*after} - {*before}), sorted({*before} - {*after})
+    for model, names in _by_model(came, after).items():
+        callers = {tenant for name in names for tenant in _callers(change.after, after[name])}
+        what = f"{_adapters_of(names, model)}: may be called by {_those(callers)}"
+        yield verdict(change, Severity.LIVE, what, "answers once the replicas have it", tenants=sorted(callers))
+    for model, names in _by_model(went, before).items():
+        lost = {tenant for name in names for tenant in _callers(change.before, before[name])}
+        what = f"{_adapters_of(names, model)}: gone, of {_those(lost)}"
+        yield verdict(change, Severity.REPLACED, what, "its requests get 404 from then on", tenants=sorted(lost))
+    for name in sorted({*before} & {*after}):
+        old, new = (_callers(body, of[name]) for body, of in ((change.before, before), (change.after, after)))
+        # Of tenants that have lost or got the model itself, there is a row.
+        both = {*known(change.before)} & {*known(change.after)}
+        if out := sorted((old - new) & both if before[name] != after[name] else ()):
+            what = f"adapter {name}: no longer for {', '.join(out)}"
+            yield verdict(change, Severity.REPLACED, what, "its requests get 403 from then on", tenants=out)
+        if won := sorted((new - old) & both if before[name] != after[name] else ()):
+            yield verdict(change, Severity.LIVE, f"adapter {name}: for {', '.join(won)} too", "granted", tenants=won)
+
+
+def _by_model(names: Sequence[str], grants: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    models: dict[str, list[str]] = {}
+    for name in names:
+        models.setdefault(str(grants[name].get("model")), []).append(name)
+    return models
+
+
+def _callers(body: Mapping[str, Any], grant: Mapping[str, Any]) -> set[str]:
+    """Tenants that may call the adapter: those of its list that may call its model, or all of these."""
+    may = {name for name, tenant in known(body).items() if grant.get("model") in (tenant.get("models") or ())}
+    return may if grant.get("tenants") is None else may & {str(name) for name in grant["tenants"]}
+
+
+def _adapters_of(names: Sequence[str], model: str) -> str:
+    if len(names) > _FEW:
+        return f"{len(names)} adapters of {model}"
+    return f"{'adapters' if names[1:] else 'adapter'} {', '.join(names)} of {model}"
+
+
+def _those(tenants: Collection[str]) -> str:
+    return ", ".join(sorted(tenants)) if tenants else "no tenant"
 
 
 def is_of_tenants(change: Change) -> bool:

@@ -11,9 +11,22 @@ _FILE = "tenants.json"
 
 def known(body: Mapping[str, Any], of: str = "tenants") -> dict[str, Mapping[str, Any]]:
     """Tenant -> its models, tier and limits; empty for any other object. of: `canaries` has them by their model."""
+    entries = _content(body).get(of)
+    if not isinstance(entries, Mapping):
+        return {}
+    return {str(name): entry for name, entry in entries.items() if isinstance(entry, Mapping)}
+
+
+def parts_that_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Names of the parts of the file, such as `names` or `pools`, that are other ones after the change."""
+    old, new = _content(before), _content(after)
+    return {str(part) for part in {*old, *new} if old.get(part) != new.get(part)}
+
+
+def _content(body: Mapping[str, Any]) -> Mapping[str, Any]:
     content = (body.get("data") or {}).get(_FILE)
     try:
-        entries = json.loads(content).get(of) if isinstance(content, str) else None
-    except (AttributeError, RecursionError, ValueError):
+        parts = json.loads(content) if isinstance(content, str) else {}
+    except (RecursionError, ValueError):
         return {}
-    return {str(name): entry for name, entry in (entries or {}).items() if isinstance(entry, Mapping)}
+    return parts if isinstance(parts, Mapping) else {}

@@ -190,13 +190,16 @@ def _following(change: Change, before: _Shape, after: _Shape) -> list[Verdict]:
         what = f"{before.counted} -> {after.counted} by the load"
         return [verdict(change, Severity.LIVE, what, "no replica ends now; the autoscaler sets the number from now on")]
     what, gone = f"{before.counted} by the load -> {after.replicas}", before.most - after.replicas
+    # Its order goes last, and no other `up` sees what it has set since.
+    again = "the autoscaler may set another number until its order goes: run `up --refresh` after it"
     if before.may_have_none:
         reason = "KEDA may stop them before its order goes, and nothing starts them then: run `up --refresh` after it"
         return [verdict(change, Severity.RESTARTS, what, reason, restarts=before.most, cold_start_s=after.budget_s)]
     if gone > 0:
         reason = f"up to {counted(gone, 'replica')} less: streams there get their drain time, and their caches are lost"
-        return [verdict(change, Severity.RESTARTS, what, reason, restarts=gone)]
-    return [verdict(change, Severity.LIVE, what, "those that are missing start", cold_start_s=after.budget_s)]
+        return [verdict(change, Severity.RESTARTS, what, f"{reason}; {again}", restarts=gone)]
+    reason = f"those that are missing start; {again}"
+    return [verdict(change, Severity.LIVE, what, reason, cold_start_s=after.budget_s)]
 
 
 def scaled_object(change: Change) -> list[Verdict]:
@@ -207,7 +210,8 @@ def scaled_object(change: Change) -> list[Verdict]:
         reason = "; ".join(["new", "the Deployment's own number no longer counts", *_refusing(new)])
         return [verdict(change, Severity.LIVE, what, reason)]
     if change.op != "update":
-        return [verdict(change, Severity.LIVE, "the number of replicas stays where it is", "nothing sets it any more")]
+        reason = "nothing sets it any more; `up --refresh` then sets that of the site's file"
+        return [verdict(change, Severity.LIVE, "the number of replicas stays where it is", reason)]
     verdicts = []
     if old != new:
         what = f"{old[0]} to {old[1]} -> {new[0]} to {new[1]} replicas by the load"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Place
+from stacks.proof.adapters import host_bytes
 from stacks.proof.case import Case
 
 # No public figure of a process with a GPU was found that does not also count weights or a leak.
@@ -41,7 +43,10 @@ def _memory(basis: Basis) -> Derived:
     inputs: dict[str, float | int | str] = {"processes": count, "picture_cache_gib": pictures}
     if offloaded := case.order.kv_offload_gib:
         inputs["kv_offload_gib"] = offloaded
-    return Derived(value=_GIB_PER_PROCESS * count + pictures + offloaded, inputs=inputs)
+    hosted = math.ceil(host_bytes(case.order.model, case.layout, case.order.adapters) / 2**30)
+    if hosted:
+        inputs["adapters_gib"] = hosted
+    return Derived(value=_GIB_PER_PROCESS * count + pictures + offloaded + hosted, inputs=inputs)
 
 
 def _on_a_node(most: int) -> Callable[[Basis], Bounds]:
@@ -64,7 +69,7 @@ DEFINITIONS = (
         key="memory_request_gib",
         unit="GiB",
         formula=f"{_GIB_PER_PROCESS} per process of the engine, and {_GIB_OF_PICTURES} where the model sees: "
-        "its cache of processed pictures; and server.kv_offload_gib",
+        "its cache of processed pictures; server.kv_offload_gib; and all adapters once for each GPU",
         derive=_memory,
         used="memory that vLLM's container requests; no limit. A simulator requests none",
         places=(Place(kind="field", name="resources.requests.memory"),),

@@ -45,7 +45,17 @@ def _slots(basis: Basis) -> Derived | None:
     adapters = basis.case.order.adapters
     if adapters is None:
         return None
-    return Derived(value=adapters.slots, inputs={"adapters": adapters.slots})
+    if adapters.places is None:
+        return Derived(value=adapters.slots, inputs={"adapters": adapters.slots})
+    inputs: dict[str, float | int | str] = {"adapters": len(adapters.loaded), "resident_adapters": adapters.places}
+    return Derived(value=adapters.slots, inputs=inputs, origin="site")
+
+
+def _hosted(basis: Basis) -> Derived | None:
+    adapters = basis.case.order.adapters
+    if adapters is None or adapters.slots == len(adapters.loaded):
+        return None
+    return Derived(value=len(adapters.loaded), inputs={"adapters": len(adapters.loaded)})
 
 
 def _largest_rank(basis: Basis) -> Derived | None:
@@ -90,10 +100,19 @@ DEFINITIONS = (
     Definition(
         key="max_loras",
         unit="adapters",
-        formula="one place on the GPU for each adapter, so that no request waits for another's",
+        formula="server.resident_adapters; without it one place on the GPU for each adapter, so that no request waits "
+        "for another's",
         derive=_slots,
         used="argument of the engine, --max-loras",
         places=(Place(kind="flag", name="max-loras"),),
+    ),
+    Definition(
+        key="max_cpu_loras",
+        unit="adapters",
+        formula="all that take turns on the GPU, in the memory of its node",
+        derive=_hosted,
+        used="argument of the engine, --max-cpu-loras",
+        places=(Place(kind="flag", name="max-cpu-loras"),),
     ),
     Definition(
         key="max_lora_rank",

@@ -32,6 +32,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 fix=f"take it out, or set {reader}.system to {system}",
             )
     yield from _at_zero(values)
+    yield from _by_pages(values)
     scaled = _scaled(values)
     if scaled is None:
         return
@@ -51,6 +52,19 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             allowed="an address that KEDA's operator reaches without a login",
             fix="set autoscaling.prometheus, such as http://prometheus-operated.monitoring:9090",
         )
+
+
+def _by_pages(values: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, model in mapping(values.get("models")).items():
+        if at(mapping(model), "pool", "admission") == "pages" and at(mapping(model), "server", "scaling") is not None:
+            path: Path = ("models", str(name), "pool", "admission")
+            yield Problem(
+                path=path,
+                what="counts the KV cache of a fixed number of replicas, and this model's number follows its load",
+                got="pages, with server.scaling",
+                allowed="requests; or pages, without scaling",
+                fix="take admission out, or server.scaling",
+            )
 
 
 def _at_zero(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.limits import BOUNDS, BUDGETS
+from components.specs.limits import BOUNDS, BUDGETS, CACHE_SHARE
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import at, mapping, matching
 
@@ -23,6 +23,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
                 )
     if at(values, "callers", "decided_by") != "gatekeeper" and not at(values, "callers", "keep_both"):
         yield from _held_by_gatekeepers(values)
+    yield from _kept_for_tiers(values)
     yield from _twice(values)
     yield from _of_portal(values)
     if at(values, "callers", "database_secret") is not None:
@@ -79,15 +80,30 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
     places = ("plans.<name>", "tenants.<name>.limits")
-    limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, *BUDGETS)]
-    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache")]:
+    limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, CACHE_SHARE, *BUDGETS)]
+    pages = ("models.<name>.pool.admission", "admission")
+    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache"), pages]:
         for path, value in matching(values, pattern):
-            if value is not None:
+            if value not in (None, "requests"):
                 yield Problem(
                     path=path,
                     what="needs a gatekeeper, and none runs",
                     fix=f"go to a gatekeeper first, in two steps: sitectl docs gatekeeper; or take {key} out",
                 )
+
+
+def _kept_for_tiers(values: Mapping[str, Any]) -> Iterator[Problem]:
+    if any(admission == "pages" for _, admission in matching(values, "models.<name>.pool.admission")):
+        return
+    for path, share in matching(values, "tiers.<name>.admitted_below"):
+        if share not in (None, 1):
+            yield Problem(
+                path=path,
+                what="is a share of what models have room for, and no model counts that",
+                got=shown(share),
+                allowed="with pool.admission: pages of a model",
+                fix="set pool.admission of the models that the tier shares, or take admitted_below out",
+            )
 
 
 def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from floor.problems import Path, Problem, shown
-from stacks.site.reading.levels import LEVELS, MACHINES, machines_of
+from stacks.site.reading.levels import LEVELS, MACHINES, SiteMachine, machines_of
 from stacks.site.reading.raw import at, items, mapping, matching
 from talos.hgx import is_driver
 
@@ -80,6 +80,7 @@ _ARGUMENTS: Mapping[str, tuple[str | None, str]] = {
     "systemd.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),
     "talos.unified_cgroup_hierarchy": ("0", "the kubelet does not start on cgroup v1"),
 }
+_KEXEC = "kernel.kexec_load_disabled"
 _PAGE_ARGUMENTS = frozenset({"hugepages", "hugepagesz", "default_hugepagesz"})
 _BLACKLISTS = frozenset({"module_blacklist", "modprobe.blacklist", "rd.driver.blacklist"})
 
@@ -134,6 +135,25 @@ def _of_huge_pages(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
+def _of_gpu_sysctls(machine: SiteMachine, *, counted: bool) -> Iterator[Problem]:
+    """counted: whether the hgx profile sets pages aside."""
+    for name, value in mapping(machine.keys.get("sysctls")).items():
+        if _dotted(str(name)) == _KEXEC and str(value).strip() != "1":
+            yield Problem(
+                path=machine.path("sysctls", str(name)),
+                what="lets a reboot be a kexec, which resets neither GPUs, NVSwitches nor network cards",
+                got=shown(value),
+                allowed="1, which hgx machines have without it",
+                fix="take it out",
+            )
+        if _dotted(str(name)) == _PAGES and counted:
+            yield Problem(
+                path=machine.path("sysctls", str(name)),
+                what="takes the place of the pages that hgx sets aside for itself and for Longhorn",
+                fix="take it out, and count these pages in hgx.huge_pages_2mib",
+            )
+
+
 def _of_gpu_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
     machines = mapping(at(values, *MACHINES))
     from_profile = at(values, *_HUGE_PAGES) or at(values, *_HGX, "storage", "engine") == "v2"
@@ -157,13 +177,7 @@ def _of_gpu_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
                     got=shown(module),
                     fix="take it out; hgx.gpu_direct: dma-buf is how network cards reach GPU memory",
                 )
-        for name in mapping(machine.keys.get("sysctls")):
-            if _dotted(str(name)) == _PAGES and from_profile:
-                yield Problem(
-                    path=machine.path("sysctls", str(name)),
-                    what="takes the place of the pages that hgx sets aside for itself and for Longhorn",
-                    fix="take it out, and count these pages in hgx.huge_pages_2mib",
-                )
+        yield from _of_gpu_sysctls(machine, counted=bool(from_profile))
         for index, argument in enumerate(items(machine.keys.get("kernel_args"))):
             name, _, modules = str(argument).partition("=")
             if name in _PAGE_ARGUMENTS:

@@ -15,6 +15,9 @@ _PARTITION = re.compile(r"(/dev/(?:sd[a-z]+|hd[a-z]+|vd[a-z]+))[0-9]+|(/dev/(?:n
 _PARTITION_LINK = re.compile(r"(/dev/disk/by-[a-z]+/.+)-part[0-9]+")
 _NO_DISK = re.compile(r"/dev/(loop|sr|ram|zram|fd)[0-9]+|/dev/(cdrom|null|zero)")
 _PODS_DISK = ("system_volumes", "EPHEMERAL")
+# By estimate: vLLM's image has some 10 GB, which containerd keeps beside what it unpacks, and so two releases while
+# replicas change.
+_GPU_NODE_BYTES = 80e9
 _SHARE = re.compile(r"(-?)([0-9]+(?:\.[0-9]+)?)%")
 
 
@@ -86,13 +89,14 @@ def _of_sizes(machine: SiteMachine, keys: tuple[str, ...], place: Mapping[str, A
             fix="correct the unit, such as 3TB",
         )
         return
-    if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < LEAST_BYTES:
+    room, of = (_GPU_NODE_BYTES, "two releases of an engine") if machine.role == "hgx" else (LEAST_BYTES, "pods")
+    if keys[:2] == _PODS_DISK and 0 < amount(most)[1] < room:
         yield Problem(
             path=machine.path(*keys, "max_size"),
-            what="leaves no room for images and logs of pods, which lie there",
+            what=f"leaves no room for images of {of} and logs of pods, which lie there",
             got=shown(most),
-            allowed="10GB or more",
-            fix="write 100GB or more, or take it out",
+            allowed=f"{room / 1e9:.0f}GB or more",
+            fix=f"write {max(room / 1e9, 100):.0f}GB or more, or take it out",
         )
         return
     share = _SHARE.fullmatch(most) if isinstance(most, str) else None

@@ -27,7 +27,7 @@ REFUSED = "models.qwen3-32b.adapters.legal"
 
 def of_the_page() -> dict[str, Any]:
     """The adapter that the page adds."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    block, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     adapter: dict[str, Any] = yaml.safe_load(block)["models"][MODEL]["adapters"][NAME]
     return adapter
 

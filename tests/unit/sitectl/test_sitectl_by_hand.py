@@ -23,6 +23,7 @@ def test_validate_lists_what_the_reference_site_leaves_to_its_operator(tmp_path:
     listing = result.out.partition("  yours to make:\n")[2]
     assert listing.splitlines()[:-2] == [f"    {line}" for line in listed({})]
     assert "    pulumi config set --secret inference-platform:registry-password\n" in listing
+    assert "    hosts of your own in the place of discovery.site.example, hub.site.example, " in listing
     assert "    Secret etcd-backup/etcd-bucket with access_key_id and secret_access_key\n" in listing
     assert "    ConfigMap inference-models/hub-ca with ca.crt\n" in listing
 

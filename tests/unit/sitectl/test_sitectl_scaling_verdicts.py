@@ -60,6 +60,10 @@ def test_a_range_that_becomes_a_number_stops_what_may_be_above_it() -> None:
     assert (less.severity, less.restarts, less.gpus) == (Severity.RESTARTS, 2, 0)
     (most,) = verdicts(deployment(2, 5), deployment(5))
     assert (most.severity, most.restarts) == (Severity.LIVE, 0)
+    # KEDA sets numbers until its order goes, after the Deployment got the site's.
+    assert all("run `up --refresh` after it" in row.reason for row in (less, most))
+    (order,) = verdicts(scaled(2, 5), {})
+    assert "`up --refresh` then sets that of the site's file" in order.reason
 
 
 def test_a_pod_that_changes_restarts_as_many_as_there_may_be() -> None:

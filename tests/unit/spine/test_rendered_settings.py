@@ -84,7 +84,7 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
     config = site()
     names = set(planned(config).settings)
     scaling = {key for key in DEFINITIONS if key.startswith("autoscale_")} | {"starting_retry_after_s"}
-    adapters = {"max_loras", "max_lora_rank"}
+    adapters = {"max_loras", "max_cpu_loras", "max_lora_rank"}
     drafts = {"num_speculative_tokens", "tokens_per_step"}
     chosen = {"quantized_weights", "kv_offloading_size", *drafts, *scaling, *adapters}
     assert names == DEFINITIONS.keys() - chosen
@@ -93,12 +93,19 @@ def test_every_setting_says_where_it_takes_effect_or_why_it_does_not() -> None:
         "speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
         "scaling": {"least": 0},
         "kv_offload_gib": 8,
+        "resident_adapters": 1,
     }
     adapter = {"repository": "o/a", "revision": "a" * 40, "rank": 8, "target_modules": ["q_proj"]}
     everything = copy.deepcopy(PROD) | {
         "models": {
             "m": MODEL
-            | {"catalogue": "qwen3-8b", "server": server, "adapters": {"a": adapter}, "slo": {"ttft_p99_ms": 9000}}
+            | {
+                "catalogue": "qwen3-8b",
+                "server": server,
+                "adapters": {"a": adapter, "b": adapter},
+                "slo": {"ttft_p99_ms": 9000},
+                "load": {"requests_per_s": 1e-3},
+            }
         },
         "tenants": {},
     }

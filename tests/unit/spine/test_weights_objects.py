@@ -11,6 +11,7 @@ import pytest
 
 from components.models import own_program, weights
 from components.models.model_server import deployment
+from components.specs.weights import adapter_role
 from floor.problems import SiteError
 from services.weights.manifest import Entry, Manifest, file_name
 from services.weights.order import Wanted
@@ -257,13 +258,27 @@ def test_each_repository_is_checked_and_mounted_by_its_role_and_none_goes_withou
     plan = store(tmp_path)
     adapter = Wanted("org/adapter", "c" * 40, "")
     order = replace(plan.order, wanted=(*plan.order.wanted, adapter))
-    both = replace(plan, order=order, roles=(*plan.roles, "adapter"))
-    assert [check["name"] for check in weights.check_containers(both)] == ["check-weights", "check-adapter"]
+    both = replace(plan, order=order, roles=(*plan.roles, "draft"))
+    assert [check["name"] for check in weights.check_containers(both)] == ["check-weights", "check-draft"]
     mounted = {mount["mountPath"]: mount.get("subPath") for mount in weights.server_mounts(both, "")}
-    assert mounted["/models/adapter"] == f"revisions/{adapter.revision}"
+    assert mounted["/models/draft"] == f"revisions/{adapter.revision}"
     for reads in (weights.check_containers, lambda lacking: weights.server_mounts(lacking, "")):
         with pytest.raises(ValueError, match="zip"):
             reads(replace(plan, order=order))
+
+
+def test_all_adapters_are_checked_by_one_container_and_mounted_at_once(tmp_path: Path) -> None:
+    plan = store(tmp_path)
+    adapters = tuple(Wanted(f"org/adapter-{number}", f"{number:040x}", "") for number in range(200))
+    order = replace(plan.order, wanted=(*plan.order.wanted, *adapters))
+    many = replace(plan, order=order, roles=(*plan.roles, *(adapter_role(f"a{number}") for number in range(200))))
+    own, check = weights.check_containers(many)
+    assert (own["name"], check["name"]) == ("check-weights", "check-adapters")
+    assert check["args"][1:4] == ["--folder=/models/adapters", *(f"--each=org/adapter-{n}@{n:040x}" for n in (0, 1))]
+    assert len(weights.server_mounts(many, "")) == len(weights.server_mounts(plan, "")) + 1
+    assert {mount["mountPath"]: mount.get("subPath") for mount in check["volumeMounts"]}[
+        weights.ADAPTERS
+    ] == "revisions"
 
 
 def test_the_job_gets_the_lock_and_another_lock_is_another_order(tmp_path: Path) -> None:

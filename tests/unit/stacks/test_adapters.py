@@ -30,13 +30,13 @@ def plan(change: dict[str, Any]) -> SitePlan:
 
 def test_the_engine_has_each_by_its_name_and_room_for_all_at_once() -> None:
     args = plan({A: BOTH}).models["qwen3-32b"].stable.engine.args
-    begin = args.index("--enable-lora")
-    assert [json.loads(text) for text in args[begin + 2 : begin + 4]] == [
-        {"name": "legal", "path": "/models/adapter-legal"},
-        {"name": "tax", "path": "/models/adapter-tax"},
+    begin = args.index("--lora-modules")
+    assert [json.loads(text) for text in args[begin + 1 : begin + 3]] == [
+        {"name": "legal", "path": f"/models/adapters/{LEGAL['revision']}"},
+        {"name": "tax", "path": f"/models/adapters/{TAX['revision']}"},
     ]
-    assert args[begin + 1] == "--lora-modules"
-    assert args[begin + 4 : begin + 7] == ["--max-loras=2", "--max-lora-rank=64", "--lora-target-modules"]
+    assert args[begin + 3 : begin + 6] == ["--max-loras=2", "--enable-lora", "--max-lora-rank=64"]
+    assert args[begin + 6] == "--lora-target-modules"
     assert args[begin + 7 : begin + 11] == ["down_proj", "o_proj", "q_proj", "v_proj"]
     assert not [arg for arg in plan({}).models["qwen3-32b"].stable.engine.args if "lora" in arg]
 

@@ -143,7 +143,7 @@ WRONG: dict[str, Wrong] = {
     "no room for images": Wrong(
         {f"{M}.system_volumes.EPHEMERAL.provisioning": {"min_size": "50MiB", "max_size": "100MiB"}},
         f"{M}.system_volumes.EPHEMERAL.provisioning.max_size",
-        "leaves no room for images and logs of pods",
+        "leaves no room for images of",
         {f"{M}.system_volumes.EPHEMERAL.provisioning": {"max_size": "200GiB"}},
     ),
     "a disk smaller than its volume": Wrong(

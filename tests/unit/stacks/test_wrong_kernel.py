@@ -39,6 +39,12 @@ WRONG: dict[str, Wrong] = {
         "CONFIG_DETECT_HUNG_TASK is off",
         {f"{M}.roles.hgx.sysctls": {}},
     ),
+    "a reboot that resets no GPU": Wrong(
+        {f"{M}.roles.hgx.sysctls": {"kernel.kexec_load_disabled": "0"}},
+        f"{M}.roles.hgx.sysctls.kernel.kexec_load_disabled",
+        "resets neither GPUs, NVSwitches nor network cards",
+        {f"{M}.roles.worker.sysctls": {"kernel.kexec_load_disabled": "0"}, f"{M}.roles.hgx.sysctls": {}},
+    ),
     "huge pages in bytes": Wrong(
         {f"{M}.roles.worker.sysctls": {"vm.nr_hugepages": "1099511627776"}},
         f"{M}.roles.worker.sysctls.vm.nr_hugepages",

@@ -204,5 +204,11 @@ def test_a_machine_is_neither_renamed_nor_erased_in_the_place_of_a_former_name(
     site("roll", "m3", "--image", bench.image, "--insecure", config=renamed, code=3)
     assert site("leave", "m3", "--name", "former")["left"] == "other"
     assert kubectl.calls() == ["delete"]
+    worker = bench.control_plane("cp-3").replace(b"type: controlplane", b"type: worker")
+    plan = site("plan", "m3", "--image", bench.image, "--insecure", config=worker)
+    assert (plan["change"], plan["reason"].partition(":")[0]) == (
+        "refused",
+        "it runs as a controlplane, not as a worker",
+    )
     assert bench.rack.machines["m3"].stage == "running"
     assert members(bench) == ["cp-1", "cp-2", "cp-3"]

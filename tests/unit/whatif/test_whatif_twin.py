@@ -125,6 +125,26 @@ def test_a_spike_breaks_targets_sheds_the_lower_tier_first_and_ends(prod: SitePl
 
 
 @pytest.mark.exhaustive
+@pytest.mark.row("001.02")
+def test_room_that_is_kept_for_a_tier_keeps_its_first_tokens_early() -> None:
+    """The lower tier is refused at the gateway in the place of the picker, and earlier."""
+
+    def urgent_and_jobs(**pool: str) -> tuple[ModelOutcome, float]:
+        document = calm()
+        document["callers"] = {"decided_by": "gatekeeper"}
+        document["models"][QWEN]["pool"] |= pool
+        if pool:
+            document["tiers"]["batch"]["admitted_below"] = 0.3
+        scenario = Scenario(spike=20, tier_shares={"interactive": 0.05})
+        (outcome,) = outcome_of(plan_values(document, "site.yaml"), scenario, models=(QWEN,)).models
+        return outcome, value(outcome, "ttft_p95")
+
+    (by_number, late), (by_pages, early) = urgent_and_jobs(), urgent_and_jobs(admission="pages")
+    assert early < 0.5 * late
+    assert value(by_number, "share_gateway", 1) == value(by_pages, "shed") == 0
+    assert value(by_pages, "share_gateway", 1) > 10 * value(by_pages, "share_picker", 1)
+
+
 def test_a_larger_spike_is_never_better(prod: SitePlan) -> None:
     """Beyond what single requests do to a percentile."""
     outcomes = [simulated(prod, spike=times) for times in (5, 10, 20, 40)]
