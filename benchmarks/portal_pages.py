@@ -20,7 +20,7 @@ import oidc_provider_mock
 
 from benchmarks import processes, serving
 from benchmarks.arithmetic import percentile
-from benchmarks.report import Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table
 from benchmarks.serving import Database
 from lab.errors import LabError
 from lab.paths import Lab
@@ -269,9 +269,9 @@ def _measured(asked: _Asked, loads: int, pids: Mapping[str, int]) -> Row:
         f"{name}, ms of CPU": round(1000 * (processes.family_cpu_s(pid) - before[name]) / loads, 1)
         for name, pid in pids.items()
     }
-    row = {"page": asked.what, "asked by": asked.who, "p50, ms": p50, "p95, ms": p95, **used}
-    _say(str(row))
-    return row | {"largest, KB": size // 1000}
+    times: dict[str, Cell] = {"page": asked.what, "asked by": asked.who, "p50, ms": p50, "p95, ms": p95, **used}
+    _say(str(times))
+    return times | {"largest, KB": size // 1000}
 
 
 def _say(text: str) -> None:
