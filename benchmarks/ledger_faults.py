@@ -217,10 +217,10 @@ FAULTS = (
 )
 
 
-def tokens_past_the_bound(row: Mapping[str, float], read: int, itl_ms: float) -> int:
+def tokens_past_the_bound(row: Mapping[str, float], read: int, *, ttft_ms: float, itl_ms: float) -> int:
     """Of a request that its client left after so many events: tokens of the row beyond those that the client read, and
     those of the abort's delay, one in each ITL. That delay is what is left of the request's time at the gateway after
-    the last event that was read could leave the engine.
+    the last event that was read could leave the engine, which has these figures.
     """
-    delay_ms = row["duration_ms"] - row["ttft_ms"] - (read - 1) * itl_ms
+    delay_ms = row["duration_ms"] - ttft_ms - (read - 1) * itl_ms
     return math.ceil(row["output_tokens"] - read - max(0.0, delay_ms) / itl_ms)

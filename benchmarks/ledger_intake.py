@@ -67,15 +67,15 @@ def run(lab: Lab, *, ledger_rows: int) -> Result:  # noqa: ARG001 - the form of 
 
 def _round(ledger: int, database: int, batch: int, at_once: int, rows: int) -> dict[str, float]:
     bodies = [_body(batch, rows) for _ in range(rows // batch)]
-    before, began = (_cpu_s(ledger), _cpu_s(database)), time.monotonic()
+    before, began = (processes.family_cpu_s(ledger), processes.family_cpu_s(database)), time.monotonic()
     with ThreadPoolExecutor(at_once) as pool:
         added = sum(pool.map(_send, bodies))
     wall_s = time.monotonic() - began
     assert added == len(bodies) * batch, "rows are missing"
     return {
         "rows/s": added / wall_s,
-        "ledger us of CPU per row": 1e6 * (_cpu_s(ledger) - before[0]) / added,
-        "PostgreSQL us of CPU per row": 1e6 * (_cpu_s(database) - before[1]) / added,
+        "ledger us of CPU per row": 1e6 * (processes.family_cpu_s(ledger) - before[0]) / added,
+        "PostgreSQL us of CPU per row": 1e6 * (processes.family_cpu_s(database) - before[1]) / added,
     }
 
 
@@ -119,18 +119,6 @@ def _line(choose: random.Random) -> bytes:
         "trace_id": uuid.uuid4().hex,
     }
     return json.dumps(fields).encode()
-
-
-def _cpu_s(pid: int) -> float:
-    """Of the process and its children."""
-    return sum(processes.cpu_s(own) or 0.0 for own in [pid, *_children(pid)])
-
-
-def _children(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from _children(int(child))
 
 
 @contextmanager

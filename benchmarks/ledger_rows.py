@@ -36,8 +36,8 @@ def doubles(lab: Lab, run_id: str) -> int:
 
 
 def rows_of(lab: Lab, run_id: str) -> list[dict[str, float]]:
-    """Tokens of the answer and times of each row."""
-    columns = "'output_tokens', output_tokens, 'duration_ms', duration_ms, 'ttft_ms', ttft_ms"
+    """Tokens of the answer of each row, and its time at the gateway."""
+    columns = "'output_tokens', output_tokens, 'duration_ms', duration_ms"
     rows: list[dict[str, float]] = _asked(lab, run_id, f"coalesce(json_agg(json_build_object({columns})), '[]') {_OF}")
     return rows
 

@@ -6,6 +6,7 @@ An order makes a key and no object of Kubernetes (docs/adr/0055-portal-keeps-not
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -229,7 +230,7 @@ def _refused(bench: Bench, key: str) -> None:
 
 def _objects(lab: Lab) -> set[str]:
     """Names of all objects of the cluster that it does not write by itself."""
-    environment = {"KUBECONFIG": str(lab.kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
     kubectl = str(lab.bin / "kubectl")
 
     def run_kubectl(*words: str) -> str:

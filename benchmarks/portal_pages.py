@@ -18,9 +18,9 @@ import click
 import httpx
 import oidc_provider_mock
 
-from benchmarks import serving
+from benchmarks import processes, serving
 from benchmarks.arithmetic import percentile
-from benchmarks.report import Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table
 from benchmarks.serving import Database
 from lab.errors import LabError
 from lab.paths import Lab
@@ -52,7 +52,7 @@ _OFFERED = {
     "gpus": 4,
     "prices": [{"currency": "EUR", "input": 0.2, "cached_input": 0.05, "output": 0.8}],
 }
-# As many requests a day as a tenant has in ten hours of work; few tenants, keys and models have most of them. Rows are
+# In the order of time, over ten hours of each day; few tenants, keys and models have most of them. Rows are
 # as wide as Envoy's lines make them.
 _FILL = """
 INSERT INTO requests (started, id, tenant, key, tier, model, path, status, details, flags, duration_ms, ttft_ms, itl_ms,
@@ -63,8 +63,8 @@ SELECT began, gen_random_uuid()::text, tenant, key, 'interactive', model, '/v1/c
     '{version}', (input - cached) * {input}::bigint + cached * {cached}::bigint + output * {output}::bigint
 FROM (
     SELECT number,
-        timestamptz '{start}' + make_interval(days => floor(random() * {days})::int,
-            hours => 8 + floor(random() * 10)::int, secs => random() * 3600) AS began,
+        timestamptz '{start}' + make_interval(days => ({days} * number::bigint / {rows})::int,
+            secs => 8 * 3600 + 36000.0 * ({days} * number::bigint % {rows}) / {rows}) AS began,
         'team-' || lpad(floor({tenants} * random() ^ 3)::text, 4, '0') AS tenant,
         'key-' || floor({keys} * random() ^ 2)::text AS key,
         'model-' || floor({models} * random() ^ 2)::text AS model,
@@ -91,12 +91,14 @@ def run(lab: Lab, *, page_rows: int, page_loads: int) -> Result:  # noqa: ARG001
         folder = Path(name)
         kept = stack.enter_context(serving.database(folder, "usage", port=_PORT))
         models = {f"model-{number}": _PRICES for number in range(MODELS)}
-        stack.enter_context(serving.ledger(folder, kept, models, port=_PORT + 1))
+        ledger = stack.enter_context(serving.ledger(folder, kept, models, port=_PORT + 1))
         _fill(kept, month, page_rows)
         sums = int(kept.sql("SELECT count(*) FROM usage_by_hour"))
         disk_gb = sum(file.stat().st_size for file in kept.data.rglob("*") if file.is_file()) / 1e9
         _say(f"{page_rows:,} rows, {sums:,} sums by hour, {disk_gb:.1f} GB")
-        rows = [_measured(asked, page_loads) for asked in stack.enter_context(_pages(folder, month))]
+        pages, portal = stack.enter_context(_pages(folder, month))
+        pids = {"portal": portal, "ledger": ledger, "PostgreSQL": kept.pid}
+        rows = [_measured(asked, page_loads, pids) for asked in pages]
     slow = [str(row["page"]) for row in rows if float(row["p95, ms"] or 0) >= 1000 * GOAL_S]
     return Result(
         benchmark="portal_pages",
@@ -128,6 +130,7 @@ def _fill(kept: Database, month: Month, rows: int) -> None:
         "version": kept.sql("SELECT version FROM price_versions"),
         "start": month.start.isoformat(),
         "days": ((month + 1).start - month.start).days,
+        "rows": rows + 1,
         "tenants": TENANTS,
         "keys": KEYS,
         "models": MODELS,
@@ -145,8 +148,11 @@ def _fill(kept: Database, month: Month, rows: int) -> None:
 
 
 @contextmanager
-def _pages(folder: Path, month: Month) -> Iterator[list[_Asked]]:
-    """What reads usage, beside a directory and an issuer: of the largest tenant's people, and of an operator."""
+def _pages(folder: Path, month: Month) -> Iterator[tuple[list[_Asked], int]]:
+    """What reads usage, of the largest tenant's people and of an operator; and the portal's process id.
+
+    A directory and an issuer run beside it.
+    """
     tenants = {
         f"team-{number:04}": {
             "models": [f"model-{model}" for model in range(MODELS)],
@@ -184,11 +190,11 @@ def _pages(folder: Path, month: Month) -> Iterator[list[_Asked]]:
             "--ledger-token-file": serving.OPERATOR,
         }
         words = [word for name, value in addresses.items() for word in (f"--{name}", value)]
-        stack.enter_context(serving.service(folder, "portal", words, files, port=_PORT + 4))
+        portal = stack.enter_context(serving.service(folder, "portal", words, files, port=_PORT + 4))
         browsers = {name: stack.enter_context(_browser(url, name)) for name in groups}
         token = {TOKEN_HEADER: serving.OPERATOR}
         ledger = stack.enter_context(httpx.Client(base_url=addresses["ledger"], headers=token, timeout=60))
-        yield [*_of_portal(browsers, month), *_of_ledger(ledger, month)]
+        yield [*_of_portal(browsers, month), *_of_ledger(ledger, month)], portal
 
 
 @contextmanager
@@ -246,9 +252,11 @@ def _tenant(number: int) -> str:
     return f"team-{number * TENANTS // 100 % TENANTS:04}"
 
 
-def _measured(asked: _Asked, loads: int) -> Row:
+def _measured(asked: _Asked, loads: int, pids: Mapping[str, int]) -> Row:
+    """pids: whose CPU time is shown."""
     seconds, size = [], 0
     asked.load(0)
+    before = {name: processes.family_cpu_s(pid) for name, pid in pids.items()}
     for number in range(loads):
         began = time.perf_counter()
         answer = asked.load(number)
@@ -257,8 +265,13 @@ def _measured(asked: _Asked, loads: int) -> Row:
             raise LabError(f"{asked.what}: {answer.status_code} {answer.text[:200]}", fix="read the service's log")
         size = max(size, len(answer.content))
     p50, p95 = (round(1000 * percentile(seconds, share), 1) for share in (0.5, 0.95))
-    _say(f"{asked.what}, {asked.who}: {p50:.0f}, {p95:.0f} ms")
-    return {"page": asked.what, "asked by": asked.who, "p50, ms": p50, "p95, ms": p95, "largest, KB": size // 1000}
+    used = {
+        f"{name}, ms of CPU": round(1000 * (processes.family_cpu_s(pid) - before[name]) / loads, 1)
+        for name, pid in pids.items()
+    }
+    times: dict[str, Cell] = {"page": asked.what, "asked by": asked.who, "p50, ms": p50, "p95, ms": p95, **used}
+    _say(str(times))
+    return times | {"largest, KB": size // 1000}
 
 
 def _say(text: str) -> None:

@@ -118,6 +118,11 @@ def lab_programs(lab: Lab) -> dict[str, list[int]]:
     return by_program
 
 
+def family_cpu_s(root: int) -> float:
+    """CPU seconds of a process and all that run below it."""
+    return total_cpu_s(pid for pid, _ in _family(root))
+
+
 def total_cpu_s(pids: Iterable[int]) -> float:
     """CPU seconds of these processes together; those that are gone count nothing."""
     return sum(cpu_s(pid) or 0.0 for pid in pids)

@@ -27,14 +27,18 @@ from lab.paths import Lab
 HELP = "tokens that the ledger bills against those that the engine counted, for each API and each end of an answer"
 MODEL = "bench-counted"
 _AT_ONCE = 16
-_ITL_MS = 10
+_TTFT_MS, _ITL_MS = 20, 10
 _TOKENS = 24
 _READ = 6
 _PATIENCE_S = 120.0
 _COUNTERS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 _PROMPT_TOKENS = re.compile(r'"prompt_tokens":\s*(\d+)')
 # Slow enough that a client leaves in the middle of an answer.
-_PACE = {"--latency-calculator": "constant", "--time-to-first-token": "20ms", "--inter-token-latency": f"{_ITL_MS}ms"}
+_PACE = {
+    "--latency-calculator": "constant",
+    "--time-to-first-token": f"{_TTFT_MS}ms",
+    "--inter-token-latency": f"{_ITL_MS}ms",
+}
 _FAILING = {"--failure-injection-rate": "100", "--failure-types": "server_error"}
 PARAMETERS = (
     click.Option(
@@ -170,7 +174,7 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     read = asyncio.run(_load(bench, kind, run_id, count))
     billed = _billed(bench.lab, run_id, count)
     past = [
-        ledger_faults.tokens_past_the_bound(row, _READ, _ITL_MS)
+        ledger_faults.tokens_past_the_bound(row, _READ, ttft_ms=_TTFT_MS, itl_ms=_ITL_MS)
         for row in (ledger_rows.rows_of(bench.lab, run_id) if kind.left else ())
     ]
     # An engine stops a request that its client has left within a step or two.

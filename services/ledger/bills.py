@@ -23,6 +23,7 @@ from services.ledger.usage import amount_text
 _PICO_OF_CENT = 10**10
 _MICRO_IN_PICO = 10**6
 IDLE_KIND = "idle"
+_FORMULAS = frozenset("=+-@\t\r")
 _COLUMNS = ("model", "tier", "key", "kind", "quantity", "unit_price", "currency", "cost", "price_version")
 
 
@@ -187,12 +188,9 @@ def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer = csv.writer(text)
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
+        cells = map(row.get, columns)
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell[:1] in _FORMULAS else cell for cell in cells])
     return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _line(place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVersion], currency: str) -> Line:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from services.ledger.bills import IDLE_KIND, IdleDay, Line, UsedInDay, bill_of, csv_of
@@ -99,6 +100,8 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     return csv_of(COLUMNS, rows)
 
 
+# A month of rows has few moments.
+@lru_cache(maxsize=128)
 def _moment(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.row("000.35", "opening 17")
     ],
 )
 def test_an_abort_is_billed_by_its_delay_at_most(output: int, duration_ms: int, past: int) -> None:
-    row = {"output_tokens": output, "duration_ms": duration_ms, "ttft_ms": 20.0}
-    assert tokens_past_the_bound(row, 6, 10) == past
+    row = {"output_tokens": output, "duration_ms": duration_ms}
+    assert tokens_past_the_bound(row, 6, ttft_ms=20, itl_ms=10) == past
 
 
 def test_a_killed_envoy_may_lose_what_ended_within_the_time_that_it_keeps_lines() -> None:
