@@ -87,3 +87,18 @@ def test_a_threshold_that_makes_no_sense_is_refused(program: Path, tmp_path: Pat
     lines = reported(program, tmp_path, picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"])
     (refusal,) = lines_with(lines, "Failed to parse configuration")
     assert "queueDepthThreshold must be strictly positive" in refusal["error"]
+
+
+def test_the_scorer_of_adapters_that_take_turns_is_one_that_it_has(program: Path, tmp_path: Path) -> None:
+    plan = PickerPlan(
+        block_tokens=16,
+        prefix_tokens=4096,
+        kv_blocks=1000,
+        queue_threshold=5,
+        shedding_queue_threshold=5,
+        kv_threshold=0.9,
+        adapters_turn=True,
+    )
+    text = picker_config("m", "n", InferencePoolSpec(), plan)["data"]["config.yaml"]
+    assert "lora-affinity-scorer" in text
+    assert lines_with(reported(program, tmp_path, text), "loaded configuration from file/text successfully")

@@ -89,9 +89,9 @@ def _adapters(change: Change) -> Iterator[Verdict]:
         what = f"{_adapters_of(names, model)}: may be called by {_those(callers)}"
         yield verdict(change, Severity.LIVE, what, "answers once the replicas have it", tenants=sorted(callers))
     for model, names in _by_model(went, before).items():
-        lost = {tenant for name in names for tenant in _callers(change.before, before[name])}
-        what = f"{_adapters_of(names, model)}: gone, of {_those(lost)}"
-        yield verdict(change, Severity.REPLACED, what, "its requests get 404 from then on", tenants=sorted(lost))
+        callers = {tenant for name in names for tenant in _callers(change.before, before[name])}
+        what = f"{_adapters_of(names, model)}: gone, of {_those(callers)}"
+        yield verdict(change, Severity.REPLACED, what, "its requests get 404 from then on", tenants=sorted(callers))
     for name in sorted({*before} & {*after}):
         old, new = (_callers(body, of[name]) for body, of in ((change.before, before), (change.after, after)))
         # Of tenants that have lost or got the model itself, there is a row.

@@ -1,4 +1,8 @@
-"""Counts of replicas that a preview calls reached find their nodes on the real scheduler, and others do not."""
+"""Counts of replicas that a preview calls reached find their nodes on the real scheduler, and others do not.
+
+Of racks that are nearly full, and of random sites with all that takes GPUs: ranges down to none, canaries, dedicated
+replicas, adapters. A quarter of an hour each.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from lab.cluster.parts import present, spec_of
 from lab.paths import Lab
 from stacks.plan.placement import Demand, Node
 from stacks.plan.scaling import reach
+from tests.lab.cluster.scaled_sites import combinations, random_site
 from tests.lab.cluster_by_hand import bring_up_cluster
 from tests.lab.waiting import eventually
 
@@ -55,11 +60,11 @@ def pod(demand: Demand, number: int) -> client.V1Pod:
     )
 
 
-def outcomes(core: client.CoreV1Api, namespace: str, count: int) -> list[bool]:
-    """Whether each pod has its node, once the scheduler has looked at all of them; empty before."""
+def outcomes(core: client.CoreV1Api, namespace: str, count: int) -> list[tuple[str, bool]]:
+    """The model of each pod, and whether it has its node, once the scheduler has looked at all; empty before."""
     pods = core.list_namespaced_pod(namespace).items
     looked_at = [
-        spec_of(replica).node_name is not None
+        (present(present(replica.metadata).labels)["app"], spec_of(replica).node_name is not None)
         for replica in pods
         if spec_of(replica).node_name
         or any(condition.reason == "Unschedulable" for condition in present(replica.status).conditions or [])
@@ -67,14 +72,18 @@ def outcomes(core: client.CoreV1Api, namespace: str, count: int) -> list[bool]:
     return looked_at if len(looked_at) == count else []
 
 
-def schedule(core: client.CoreV1Api, namespace: str, demands: Sequence[Demand], chance: Random) -> list[bool]:
-    """Replicas start in a random order, after all of another order's have ended."""
+def schedule(
+    core: client.CoreV1Api, namespace: str, demands: Sequence[Demand], chance: Random, of: str = ""
+) -> list[bool]:
+    """Whether each replica has its node, of all models or of one. They start in a random order, after all of another
+    order's have ended."""
     eventually(lambda: not core.list_namespaced_pod(namespace).items)
     replicas = [(demand, number) for demand in demands for number in range(demand.replicas)]
     chance.shuffle(replicas)
     for demand, number in replicas:
         core.create_namespaced_pod(namespace, pod(demand, number))
-    placed: list[bool] = eventually(lambda: outcomes(core, namespace, len(replicas)))
+    looked_at = eventually(lambda: outcomes(core, namespace, len(replicas)))
+    placed = [has for model, has in looked_at if of in ("", model)]
     core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
     return placed
 
@@ -92,3 +101,18 @@ def test_what_is_always_reached_is_scheduled_and_what_never_is_not(
         if answer != "maybe":
             assert all(schedule(core, namespace, demands, chance)) == (answer == "always"), (seed, demands)
     assert answers == {"always", "maybe", "never"}
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 206), marks=pytest.mark.exhaustive)], ids=len)
+def test_what_a_preview_of_a_random_site_takes_is_scheduled_and_what_it_refuses_is_not(
+    cluster: Lab, core: client.CoreV1Api, namespace: str, seeds: range
+) -> None:
+    answers = []
+    for seed in seeds:
+        chance = Random(seed)  # noqa: S311 - the same sites each time
+        for combination in combinations(random_site(chance), chance):
+            answers.append(combination.placed)
+            placed = schedule(core, namespace, combination.demands, chance, combination.own)
+            assert all(placed) == combination.placed, (seed, combination)
+    assert {*answers} == {True, False}
+    assert len(answers) >= len(seeds)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,6 +28,8 @@ MODELS = [f"chat-{number}" for number in range(10)]
 WALKS = 5
 SESSIONS = [f"session-{number}" for number in range(20)]
 STREAM_TOKENS, MANY = 200, 10_000
+BECOMES = "-becomes"
+"""End of the phase in which a step is not there yet, as requests name it."""
 # Percent of a model's canary, None for none, and whether the model has the canary's arguments itself.
 _Stage = tuple[int | None, bool]
 _RAISED: list[_Stage] = [(0, False), (5, False), (25, False)]
@@ -66,6 +67,10 @@ def ten_models(site: Document) -> None:
 
 
 def _keep_both(site: Document) -> None:
+    """Without the large model, whose GPUs the ten need."""
+    site["models"] = {BASE: site["models"][BASE]}
+    for tenant in site["tenants"].values():
+        tenant["models"] = [BASE]
     site["callers"] = {"decided_by": "gatekeeper", "keep_both": True}
 
 
@@ -117,7 +122,7 @@ async def _walk(made: Walked, rendered: RenderedSteps) -> None:
         for step in steps():
             made.steps[step.name] = step
             made.canaries[step.name] = await asyncio.to_thread(_canaries, followed.site, step)
-            followed.phase = f"{step.name}-becomes"
+            followed.phase = f"{step.name}{BECOMES}"
             await asyncio.to_thread(rendered.become, step.edit)
             followed.phase = step.name
             for model in MODELS:
@@ -133,22 +138,13 @@ def _canaries(site: Site, step: Step) -> dict[str, str]:
     return {name: model.canary.name for name, model in models.items() if model.canary}
 
 
-def _expected(made: Walked, answer: Answered) -> str:
+def _expected(made: Walked, phase: str, answer: Answered) -> str:
     """The revision of a session while nothing changes."""
-    percent, canary = made.steps[answer.phase].percents[answer.model], made.canaries[answer.phase].get(answer.model)
+    step, canary = made.steps.get(phase), made.canaries.get(phase, {}).get(answer.model)
+    percent = step.percents[answer.model] if step else None
     if percent is None or canary is None or not takes_the_canary(canary, TENANT, answer.session, percent):
         return answer.model
     return canary
-
-
-def _moves(answers: Sequence[Answered]) -> dict[tuple[str, str, str], list[str]]:
-    """Walk, model and session -> revisions that served it, each as often as it moved there."""
-    served: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for answer in answers:
-        by = served[answer.phase.partition(".")[0], answer.model, answer.session]
-        if by[-1:] != [answer.by]:
-            by.append(answer.by)
-    return served
 
 
 def test_no_stream_breaks_and_no_request_fails(walked: Walked) -> None:
@@ -161,7 +157,7 @@ def test_no_stream_breaks_and_no_request_fails(walked: Walked) -> None:
 
 def test_each_session_has_the_revision_of_its_share(walked: Walked) -> None:
     settled = [answer for answer in walked.answers if answer.phase in walked.steps]
-    other = [answer for answer in settled if answer.by != _expected(walked, answer)]
+    other = [answer for answer in settled if answer.by != _expected(walked, answer.phase, answer)]
     assert len(settled) >= len(walked.steps) * len(MODELS) * len(SESSIONS)
     assert not other, (len(other), other[:10])
     many = [answer for answer in settled if answer.session.startswith("once-")]
@@ -169,8 +165,14 @@ def test_each_session_has_the_revision_of_its_share(walked: Walked) -> None:
     assert abs(sum(answer.by != answer.model for answer in many) / MANY - 0.25) <= 0.01
 
 
-def test_a_session_moves_to_the_canary_once_and_back_once(walked: Walked) -> None:
-    moves = _moves(walked.answers)
-    assert any(len(by) == 3 for by in moves.values())
-    restless = {where: by for where, by in moves.items() if len(by) > 3 or (by[0] != where[1])}
-    assert not restless, (len(restless), len(moves), list(restless.items())[:10])
+def test_no_session_moves_but_those_that_the_step_moves(walked: Walked) -> None:
+    """While gatekeepers are replaced, one that moves may have either of its two revisions."""
+    before = dict(zip(walked.steps, ["", *walked.steps], strict=False))
+    moving = [answer for answer in walked.answers if answer.phase.endswith(BECOMES)]
+    astray = []
+    for answer in moving:
+        step = answer.phase.removesuffix(BECOMES)
+        if answer.by not in {_expected(walked, phase, answer) for phase in (before[step], step)}:
+            astray.append(answer)
+    assert len(moving) > len(walked.steps)
+    assert not astray, (len(astray), astray[:10])

@@ -44,6 +44,21 @@ def kept(site: Rig) -> set[str]:
     return {folder.name for folder in (site.root / "revisions").iterdir()}
 
 
+def test_all_adapters_are_checked_at_once_and_each_is_in_use(tmp_path: Path) -> None:
+    with rig(tmp_path) as site:
+        for revision in (REVISION, OTHER):
+            bring(site, revision)
+        order = write_order(tmp_path / "order", site.order(REVISION))[:2]
+        used = site.root / "used"
+        used.mkdir()
+        folder = ["--folder", str(site.root / "revisions"), "--used", str(used), "--daemon-set", "chat-weights"]
+        both = [f"--each={REPOSITORY}@{revision}" for revision in (REVISION, OTHER)]
+        assert main(["check", *folder, *both, *order], {}) == 0
+        assert {file.name for file in used.iterdir()} == {REVISION, OTHER}
+        (site.root / "revisions" / OTHER / ".weights.json").unlink()
+        assert main(["check", *folder, *both, *order], {}) == Exit.INCOMPLETE
+
+
 def test_the_oldest_revision_goes_before_the_next_one_comes(tmp_path: Path) -> None:
     with rig(tmp_path) as site:
         for age, revision in enumerate((THIRD, OTHER)):
