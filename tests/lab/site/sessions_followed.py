@@ -41,6 +41,8 @@ class Followed:
     streams: list[Streamed] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     sent: int = 0
+    known: dict[str, Answered] = field(default_factory=dict)
+    """By number, as far as Envoy's log was read."""
 
     @asynccontextmanager
     async def all_the_time(self) -> AsyncIterator[None]:
@@ -76,7 +78,7 @@ class Followed:
 
     async def _ask(self, client: httpx.AsyncClient, model: str, session: str, *, stream_: bool = False) -> None:
         self.sent += 1
-        headers = {"user-agent": f"followed/{self.phase}/{model}/{session}/"}
+        headers = {"user-agent": f"followed/{self.phase}/{model}/{session}/{self.sent}"}
         body = {**chat(model, tokens=self.stream_tokens if stream_ else 1, stream=stream_), "prompt_cache_key": session}
         if stream_:
             self.streams.append(await stream(client, body, headers))
@@ -91,15 +93,19 @@ class Followed:
         if answer.status_code != 200:
             self.failed.append(f"{headers['user-agent']} {answer.status_code} {answer.text}")
 
-    def all_answered(self) -> list[Answered]:
-        """Every request in the order of their starts, once Envoy has logged all of them; empty before."""
-        answers = []
+    def read(self) -> None:
+        """What Envoy has logged so far; its log keeps the last tens of thousands of lines."""
         for line in lines_with(self.site, '"followed/'):
-            _, phase, model, session, _ = line["user-agent"].split("/")
+            _, phase, model, session, number = line["user-agent"].split("/")
             # A request that no route took is among those that failed.
             _, _, route, *_ = (line["upstream_cluster"] or "//").split("/")
-            answers.append(Answered(phase=phase, model=model, session=session, by=route, start=line["start_time"]))
-        return sorted(answers, key=lambda answer: answer.start) if len(answers) == self.sent else []
+            self.known[number] = Answered(phase=phase, model=model, session=session, by=route, start=line["start_time"])
+
+    def all_answered(self) -> list[Answered]:
+        """Every request in the order of their starts, once Envoy has logged all of them; empty before."""
+        self.read()
+        answers = sorted(self.known.values(), key=lambda answer: answer.start)
+        return answers if len(answers) == self.sent else []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,7 @@ async def _walk(made: Walked, rendered: RenderedSteps) -> None:
             followed.phase = step.name
             for model in MODELS:
                 await followed.once(model, SESSIONS)
+            await asyncio.to_thread(followed.read)
             if step.percents[MODELS[0]] == 25 and step.name.startswith("0."):
                 await followed.once(MODELS[0], [f"once-{number}" for number in range(MANY)])
 
