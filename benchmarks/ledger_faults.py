@@ -92,9 +92,9 @@ def measure(bench: Bench, fault: Fault, body: Mapping[str, Any], count: int) -> 
 
 
 def exceeded(row: Row) -> bool:
-    """Whether it is beyond what is computed for it."""
+    """Whether it is beyond what is computed for it, or no request ended whole by which to know."""
     lost, bound = int(row["rows lost"] or 0), int(row["bound of rows"] or 0)
-    return lost > bound or bool(row["rows with other tokens"]) or bool(row["doubles"])
+    return lost > bound or any(row[name] for name in ("rows with other tokens", "doubles")) or not row["ended whole"]
 
 
 async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, act: Callable[[], None]) -> Load:

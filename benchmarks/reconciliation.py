@@ -130,7 +130,7 @@ def run(lab: Lab, *, requests_of_each: int, requests_of_faults: int) -> Result:
                 arguments = kind.arguments
             rows.append(_measure(bench, kind, requests_of_each))
             _say(str(rows[-1]))
-        models.set_arguments(bench, MODEL, _PACE)
+        models.set_arguments(bench, MODEL, {**_PACE, **_FAILING, "--failure-injection-rate": "0"})
         faults = []
         for fault in ledger_faults.FAULTS:
             faults.append(ledger_faults.measure(bench, fault, _CHAT, requests_of_faults))

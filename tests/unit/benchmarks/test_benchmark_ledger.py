@@ -35,8 +35,14 @@ def test_a_killed_envoy_may_lose_what_ended_within_the_time_that_it_keeps_lines(
 
 @pytest.mark.parametrize(
     ("more", "beyond"),
-    [({}, False), ({"rows lost": 4}, True), ({"rows with other tokens": 1}, True), ({"doubles": 1}, True)],
+    [
+        ({}, False),
+        ({"rows lost": 4}, True),
+        ({"rows with other tokens": 1}, True),
+        ({"doubles": 1}, True),
+        ({"ended whole": 0}, True),
+    ],
 )
 def test_a_fault_is_beyond_its_bound_by_any_row_too_many(more: dict[str, int], beyond: bool) -> None:
-    row = {"rows lost": 3, "bound of rows": 3, "rows with other tokens": 0, "doubles": 0}
+    row = {"ended whole": 300, "rows lost": 3, "bound of rows": 3, "rows with other tokens": 0, "doubles": 0}
     assert exceeded(row | more) is beyond
