@@ -80,7 +80,7 @@ class FillingPool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cache:
+class SharedCache:
     """The KV cache of replicas of which a tenant may hold a share, as services/gatekeeper/holds.go reads it."""
 
     tokens: int

@@ -15,7 +15,7 @@ from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import Cache, Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import Canary, Dedicated, FillingPool, Overflow, SharedCache
 from components.specs.limits import LIMITS, MOST_COUNTED, scope_of
 from components.specs.tiers import TierSpec
 
@@ -36,7 +36,7 @@ def tenants_file(
     adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
-    caches: Mapping[str, Cache] = MappingProxyType({}),
+    caches: Mapping[str, SharedCache] = MappingProxyType({}),
 ) -> str:
     """Everything about tenants but their keys, as JSON.
 

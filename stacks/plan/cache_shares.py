@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from components.specs.callers import Cache
+from components.specs.callers import SharedCache
 from components.specs.limits import CACHE_SHARE
 from floor.counts import counted, listed
 from stacks.plan.models import ModelPlan, RevisionPlan
@@ -17,7 +17,7 @@ from stacks.site.model import SiteConfig
 _MOST_LINES = 5
 
 
-def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, Cache]:
+def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, SharedCache]:
     """Pool -> its cache, of each that admits by pages, or that a tenant with a share may use. A canary's is part of its
     model's."""
     pools = {revision.name for model in models.values() for revision in model.revisions.values() if _paged(revision)}
@@ -27,7 +27,7 @@ def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str
         for model in {*site.tenants[tenant].models, *_others(site, tenant)} & models.keys()
         for pool in {models[model].stable.name, *_own(models[model], tenant)}
     }
-    caches: dict[str, Cache] = {}
+    caches: dict[str, SharedCache] = {}
     for model in models.values():
         groups = [[revision for revision in model.revisions.values() if not revision.id.group]]
         groups += [[revision] for revision in model.revisions.values() if revision.id.group]
@@ -46,14 +46,14 @@ def _own(model: ModelPlan, tenant: str) -> list[str]:
     return [revision.name] if revision else []
 
 
-def _cache(revisions: list[RevisionPlan]) -> Cache:
+def _cache(revisions: list[RevisionPlan]) -> SharedCache:
     """Of replicas that answer the same tenants, the stable ones first.
 
     As many replicas as there always are, or one where there may be none: a share does not grow with a spike.
     """
     server, answer, load = revisions[0].server, revisions[0].server.max_answer_tokens, revisions[0].proof.order.load
     longest = server.max_model_len if answer is None else answer
-    cache = Cache(
+    cache = SharedCache(
         tokens=sum(_cache_tokens(revision) for revision in revisions), context=server.max_model_len, answer=longest
     )
     if not _paged(revisions[0]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from components.specs.access import TenantSpec
 from components.specs.adapters import AdapterGrant
-from components.specs.callers import Cache, CallersSpec, Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import CallersSpec, Canary, Dedicated, FillingPool, Overflow, SharedCache
 from components.specs.inference_pool import picker_metrics
 from components.specs.limits import CountersSpec
 from components.specs.longhorn import scratch_class
@@ -53,7 +53,7 @@ class TenantsPlan:
     """Tenant -> key of each limit that it has -> most of it; tenants without any are not here."""
     bounds: Mapping[str, Mapping[str, float]]
     """The same of the limits that a gatekeeper holds."""
-    caches: Mapping[str, Cache]
+    caches: Mapping[str, SharedCache]
     """The KV cache of each pool of a tenant that may hold a share of it only. A canary's is part of its model's."""
     budgets: Mapping[str, Mapping[str, float]]
     """The same of the limits of a month."""

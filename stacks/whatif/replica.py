@@ -8,7 +8,7 @@ from stacks.whatif.picker import STALE_S, Metrics
 from stacks.whatif.rank import Rank
 
 
-class Replica:
+class RunningReplica:
     """One of several that get a model's requests."""
 
     def __init__(self, number: int, ranks: list[Rank], front_end: FrontEnd | None) -> None:

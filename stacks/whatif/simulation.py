@@ -12,7 +12,7 @@ from stacks.whatif.jobs import End, Job
 from stacks.whatif.lengths import seeded
 from stacks.whatif.picker import EndpointPicker, PickingPlan
 from stacks.whatif.rank import NEVER, Rank, RankPlan
-from stacks.whatif.replica import Replica
+from stacks.whatif.replica import RunningReplica
 from stacks.whatif.room import Room, RoomPlan
 from stacks.whatif.scaler import Autoscaler, ScaledCounts
 from stacks.whatif.tally import Tally
@@ -107,7 +107,9 @@ class Simulation:
         self._seed, self._random = seed, seeded(seed, "ways")
         self._change_s, self._settled_s = change_s, settled_s
         self.tally = Tally(borders_s, tiers)
-        self._replicas = [Replica(number, self._ranks(number), service.front_end) for number in range(service.replicas)]
+        self._replicas = [
+            RunningReplica(number, self._ranks(number), service.front_end) for number in range(service.replicas)
+        ]
         self._pickers = [
             EndpointPicker(service.picking, service.replicas, self._random) for _ in range(service.picking.pickers)
         ]
@@ -118,7 +120,7 @@ class Simulation:
         self._envoys, self._room = [0] * service.envoys, Room(service.room)
         self._events: list[tuple[float, int, Rank, int]] = []
         # Requests that pass an API server then.
-        self._passing: list[tuple[float, int, Job, Replica]] = []
+        self._passing: list[tuple[float, int, Job, RunningReplica]] = []
         # Pickers that hold requests look at the replicas again then.
         self._looks: list[tuple[float, int, EndpointPicker]] = []
         self._order = count()
@@ -342,7 +344,7 @@ class Simulation:
             return
         self._enter(job, replica)
 
-    def _enter(self, job: Job, replica: Replica) -> None:
+    def _enter(self, job: Job, replica: RunningReplica) -> None:
         job.replica = replica.number
         replica.held += 1
         self._envoys[job.envoy] += 1
@@ -355,13 +357,13 @@ class Simulation:
         else:
             self._submit(job, replica)
 
-    def _pass(self, job: Job, replica: Replica) -> None:
+    def _pass(self, job: Job, replica: RunningReplica) -> None:
         """Unless it was lost at the door."""
         if replica.door and job in replica.door.jobs:
             replica.door.jobs.remove(job)
             self._submit(job, replica)
 
-    def _submit(self, job: Job, replica: Replica) -> None:
+    def _submit(self, job: Job, replica: RunningReplica) -> None:
         rank = min(replica.ranks, key=lambda rank: rank.load) if len(replica.ranks) > 1 else replica.ranks[0]
         version = rank.version
         rank.submit(job, self._now)

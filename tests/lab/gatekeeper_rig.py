@@ -27,7 +27,7 @@ from components.gateway.front_door import first_filters
 from components.gateway.gateway_errors import openai_errors
 from components.gateway.request_log import ASKED_MODEL, PROMPT_ID, marked
 from components.specs.access import TenantSpec
-from components.specs.callers import Cache, Canary, Dedicated, FillingPool, Overflow
+from components.specs.callers import Canary, Dedicated, FillingPool, Overflow, SharedCache
 from components.specs.tiers import TierSpec
 from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
@@ -114,7 +114,7 @@ class Rig:
     """Tenant -> model -> replicas that it has for itself."""
     overflows: Mapping[str, Overflow] = field(default_factory=dict)
     pools: Mapping[str, FillingPool] = field(default_factory=dict)
-    caches: Mapping[str, Cache] = field(default_factory=dict)
+    caches: Mapping[str, SharedCache] = field(default_factory=dict)
     ledger: str = ""
     """Its URL; empty for none."""
     more: Sequence[str] = ()
@@ -274,7 +274,7 @@ def rig(
     dedicated: Mapping[str, Mapping[str, Dedicated]] = MappingProxyType({}),
     overflows: Mapping[str, Overflow] = MappingProxyType({}),
     pools: Mapping[str, FillingPool] = MappingProxyType({}),
-    caches: Mapping[str, Cache] = MappingProxyType({}),
+    caches: Mapping[str, SharedCache] = MappingProxyType({}),
     more: Sequence[str] = (),
 ) -> Iterator[Rig]:
     """All of its parts, running."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from components.specs.access import TenantSpec
-from components.specs.callers import Cache, Dedicated
+from components.specs.callers import Dedicated, SharedCache
 from components.specs.limits import LimitsSpec
 from components.specs.tiers import TierSpec
 from lab.paths import Lab
@@ -22,7 +22,7 @@ from tests.lab.waiting import eventually
 pytestmark = pytest.mark.row("001.14", "001.27")
 
 CHAT = "/v1/chat/completions"
-CACHE = Cache(tokens=10_000, context=2_000, answer=500)
+CACHE = SharedCache(tokens=10_000, context=2_000, answer=500)
 SHARE = 1_000
 # As the gatekeeper estimates a prompt.
 _BYTES_OF_A_TOKEN = 4
@@ -40,7 +40,7 @@ OWN = "chat-own"
 @pytest.fixture(scope="module")
 def door(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """`own` has replicas of its own, with a cache of twice the size."""
-    caches = {MODEL: CACHE, OWN: Cache(tokens=2 * CACHE.tokens, context=CACHE.context, answer=CACHE.answer)}
+    caches = {MODEL: CACHE, OWN: SharedCache(tokens=2 * CACHE.tokens, context=CACHE.context, answer=CACHE.answer)}
     dedicated = {"own": {MODEL: Dedicated(revision=OWN, when_away="refuse")}}
     folder = tmp_path_factory.mktemp("rig")
     with rig(module_lab_of_tools, folder, TENANTS, dedicated=dedicated, caches=caches) as made:
@@ -126,7 +126,7 @@ def test_dedicated_replicas_have_a_share_of_their_own_cache(door: Rig) -> None:
 @pytest.mark.row("001.19")
 def test_all_tenants_hold_no_more_than_a_model_has_pages_for(lab_of_tools: Lab, tmp_path: Path) -> None:
     """A prompt with an answer of the mean length, or of a shorter one that its client sets."""
-    cache = Cache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
+    cache = SharedCache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
     with rig(lab_of_tools, tmp_path, {"free": tenant(None), "other": tenant(None)}, caches={MODEL: cache}) as made:
         long = body_of(5_000)
         takes = len(long) // _BYTES_OF_A_TOKEN + cache.expected
@@ -147,7 +147,7 @@ def test_a_part_of_a_models_room_is_kept_for_other_tiers(lab_of_tools: Lab, tmp_
     """A tier is admitted by what all hold together, and so is a request that wishes for it."""
     tiers = {"chat": TierSpec(priority=10), "batch": TierSpec(priority=-10, admitted_below=0.5)}
     tenants = {name: TenantSpec(models=(MODEL,), tier=tier) for name, tier in (("chats", "chat"), ("jobs", "batch"))}
-    cache = Cache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
+    cache = SharedCache(tokens=9_999, context=2_000, answer=500, room=1_000, expected=200)
     with rig(lab_of_tools, tmp_path, tenants, tiers, caches={MODEL: cache}) as made, ExitStack() as stack:
         assert held(made, stack, "jobs", body_of(150)) == 200
         assert held(made, stack, "chats", body_of(150)) == 200
