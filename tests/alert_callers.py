@@ -13,6 +13,7 @@ from tests.alert_series import (
     of_ledger,
     of_shipper,
     overflow,
+    room_refusals,
     signal_of_keys,
 )
 from tests.alert_site import Case, constant, grows, target
@@ -29,6 +30,13 @@ CASES = (
         change={files_refused("gatekeeper-a"): constant(1)},
         labels={"pod": "gatekeeper-a"},
         shown="1",
+    ),
+    # What is kept for other tiers is refused by choice.
+    Case(
+        alert="ModelHasNoRoom",
+        change={room_refusals("full"): grows(60), room_refusals("kept"): grows(600)},
+        labels={"model": "code"},
+        shown="100%",
     ),
     Case(alert="DirectoryKeysUnknown", change={answered("unknown"): grows(15)}, shown="20%", minutes=10),
     Case(

@@ -15,6 +15,10 @@ def overflow(kind: str) -> str:
     return f'gatekeeper_overflow_{kind}{{job="gatekeeper", pod="gatekeeper-a", model="code"}}'
 
 
+def room_refusals(why: str) -> str:
+    return f'gatekeeper_room_refusals_total{{job="gatekeeper", pod="gatekeeper-a", model="code", why="{why}"}}'
+
+
 def files_refused(pod: str) -> str:
     return f'gatekeeper_files_refused{{job="gatekeeper", pod="{pod}"}}'
 

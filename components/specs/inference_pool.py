@@ -23,8 +23,8 @@ class InferencePoolSpec(Spec):
     kv_weight: float = Field(default=2, ge=0)
     """Weight of the emptiest KV cache."""
     adapter_weight: float = Field(default=3, ge=0)
-    """Weight of a replica where the request's adapter has a place, or one is free; for a model whose adapters take
-    turns (`server.resident_adapters`)."""
+    """Weight of a replica where requests for the same adapter run, or where fewer adapters are in use than there are
+    places; for a model whose adapters take turns (`server.resident_adapters`)."""
     metrics_interval_ms: int = Field(default=50, ge=10, le=1000)
     """How often each picker reads the metrics of each replica. Reading costs it 0.075 cores per replica at 50, by its
     maintainers' sizing; metrics older than 2 s count for nothing."""

@@ -90,7 +90,7 @@ class LimitsSpec(MostSpec):
     max_prompt_tokens: _Most | None = None
     """Longest prompt, estimated as a token for 4 bytes of the request; longer ones get 400. Only a gatekeeper holds
     it."""
-    kv_cache_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    kv_cache_share: Annotated[float, Field(ge=0.001, le=1)] | None = None
     """Share of the KV cache of each of its models that its requests under way may hold, over all gateways; the next one
     gets 429. A request counts with its prompt, estimated as for max_prompt_tokens, and its longest answer, until it has
     ended; one that is larger than the share goes alone. Only a gatekeeper holds it."""

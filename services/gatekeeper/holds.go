@@ -3,10 +3,18 @@ package main
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Of answers to one request. Engines take fewer, and a product of what a client writes stays a number.
 const mostAnswers = 1 << 16
+
+var noPlace = promauto.NewCounterVec(prometheus.CounterOpts{
+	Name: "gatekeeper_room_refusals_total",
+	Help: "Requests that a model, by its replicas, had no room for: it was full, or what is left is kept for other tiers.",
+}, []string{"model", "why"})
 
 // cache is the KV cache of the replicas that answer a tenant, and the longest that a request holds of it.
 type cache struct {
@@ -20,7 +28,8 @@ type cache struct {
 
 // size is how large a request may become, as far as its body has it.
 type size struct {
-	prompt  int64 // tokens, one for bytesOfAToken bytes
+	prompt  int64 // tokens of all prompts, one for bytesOfAToken bytes
+	prompts int64
 	answers int64 // 0: this API has none
 	longest int64 // tokens that the client gives each answer; 0: it gives no length
 }
@@ -28,34 +37,36 @@ type size struct {
 // size is of a body of so many bytes, whose answers are bounded already.
 func (r *request) size(path string, bytes int) size {
 	of := apis[path]
-	s := size{prompt: int64(bytes / bytesOfAToken)}
+	s := size{prompt: int64(bytes / bytesOfAToken), prompts: min(max(r.prompts, 1), mostAnswers)}
 	if len(of.answers) == 0 {
 		return s
 	}
 	// What is no number is refused by those behind.
 	n, _ := whole("n", r.n)
-	s.answers = min(min(max(n, 1), mostAnswers)*min(max(r.prompts, 1), mostAnswers), mostAnswers)
+	s.answers = min(min(max(n, 1), mostAnswers)*s.prompts, mostAnswers)
+	// Of two lengths, vLLM takes the first one (v0.32, entrypoints/openai/chat_completion/protocol.py).
 	for _, name := range of.answers {
-		if given, _ := whole(name, r.answers[name]); given > 0 && (s.longest == 0 || given < s.longest) {
+		if given, _ := whole(name, r.answers[name]); given > 0 {
 			s.longest = given
+			break
 		}
 	}
 	return s
 }
 
-// held are the tokens of this cache that a request may hold at its end: its prompt once, and each of its answers, which
-// are no longer than most.
+// held are the tokens of this cache that a request may hold at its end: each prompt once, and all answers, none of which is
+// longer than most.
 func (c cache) held(s size, most int64) int64 {
-	prompt, each := min(s.prompt, c.Context), int64(0)
-	if s.answers > 0 {
-		each = min(cmp.Or(s.longest, c.Answer), most, c.Context-prompt)
+	if s.answers == 0 {
+		return max(s.prompt, 1)
 	}
-	return max(prompt+s.answers*each, 1)
+	each := min(s.prompt/s.prompts, c.Context)
+	return max(s.prompts*each+s.answers*min(cmp.Or(s.longest, c.Answer), most, c.Context-each), 1)
 }
 
 // holdsOf are the limits of what is under way that a tenant's request comes under. called: a model, by any of its names.
-// tier: that which it has.
-func (c *callers) holdsOf(tenant, tier, called string, s size) []hold {
+// tier: that which it has. revision: the one that answers it; empty for the model's own replicas.
+func (c *callers) holdsOf(tenant, tier, called, revision string, s size) []hold {
 	var holds []hold
 	has := c.Tenants[tenant]
 	if most := int64(has.Bounds["parallel_requests"]); most > 0 {
@@ -64,12 +75,10 @@ func (c *callers) holdsOf(tenant, tier, called string, s size) []hold {
 		holds = append(holds, hold{set: "requests:" + tenant, most: most, takes: 1, full: noRoom(text)})
 	}
 	model := cmp.Or(c.Names[called], called)
-	pool := model
-	if own, is := has.Dedicated[model]; is {
-		pool = own.Revision
-	}
+	pool := cmp.Or(revision, model)
 	of := c.Caches[pool]
-	if most := int64(has.Bounds["kv_cache_share"] * float64(of.Tokens)); most > 0 {
+	if share := has.Bounds["kv_cache_share"]; share > 0 && of.Tokens > 0 {
+		most := max(int64(share*float64(of.Tokens)), 1)
 		takes := of.held(s, of.Context)
 		text := fmt.Sprintf("This request may need %d tokens of the KV cache of %s, and the requests that this tenant has "+
 			"under way leave less of the %d that it may hold. Try again when one has ended, or set a shorter answer.",
@@ -77,9 +86,14 @@ func (c *callers) holdsOf(tenant, tier, called string, s size) []hold {
 		holds = append(holds, hold{set: "cache:" + tenant + ":" + pool, most: most, takes: takes, full: noRoom(text)})
 	}
 	if of.Room > 0 {
-		most := int64(float64(of.Room) * cmp.Or(c.Rooms[tier], 1))
+		most := max(int64(float64(of.Room)*cmp.Or(c.Rooms[tier], 1)), 1)
+		why := "full"
+		if most < of.Room {
+			why = "kept"
+		}
 		holds = append(holds, hold{
-			set: "pages:" + pool, most: most, takes: of.held(s, of.Expected), full: taken(called, tier, most < of.Room),
+			set: "pages:" + pool, most: most, takes: of.held(s, of.Expected), full: taken(called, tier, why),
+			refused: noPlace.WithLabelValues(pool, why),
 		})
 	}
 	return holds
@@ -89,9 +103,9 @@ func noRoom(text string) *refusal {
 	return &refusal{status: 429, code: "rate_limit_exceeded", text: text}
 }
 
-// taken is the answer while a model's room is. kept: whether some of it is left, for other tiers.
-func taken(model, tier string, kept bool) *refusal {
-	if kept {
+// taken is the answer while a model's room is.
+func taken(model, tier, why string) *refusal {
+	if why == "kept" {
 		text := fmt.Sprintf("The room that the model '%s' has is kept for other tiers than %s now. Try again later.", model, tier)
 		return noRoom(text)
 	}

@@ -173,7 +173,8 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 		made, served.model = got.named(to), to
 		mark["asked"], mark["served"] = structpb.NewStringValue(asked), structpb.NewStringValue(to)
 	}
-	if revision := callers.revisionFor(served, tenant, client, h.loads.isAway); revision != "" {
+	revision := callers.revisionFor(served, tenant, client, h.loads.isAway)
+	if revision != "" {
 		mark["revision"] = structpb.NewStringValue(revision)
 	}
 	answer := passing(made, h.checked, mark)
@@ -183,7 +184,7 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 		answer.DynamicMetadata.Fields[space] = structpb.NewStructValue(of)
 	}
 	tier := cmp.Or(tierFor(got.wish, about), callers.Tenants[tenant].Tier)
-	return answer, callers.holdsOf(tenant, tier, served.model, got.size(path, len(body)))
+	return answer, callers.holdsOf(tenant, tier, served.model, revision, got.size(path, len(body)))
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.

@@ -71,8 +71,9 @@ func newSlots(address string, refuse bool) *slots {
 type hold struct {
 	set         string
 	most, takes int64
-	// full is what a client is answered that finds no room.
-	full *refusal
+	// full is what a client is answered that finds no room, and refused counts these; nil: nothing does.
+	full    *refusal
+	refused prometheus.Counter
 }
 
 // Of each script. A request's id ends with what it takes, and KEYS[2] has the sum of these, so that none is longer than
@@ -152,6 +153,9 @@ func (s *slots) enter(ctx context.Context, r hold) (leave func(), refused *refus
 	leave = func() { s.release(r.set, id) }
 	got, err := take.Run(ctx, s.store, keysOf(r.set), r.most, kept.Milliseconds(), id).Int()
 	if err == nil && got == 0 {
+		if r.refused != nil {
+			r.refused.Inc()
+		}
 		return func() {}, r.full
 	}
 	if err != nil && ctx.Err() == nil {

@@ -21,7 +21,7 @@ def by_hand(plan: SitePlan) -> list[str]:
 
 def _hosts(plan: SitePlan) -> Iterator[str]:
     """Names that a site kept of the one that it was copied from: no DNS has one that ends so (RFC 2606)."""
-    left = set(re.findall(r"[a-z0-9.-]+\.example\b", plan.site.model_dump_json()))
+    left = set(re.findall(r"[a-z0-9.-]+\.example(?![\w.-])", plan.site.model_dump_json()))
     if left:
         yield f"hosts of your own in the place of {', '.join(sorted(left))}"
 

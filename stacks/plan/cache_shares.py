@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from components.specs.callers import SharedCache
 from components.specs.limits import CACHE_SHARE
 from floor.counts import counted, listed
+from floor.problems import Problem
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.site.model import SiteConfig
 
@@ -18,21 +19,19 @@ _MOST_LINES = 5
 
 
 def shared_caches(site: SiteConfig, models: Mapping[str, ModelPlan]) -> dict[str, SharedCache]:
-    """Pool -> its cache, of each that admits by pages, or that a tenant with a share may use. A canary's is part of its
-    model's."""
-    pools = {revision.name for model in models.values() for revision in model.revisions.values() if _paged(revision)}
-    pools |= {
-        pool
+    """Revision -> its cache, of each that admits by pages, or that may answer a tenant with a share."""
+    answering = {
+        revision.name
         for tenant in site.cache_shares
         for model in {*site.tenants[tenant].models, *_others(site, tenant)} & models.keys()
-        for pool in {models[model].stable.name, *_own(models[model], tenant)}
+        for revision in models[model].serving(tenant)
     }
-    caches: dict[str, SharedCache] = {}
-    for model in models.values():
-        groups = [[revision for revision in model.revisions.values() if not revision.id.group]]
-        groups += [[revision] for revision in model.revisions.values() if revision.id.group]
-        caches |= {group[0].name: _cache(group) for group in groups if group[0].name in pools}
-    return caches
+    return {
+        revision.name: _cache(revision, model.stable)
+        for model in models.values()
+        for revision in model.revisions.values()
+        if revision.name in answering or _paged(revision)
+    }
 
 
 def _others(site: SiteConfig, tenant: str) -> Iterable[str]:
@@ -41,42 +40,59 @@ def _others(site: SiteConfig, tenant: str) -> Iterable[str]:
     return [to for model, to in site.overflows.items() if model in own.models and own.overflow == "accept"]
 
 
-def _own(model: ModelPlan, tenant: str) -> list[str]:
-    revision = model.dedicated.get(tenant)
-    return [revision.name] if revision else []
+def _cache(revision: RevisionPlan, stable: RevisionPlan) -> SharedCache:
+    """Of as many replicas as there always are, or one where there may be none: a share does not grow with a spike.
 
-
-def _cache(revisions: list[RevisionPlan]) -> SharedCache:
-    """Of replicas that answer the same tenants, the stable ones first.
-
-    As many replicas as there always are, or one where there may be none: a share does not grow with a spike.
+    stable: whose load is the model's, where a revision declares none of its own.
     """
-    server, answer, load = revisions[0].server, revisions[0].server.max_answer_tokens, revisions[0].proof.order.load
+    server, answer = revision.server, revision.server.max_answer_tokens
+    load = revision.proof.order.load or stable.proof.order.load
     longest = server.max_model_len if answer is None else answer
-    cache = SharedCache(
-        tokens=sum(_cache_tokens(revision) for revision in revisions), context=server.max_model_len, answer=longest
-    )
-    if not _paged(revisions[0]):
+    cache = SharedCache(tokens=_cache_tokens(revision), context=server.max_model_len, answer=longest)
+    if not _paged(revision):
         return cache
     expected = math.ceil(load.answer_tokens.mean) if load else longest
-    return replace(
-        cache, room=sum(room_tokens(revision) for revision in revisions), expected=max(1, min(expected, longest))
-    )
+    return replace(cache, room=_room_tokens(revision), expected=max(1, min(expected, longest)))
 
 
 def _cache_tokens(revision: RevisionPlan) -> int:
     return int(revision.proof.case.cache_tokens) * max(1, revision.spec.server.least)
 
 
-def room_tokens(revision: RevisionPlan) -> int:
+def _room_tokens(revision: RevisionPlan) -> int:
     """What its replicas hold, or what the requests hold that they run at once, if that is less."""
     case = revision.proof.case
-    running = revision.settings["max_num_seqs"].whole * case.layout.data * max(1, revision.spec.server.least)
+    at_once = revision.settings["max_num_seqs"].whole
+    if case.order.adapters:
+        at_once = min(at_once, case.replica.adapted_at_once)
+    running = at_once * case.layout.data * max(1, revision.spec.server.least)
     return min(_cache_tokens(revision), int(running * case.order.request_tokens))
 
 
 def _paged(revision: RevisionPlan) -> bool:
     return revision.spec.pool.admission == "pages"
+
+
+def without_place(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[Problem]:
+    """Tiers whose part of a model's room is less than a long request of its load: nearly all of theirs are refused."""
+    caches = shared_caches(site, models)
+    for model in models.values():
+        cache, load = caches.get(model.stable.name), model.stable.proof.order.load
+        if cache is None or not cache.room or load is None:
+            continue
+        needs = math.ceil(load.prompt_tokens.p95) + cache.expected
+        least = min(1.0, math.ceil(1000 * needs / cache.room) / 1000)
+        for name, tier in site.tiers.items():
+            if tier.admitted_below < 1 and tier.admitted_below * cache.room < needs:
+                yield Problem(
+                    path=("tiers", name, "admitted_below"),
+                    what=f"leaves the tier less room of {model.name} than one request takes, which would wait until "
+                    "nothing else is under way",
+                    got=f"{tier.admitted_below:g}, which is {tier.admitted_below * cache.room:,.0f} tokens",
+                    allowed=f"{least:g} or more: {needs:,} tokens are a prompt of the 95th percentile and a mean "
+                    "answer",
+                    fix=f"write {least:g} or more, or give the tier no models that admit by pages",
+                )
 
 
 def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[str]:
@@ -85,33 +101,28 @@ def describe_shares(site: SiteConfig, models: Mapping[str, ModelPlan]) -> list[s
     below = [f"{name} below {tier.admitted_below:.0%}" for name, tier in site.tiers.items() if tier.admitted_below < 1]
     kept = f"; tier {listed(below)} of it" if below else ""
     all_of = [
-        f"  KV cache    all tenants: up to {cache.room:,} tokens of {pool} under way, with answers of "
+        f"  KV cache    all tenants: up to {cache.room:,} tokens of {revision} under way, with answers of "
         f"{cache.expected:,} tokens{kept}  [estimated]"
-        for pool, cache in caches.items()
+        for revision, cache in caches.items()
         if cache.room
     ]
     alike: dict[tuple[float, str], list[str]] = defaultdict(list)
     for tenant, given in site.cache_shares.items():
         for model in sorted({*site.tenants[tenant].models} & models.keys()):
-            pool = next(iter(_own(models[model], tenant)), models[model].stable.name)
-            alike[given[CACHE_SHARE], pool].append(tenant)
+            alike[given[CACHE_SHARE], models[model].serving(tenant)[0].name].append(tenant)
     usual = {
         revision.name: revision.proof.order.request_tokens
         for model in models.values()
         for revision in model.revisions.values()
     }
     lines = []
-    for (share, pool), tenants in sorted(alike.items()):
-        cache = caches[pool]
+    for (share, revision), tenants in sorted(alike.items()):
+        cache = caches[revision]
         tokens = int(share * cache.tokens)
         lines.append(
-            f"  KV cache    {listed(tenants)}: up to {tokens:,} of {cache.tokens:,} tokens of {pool} under way, "
-            f"{counted(int(tokens / usual[pool]), 'request')} as the declared load has them, or "
+            f"  KV cache    {listed(tenants)}: up to {tokens:,} of {cache.tokens:,} tokens of {revision} under way, "
+            f"{counted(int(tokens / usual[revision]), 'request')} as the declared load has them, or "
             f"{counted(max(1, tokens // cache.context), 'request')} of the whole context  [estimated]"
         )
-    rest = len(lines) - _MOST_LINES
-    return [
-        *all_of,
-        *lines[:_MOST_LINES],
-        *([f"  KV cache    {rest:,} more: no smaller shares than these"] if rest > 0 else []),
-    ]
+    shown, rest = [*all_of, *lines[:_MOST_LINES]], len(lines) - _MOST_LINES
+    return [*shown, f"  KV cache    {rest:,} more: no smaller shares than these"] if rest > 0 else shown

@@ -19,6 +19,7 @@ from stacks.facts.image_lock import ImageLock, read_image_lock
 from stacks.facts.versions import Versions
 from stacks.plan import checks, gpu_faults
 from stacks.plan.administrators import describe_administrators
+from stacks.plan.cache_shares import without_place
 from stacks.plan.canaries import describe_canaries, describe_dedicated
 from stacks.plan.cluster import ClusterPlan, plan_machines
 from stacks.plan.database import describe_database
@@ -325,7 +326,7 @@ def _plan(
         problems += checks.cut_answers(revision)
         problems += checks.endless_starts(revision, site)
     problems += checks.across_processors(site, plan.proofs)
-    problems += past_context(site, models)
+    problems += [*past_context(site, models), *without_place(site, models)]
     problems += unproven(site, models, lambda name, proof: not [*crowds(site, {**plan.placed, name: proof})])
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stacks.plan.cache_shares import room_tokens
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
 from stacks.proof.front_end import FRONT_END
@@ -75,13 +74,12 @@ def served_of(
 
 
 def _room_of(plan: SitePlan, revision: RevisionPlan, tiers: Sequence[Tier]) -> RoomPlan | None:
-    """Its own part of the model's room, beside a canary too, whose share of the requests is like its replicas'."""
-    cache = plan.tenants.caches.get(revision.id.model if revision.id.digest else revision.name)
+    cache = plan.tenants.caches.get(revision.name)
     if cache is None or not cache.room:
         return None
     below = {name: spec.admitted_below for name, spec in plan.site.tiers.items()}
     shares = tuple(below.get(tier.name, 1.0) for tier in tiers)
-    return RoomPlan(tokens=room_tokens(revision), answer_tokens=cache.expected, below=shares)
+    return RoomPlan(tokens=cache.room, answer_tokens=cache.expected, below=shares)
 
 
 def _scaling_of(revision: RevisionPlan) -> ScaledCounts | None:

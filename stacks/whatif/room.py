@@ -13,7 +13,7 @@ class RoomPlan:
 
     tokens: int
     answer_tokens: int
-    """Most that an answer counts with."""
+    """That an answer counts with: of its length nothing is known before."""
     below: tuple[float, ...]
     """By tier: the share of the room below which it is admitted."""
 
@@ -30,7 +30,7 @@ class Room:
         if self._plan is None:
             return True
         arrival = job.arrival
-        takes = max(1, arrival.prompt + min(arrival.answer, self._plan.answer_tokens))
+        takes = arrival.prompt + self._plan.answer_tokens
         if self._sum and self._sum + takes > int(self._plan.tokens * self._plan.below[arrival.tier]):
             return False
         self._held[job] = takes

@@ -88,9 +88,10 @@ def test_a_tenant_holds_no_more_than_its_share(door: Rig) -> None:
     [
         pytest.param(CHAT, {}, CACHE.answer, id="no length"),
         pytest.param(CHAT, {"max_tokens": 300}, 300, id="chat"),
-        pytest.param(CHAT, {"max_tokens": 300, "max_completion_tokens": 200}, 200, id="two lengths"),
+        pytest.param(CHAT, {"max_tokens": 1, "max_completion_tokens": 200}, 200, id="two lengths"),
         pytest.param(CHAT, {"max_tokens": 300, "n": 2}, 600, id="two answers"),
         pytest.param("/v1/completions", {"max_tokens": 100, "prompt": ["a", "b", "c"]}, 300, id="three prompts"),
+        pytest.param("/v1/completions", {"prompt": ["x" * 4000] * 3, "max_tokens": 999}, 2997, id="long prompts"),
         pytest.param("/v1/responses", {"max_output_tokens": 300}, 300, id="responses"),
         pytest.param("/anthropic/v1/messages", {"max_tokens": 300}, 300, id="messages"),
         pytest.param("/v1/embeddings", {"input": "x" * 1000}, 0, id="embeddings"),
@@ -100,8 +101,10 @@ def test_a_tenant_holds_no_more_than_its_share(door: Rig) -> None:
 )
 def test_each_api_holds_its_prompt_and_its_answers(door: Rig, path: str, given: dict[str, Any], tokens: int) -> None:
     body = json.dumps({"model": MODEL, "stream": True, **given}).encode()
-    prompt = len(body) // _BYTES_OF_A_TOKEN
-    takes = min(prompt + tokens, CACHE.context) if tokens <= CACHE.context else prompt + tokens
+    # Of a list each prompt has a context of its own.
+    prompts = len(given.get("prompt", " "))
+    prompt = prompts * (len(body) // _BYTES_OF_A_TOKEN // prompts)
+    takes = CACHE.context if tokens == CACHE.context else prompt + tokens
     with ExitStack() as stack:
         assert held(door, stack, "acme", body, path) == 200
         members = door.of_store(f"ZRANGE cache:acme:{MODEL} 0 -1").decode().split()

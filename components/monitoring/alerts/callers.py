@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from components.monitoring import queries
 from components.monitoring.alerts.alert import Alert
+from components.monitoring.alerts.models import REFUSED_SHARE, refused_share
 
 _GATEKEEPERS = 'job="gatekeeper"'
 _MINUTE_S = 60
@@ -20,6 +21,8 @@ def gatekeepers() -> list[Alert]:
     unknown = queries.rate(answers, f'{_GATEKEEPERS}, answer="unknown"', window="5m")
     answering = queries.total("up", _GATEKEEPERS)
     refused = queries.highest("gatekeeper_files_refused", _GATEKEEPERS, by=("pod",))
+    full = f'{_GATEKEEPERS}, why="full"'
+    crowded = queries.rate("gatekeeper_room_refusals_total", full, by=("model",), window="5m")
     return [
         Alert(
             name="GatekeepersDown",
@@ -49,6 +52,16 @@ def gatekeepers() -> list[Alert]:
             description="It decides by what they had before ({{ $value }} is yes): changes of the site's file are not "
             "in force there, and a pod that starts with these files ends.",
             runbook="gatekeeper-down",
+        ),
+        Alert(
+            name="ModelHasNoRoom",
+            severity="page",
+            expression=f"{refused_share(crowded)} > {REFUSED_SHARE:g}",
+            minutes=5,
+            summary="Requests for {{ $labels.model }} are refused: its KV cache has no room",
+            description="{{ $value | humanizePercentage }} of them, by what is under way there. More or longer "
+            "requests come than are declared, or a replica is missing.",
+            runbook="model-overloaded",
         ),
         Alert(
             name="DirectoryKeysUnknown",

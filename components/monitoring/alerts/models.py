@@ -18,7 +18,7 @@ PERCENTILES = (50, 95, 99)
 # Above the declared load a model is slower by design, and the queue's alerts speak.
 _LOAD_MARGIN = 1.1
 # Share of requests that clients notice as refused; an estimate, ten times the budget of 99.9 %.
-_REFUSED_SHARE = 0.01
+REFUSED_SHARE = 0.01
 # vLLM preempts where its cache is full; an estimate: one request in twenty runs its prefill twice.
 _PREEMPTED_SHARE = 0.05
 # vLLM itself starts to preempt near 1; a long request needs the rest.
@@ -105,7 +105,7 @@ def load() -> list[Alert]:
             severity="page",
             # A stream that the engine refuses is 200 with an error in it, which no count by status shows.
             expression=" or ".join(
-                f"({_refused_share(refused)} > {_REFUSED_SHARE:g})" for refused in (overflow, rejected)
+                f"({refused_share(refused)} > {REFUSED_SHARE:g})" for refused in (overflow, rejected)
             ),
             minutes=5,
             summary="Requests for {{ $labels.model }} are refused",
@@ -135,7 +135,7 @@ def load() -> list[Alert]:
     ]
 
 
-def _refused_share(refused_per_s: str) -> str:
+def refused_share(refused_per_s: str) -> str:
     """Of a model's requests, 0 to 1: also where all are refused, and where no replica is left to count answers."""
     answered_per_s = f"({queries.requests_per_s(window='5m')} or on (model) 0 * ({refused_per_s}))"
     return f"({refused_per_s}) / on (model) (({refused_per_s}) + on (model) {answered_per_s} > 0)"

@@ -55,12 +55,12 @@ def _many(values: Mapping[str, Any], path: Path, model: Any) -> Iterator[Problem
             got=str(count),
             fix=f"write server.resident_adapters: {MOST_PLACED}, so that they take turns",
         )
-    if at(values, "callers", "decided_by") != "gatekeeper":
+    if at(values, "callers", "decided_by") != "gatekeeper" or at(values, "callers", "keep_both"):
         yield Problem(
             path=(*path, "adapters"),
             what=f"has more than {MOST_PLACED} adapters, whose callers are a list in an object of the gateway",
             got=str(count),
-            fix="write callers: {decided_by: gatekeeper}",
+            fix="write callers: {decided_by: gatekeeper}, without keep_both",
         )
 
 

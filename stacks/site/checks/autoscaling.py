@@ -55,16 +55,25 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _by_pages(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What does not go with admission by pages. Queues and overflow begin where a model is full, which it never is."""
     for name, model in mapping(values.get("models")).items():
-        if at(mapping(model), "pool", "admission") == "pages" and at(mapping(model), "server", "scaling") is not None:
-            path: Path = ("models", str(name), "pool", "admission")
-            yield Problem(
-                path=path,
-                what="counts the KV cache of a fixed number of replicas, and this model's number follows its load",
-                got="pages, with server.scaling",
-                allowed="requests; or pages, without scaling",
-                fix="take admission out, or server.scaling",
-            )
+        if at(mapping(model), "pool", "admission") != "pages":
+            continue
+        path: Path = ("models", str(name), "pool", "admission")
+        for keys, why in (
+            (("server", "scaling"), "counts the KV cache of a fixed number of replicas, and this one follows its load"),
+            (("pool", "queues"), "refuses what the replicas have no room for, before it could wait in a queue"),
+            (("overflow",), "refuses what the replicas have no room for, before another model could answer it"),
+        ):
+            if at(mapping(model), *keys):
+                key = ".".join(keys)
+                yield Problem(
+                    path=path,
+                    what=why,
+                    got=f"pages, with {key}",
+                    allowed=f"requests; or pages, without {key}",
+                    fix=f"take admission out, or {key}",
+                )
 
 
 def _at_zero(values: Mapping[str, Any]) -> Iterator[Problem]:

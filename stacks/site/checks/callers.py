@@ -9,6 +9,8 @@ from components.specs.limits import BOUNDS, BUDGETS, CACHE_SHARE
 from floor.problems import Path, Problem, shown
 from stacks.site.reading.raw import at, mapping, matching
 
+_ADMISSIONS = ("models.<name>.pool.admission", "models.<name>.canary.pool.admission")
+
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with keys, as far as the values can be understood."""
@@ -81,8 +83,8 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
 def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
     places = ("plans.<name>", "tenants.<name>.limits")
     limits = [(f"{place}.{bound}", bound) for place in places for bound in (*BOUNDS, CACHE_SHARE, *BUDGETS)]
-    pages = ("models.<name>.pool.admission", "admission")
-    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache"), pages]:
+    pages = [(pattern, "admission") for pattern in _ADMISSIONS]
+    for pattern, key in [*limits, ("tenants.<name>.prefix_cache", "prefix_cache"), *pages]:
         for path, value in matching(values, pattern):
             if value not in (None, "requests"):
                 yield Problem(
@@ -93,7 +95,7 @@ def _held_by_gatekeepers(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _kept_for_tiers(values: Mapping[str, Any]) -> Iterator[Problem]:
-    if any(admission == "pages" for _, admission in matching(values, "models.<name>.pool.admission")):
+    if any(admission == "pages" for pattern in _ADMISSIONS for _, admission in matching(values, pattern)):
         return
     for path, share in matching(values, "tiers.<name>.admitted_below"):
         if share not in (None, 1):

@@ -1,4 +1,4 @@
-"""Adapters that take turns on a GPU, held against a simulated cache of places and a simulated scheduler."""
+"""Adapters that take turns on a GPU, held against a simulated cache of places, and by drawing requests."""
 
 from __future__ import annotations
 

@@ -28,6 +28,11 @@ def test_validate_lists_what_the_reference_site_leaves_to_its_operator(tmp_path:
     assert "    ConfigMap inference-models/hub-ca with ca.crt\n" in listing
 
 
+def test_a_host_that_only_looks_like_an_example_is_the_sites_own() -> None:
+    for host in ("hub.example-inc.com", "hub.example.internal", "hub.example.com"):
+        assert "hub.example" not in "".join(listed({"storage.weights.mirror": f"https://{host}"}))
+
+
 @pytest.mark.parametrize(
     ("changes", "gone", "new"),
     [

@@ -146,6 +146,15 @@ WRONG: dict[str, Wrong] = {
         "leaves no room for images of",
         {f"{M}.system_volumes.EPHEMERAL.provisioning": {"max_size": "200GiB"}},
     ),
+    "no room for two engines": Wrong(
+        {f"{M}.roles.hgx.system_volumes": {"EPHEMERAL": {"provisioning": {"max_size": "50GB"}}}},
+        f"{M}.roles.hgx.system_volumes.EPHEMERAL.provisioning.max_size",
+        "leaves no room for images of two releases of an engine",
+        {
+            f"{W}.system_volumes": {"EPHEMERAL": {"provisioning": {"max_size": "50GB"}}},
+            f"{M}.roles.hgx.system_volumes": {},
+        },
+    ),
     "a disk smaller than its volume": Wrong(
         {f"{D}.longhorn-0.selector": OTHER + " && disk.size < 1u * TB"},
         f"{D}.longhorn-0.selector",
