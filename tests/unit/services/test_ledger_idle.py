@@ -125,7 +125,7 @@ def test_what_was_billed_of_idle_gpus_outlives_the_way_back(both: tuple[Server, 
     month = Month.of(time.time()) + -1
     values = "'chat', 1, 5000000, 'EUR', ARRAY['search']"
     day = f"'{month}-02T00:00:00Z'"
-    server.sql(f"INSERT INTO idle_by_day VALUES ({day}, {values}, 60), ('{month}-03T00:00:00Z', {values}, NULL)")
+    server.sql(f"INSERT INTO idle_by_day VALUES ({day}, {values}, 60), ('{month}-03T00:00:00Z', {values}, NULL)")  # noqa: S608
     assert [finals(ledger, name, month) for name in ("search", "other")] == [False, True]
     ledger.end()
     url = setting(ledger.folder, "--database-url-file")
