@@ -71,7 +71,7 @@ class BilledIdle:
     price: int
     """Pico-units of the currency for a second of all its GPUs, as much of it as is billed."""
     callers: tuple[str, ...]
-    """Tenants that it may answer."""
+    """Tenants that it answers while all replicas run."""
 
 
 def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:

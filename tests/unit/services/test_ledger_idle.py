@@ -184,7 +184,7 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     pattern = (
         r"(\d+) GPUs at (\d\.\d\d) an hour, proven to carry ([\d,]+) tokens a day, were asked for ([\d,]+)\. "
         r"(\d+) tenants may call the model, and `idle_share` is (0\.\d): each is billed ([\d,]+) seconds at "
-        r"(0\.\d+), which is (\d+\.\d\d)\."
+        r"(\d+\.\d+) per million, which is (\d+\.\d\d)\."
     )
     example = re.search(pattern, page.replace("\n", " "))
     assert example, "no example"
@@ -193,5 +193,5 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     )
     assert seconds == DAY_S * (carried - asked) // (carried * tenants)
     pico = int(share * gpus * hour * 10**12 / 3600 + Fraction(1, 2))
-    assert price == Fraction(pico, 10**12)
+    assert price == Fraction(pico, 10**6)
     assert rounded(int(seconds) * pico) == f"{float(cost):.2f}"
