@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -67,6 +69,7 @@ class Database:
             hide_parameters=True,
         )
         self._next: asyncio.Future[bool] | None = None
+        self._connected_at = math.inf
         self._is_ending = False
 
     @contextlib.asynccontextmanager
@@ -84,6 +87,11 @@ class Database:
         except _FAILURES as error:
             log.warning("the database failed: %s", _reason_of(error))
             raise self._kept.away(_reason_of(error)) from None
+
+    @property
+    def connected_s(self) -> float:
+        """For how long it has been connected without a break; 0 while it is not."""
+        return max(0.0, time.monotonic() - self._connected_at)
 
     def next_change(self) -> asyncio.Future[bool]:
         """Done with True at the next change, with False at the end of this process.
@@ -141,8 +149,10 @@ class Database:
             await connection.add_listener(self._kept.channel, lambda *_: self._tell(more=True))
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(_was_seen)
+            self._connected_at = time.monotonic()
             yield connection
         finally:
+            self._connected_at = math.inf
             waiting, self._next = self._next, None
             if waiting and not waiting.done():
                 waiting.set_exception(self._kept.away("the connection was lost"))
@@ -173,6 +183,8 @@ class Database:
             command_timeout=answer_s,
             server_settings={
                 "application_name": self._kept.service,
+                # Days and months are of UTC, whatever the server or the database has.
+                "timezone": "UTC",
                 # A process that is lost in the middle of a write must not hold up the others' for ever.
                 "idle_in_transaction_session_timeout": "10s",
             },

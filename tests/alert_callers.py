@@ -16,7 +16,7 @@ from tests.alert_series import (
     room_refusals,
     signal_of_keys,
 )
-from tests.alert_site import Case, constant, grows, target
+from tests.alert_site import Case, constant, engine, grows, target
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
@@ -113,6 +113,18 @@ CASES = (
         change=dict.fromkeys((kept_tokens("input"), kept_tokens("output"))),
         labels={"model": "code"},
         shown="100%",
+        minutes=120,
+    ),
+    # A canary, of whose tokens a tenth is in no row.
+    Case(
+        alert="UsageGap",
+        change={
+            engine("vllm:prompt_tokens_total", pod="code--x-a"): grows(9_000),
+            engine("vllm:generation_tokens_total", pod="code--x-a"): grows(1_000),
+            kept_tokens("input", "code--x"): grows(9_000),
+        },
+        labels={"model": "code--x"},
+        shown="10%",
         minutes=120,
     ),
     Case(

@@ -44,8 +44,10 @@ def of_directory(metric: str, labels: str = "") -> str:
     return f'directory_{metric}{{job="directory", pod="directory-a"{labels}}}'
 
 
-def kept_tokens(kind: str) -> str:
-    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code", revision="code", kind="{kind}"}}'
+def kept_tokens(kind: str, revision: str = "code") -> str:
+    """revision: of the model code; empty for a ledger that counts none."""
+    named = f', revision="{revision}"' if revision else ""
+    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code"{named}, kind="{kind}"}}'
 
 
 def of_shipper(metric: str) -> str:

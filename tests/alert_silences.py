@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.alert_series import kept_tokens
 from tests.alert_site import (
     HEALTHY,
     ITL,
@@ -268,6 +269,27 @@ SILENCES = (
             **itl(0.05, {"0.05": 0.5, "0.1": 1, "0.5": 1, "+Inf": 1}),
             engine("vllm:request_success_total", ', finished_reason="stop"'): grows(180),
         },
+    ),
+    Silence(
+        why="two revisions of a model, each with its rows",
+        alerts=("UsageGap",),
+        change={
+            engine("vllm:prompt_tokens_total", pod="code--x-a"): grows(18_000),
+            engine("vllm:generation_tokens_total", pod="code--x-a"): grows(2_000),
+            kept_tokens("input", "code--x"): grows(18_000),
+            kept_tokens("output", "code--x"): grows(2_000),
+        },
+        minutes=120,
+    ),
+    Silence(
+        why="a ledger that counts no revisions",
+        alerts=("UsageGap",),
+        change={
+            **dict.fromkeys(map(kept_tokens, ("input", "output"))),
+            kept_tokens("input", ""): grows(9_000),
+            kept_tokens("output", ""): grows(1_000),
+        },
+        minutes=120,
     ),
     Silence(
         why="a GPU without work, which clocks down by itself",

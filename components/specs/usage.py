@@ -114,8 +114,10 @@ class UsageSpec(Spec):
 
     idle_share: Annotated[float, Field(ge=0, le=1), AfterValidator(no_finer)] = 0.0
     """How much of what idle GPUs cost (`prices.gpu_hour` and power) is on bills: 0, the default, is none, and 1 all. A
-    model's idle time is what is left of the tokens that it is proven to carry, by day, and each tenant that may call
-    it pays an equal part. Models without a load, and those that scale, are not billed so."""
+    model's idle time is what is left of the tokens that it is proven to carry, by day, and each tenant that it answers
+    pays an equal part. Models without a load, and those that scale, are not billed so. These tokens are of the declared
+    mix: longer answers fill GPUs with fewer, and a day without replicas is idle. From its own bill a tenant can compute
+    what all others used of the model together."""
     abuse: AbuseSpec | None = None
     """Signals of keys that may be abused; none if not given, and `{}` for all with the thresholds below."""
 

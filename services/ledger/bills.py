@@ -94,7 +94,8 @@ class Bill:
     currency: str
     """Of what has no price."""
     final: bool
-    """Whether the month is over. Rows of its end may still be on their way for a while."""
+    """Whether the month is over and its days of idle GPUs are closed. Rows of its end may still be on their way for a
+    while."""
     requests: int
     failed: int
     lines: Sequence[Line]

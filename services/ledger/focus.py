@@ -88,7 +88,8 @@ def _row(line: Line, day: datetime, month: Month, tenant: str, issuer: str) -> d
         "SkuId": line.model or "no model",
         "SkuMeter": _KINDS[line.kind],
         "SkuPriceDetails": None,
-        "SkuPriceId": "/".join((line.price_version, line.model, line.tier, line.kind)),
+        # A price of idle GPUs has no version but itself.
+        "SkuPriceId": "/".join((line.price_version or price, line.model, line.tier, line.kind)),
         "x_ApiKeyId": line.key,
         "x_PriceVersion": line.price_version,
         "x_Tier": line.tier,

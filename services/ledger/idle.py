@@ -2,7 +2,8 @@
 
 A day of UTC has the GPUs, prices and callers that the price book had when it began. It is closed some hours after its
 end, out of the sums by hour: how many seconds of it the revision's GPUs stood idle, for each caller an equal part,
-rounded down to a whole second. From there on it does not change, whatever the site's file has then.
+rounded down to a whole second. From there on it does not change, whatever the site's file has then. After a failure
+rows still arrive that waited, and would be missing: a day then waits, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from services.ledger.tables import IDLE, REVISIONS, USAGE
 DAY_S = 86_400
 CLOSED_AFTER_H = 6
 """Hours from the end of a day until it is closed; what comes later of it changes no bill."""
+SOUND_S = 3600.0
+"""For how long rows must have been added without a failure: shippers send what waited in that time."""
 
 
 class IdleGpus(BaseModel):
@@ -60,17 +63,25 @@ _CLOSE = sa.text(
 )
 
 
-async def keep_days(database: Database, gpus: Mapping[str, IdleGpus], currency: str) -> None:
+_CLOSED = sa.text(
+    f"SELECT coalesce(extract(epoch FROM max(day)), 0) FROM {IDLE.name} WHERE seconds IS NOT NULL"  # noqa: S608
+)
+
+
+async def keep_days(database: Database, gpus: Mapping[str, IdleGpus], currency: str, *, sound_s: float) -> float:
     """Open the next day for these revisions and no other, and close those that are over. Raises ServiceError.
 
-    gpus: by revision, none where idle GPUs are not billed.
+    gpus: by revision, none where idle GPUs are not billed; sound_s: since when rows are added without a failure.
+    Gives the start of the last day that is closed, in Unix time, or 0.
     """
     rows = [
         {"revision": name, "currency": currency, **own.model_dump(), "callers": list(own.callers)}
         for name, own in sorted(gpus.items())
     ]
     async with database.transaction() as connection:
-        await connection.execute(_CLOSE)
+        if sound_s >= SOUND_S:
+            await connection.execute(_CLOSE)
         await connection.execute(_GIVEN_UP, {"revisions": list(gpus)})
         if rows:
             await connection.execute(_OPEN, rows)
+        return float((await connection.execute(_CLOSED)).scalar_one())

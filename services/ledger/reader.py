@@ -63,8 +63,11 @@ class UsageReader:
             rows = (await connection.execute(chosen)).all()
         return {row.tenant: {"cost_millionths": row.cost_millionths, "tokens": row.tokens} for row in rows}
 
-    async def month(self, tenant: str, month: Month) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[IdleDay]]:
-        """What a tenant used by day, every version of prices of it, and what it is billed of idle GPUs."""
+    async def month(
+        self, tenant: str, month: Month
+    ) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[IdleDay], bool]:
+        """What a tenant used by day, every version of prices of it, and what it is billed of idle GPUs; and whether a
+        day of these is still open."""
         names = ("key", "model", "tier", "price_version")
         day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
         columns = [USAGE.c[name] for name in names]
@@ -76,7 +79,7 @@ class UsageReader:
         shared = (
             sa.select(*(IDLE.c[name] for name in IdleDay.__dataclass_fields__))
             .where(IDLE.c.day >= month.start, IDLE.c.day < (month + 1).start)
-            .where(IDLE.c.callers.any(tenant), IDLE.c.seconds > 0)
+            .where(IDLE.c.callers.any(tenant), IDLE.c.seconds.is_distinct_from(0))
             .order_by(IDLE.c.day, IDLE.c.revision)
         )
         async with self._database.transaction(snapshot=True) as connection:
@@ -88,7 +91,8 @@ class UsageReader:
         fields = UsedInDay.__dataclass_fields__
         days = [UsedInDay(**{name: value for name, value in row.items() if name in fields}) for row in rows]
         versions = {row.version: PriceVersion.model_validate(row.content) for row in contents}
-        return days, versions, [IdleDay(**row) for row in idle]
+        closed = [IdleDay(**row) for row in idle if row["seconds"] is not None]
+        return days, versions, closed, len(closed) < len(idle)
 
 
 def _by_revision() -> sa.Subquery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -43,11 +44,15 @@ _INTAKE = Histogram(
     "inference_usage_intake_seconds", "Of a batch of rows, to its commit.", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 )
 _SIGNALS = Gauge("inference_usage_key_signals", "1 for a key that may be abused now.", ["tenant", "key", "signal"])
+_IDLE_CLOSED = Gauge(
+    "inference_usage_idle_closed_timestamp_seconds", "Start of the last day whose idle GPUs are on bills. 0: none."
+)
 _LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were last looked at. 0: never.")
 for _result in ("added", "known"):
     _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
 _PARTITIONS_EVERY_S, _FORGET_EVERY_S, _AGAIN_AFTER_S = 3600.0, 3600.0, 2.0
+_DAYS_EVERY_S = 600.0
 _AHEAD_US = 24 * 3600 * 1_000_000
 """How far the clock of a node may be ahead."""
 
@@ -59,7 +64,7 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.watch_keys)
+    tasks = (requests.keep_partitions, requests.keep_days, requests.watch_keys)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -76,6 +81,8 @@ class _LedgerRequests:
     ) -> None:
         self._settings, self._database, self._issuer = settings, database, issuer
         self._writer = Writer(database, keep_months, watches=watch_keys is not None)
+        self._refused_at = -math.inf
+        """When rows were last not added, by the monotonic clock."""
         self._reader, self._watch = UsageReader(database), KeyWatch(database, watch_keys)
 
     def router(self) -> APIRouter:
@@ -99,11 +106,19 @@ class _LedgerRequests:
         async def keep() -> None:
             await self._writer.keep_partitions()
             await self._writer.recount()
-            prices = self._settings.prices_in_use()
-            await keep_days(self._database, prices.idle, prices.currency)
 
         # A row makes the partition that it needs.
         await self._again_and_again("partitions are not kept", keep, _PARTITIONS_EVERY_S)
+
+    async def keep_days(self) -> None:
+        """Open and close days of idle GPUs, for ever; whatever else is kept may be slow, or fail."""
+
+        async def keep() -> None:
+            prices = self._settings.prices_in_use()
+            sound_s = min(self._database.connected_s, time.monotonic() - self._refused_at)
+            _IDLE_CLOSED.set(await keep_days(self._database, prices.idle, prices.currency, sound_s=sound_s))
+
+        await self._again_and_again("idle GPUs are not billed", keep, _DAYS_EVERY_S)
 
     async def watch_keys(self) -> None:
         """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
@@ -143,7 +158,11 @@ class _LedgerRequests:
         began = time.monotonic()
         earliest_us = int(self._writer.earliest().start.timestamp()) * 1_000_000
         lines = read(body, earliest_us=earliest_us, latest_us=time.time_ns() // 1000 + _AHEAD_US)
-        added = await self._writer.add(lines.rows, self._settings.prices_in_use())
+        try:
+            added = await self._writer.add(lines.rows, self._settings.prices_in_use())
+        except ServiceError:
+            self._refused_at = time.monotonic()
+            raise
         _INTAKE.observe(time.monotonic() - began)
         _ROWS.labels("added").inc(added.added)
         _ROWS.labels("known").inc(added.known)
@@ -174,12 +193,12 @@ class _LedgerRequests:
             raise usage.wrong("format", "not a form of a bill", form, ", ".join(_FORMATS))
         if (chosen := Month.named(month)) is None:
             raise usage.wrong("month", "not a month", month, "a year and a month of UTC, as 2026-12")
-        used, versions, idle = await self._reader.month(tenant, chosen)
+        used, versions, idle, is_open = await self._reader.month(tenant, chosen)
         currency = self._settings.prices_in_use().currency
         if form == "focus":
             rows = focus.rows_of(tenant, chosen, used, versions, idle, currency=currency, issuer=self._issuer)
             return Response(focus.as_csv(rows), media_type="text/csv")
-        final = chosen < Month.of(time.time())
+        final = chosen < Month.of(time.time()) and not is_open
         bill = bill_of(tenant, chosen, used, versions, idle, currency=currency, final=final)
         if form == "csv":
             return Response(bill.as_csv(), media_type="text/csv")

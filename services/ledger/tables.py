@@ -66,11 +66,11 @@ def _by_hour(name: str, *more: str) -> sa.Table:
         *(sa.Column(column, sa.Text, primary_key=True) for column in alike),
         *(sa.Column(column, sa.BigInteger, nullable=False) for column in counted),
         sa.Column("cost_pico", sa.Numeric, nullable=False),
+        sa.Index(f"{name}_of_tenant", "tenant", "hour"),
     )
 
 
 USAGE = _by_hour("usage_by_hour")
-sa.Index("usage_by_hour_of_tenant", USAGE.c.tenant, USAGE.c.hour)
 """Sums of the rows, written in the transaction that adds them; they outlive the rows."""
 
 REVISIONS = _by_hour("revisions_by_hour", "revision")

@@ -20,7 +20,7 @@ from sitectl.live.ledger import Used
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
-from sitectl.shell.errors import Exit
+from sitectl.shell.errors import Exit, SitectlError
 from stacks.plan.gpu_time import token_time
 from stacks.plan.site_plan import plan_file
 
@@ -67,7 +67,13 @@ def command(context: CommandContext, *, site: str, month: Month, tenant: str | N
         with ledger.of_cluster(cluster) as asked:
             used = asked.used(month.start, (month + 1).start, by, tenant)
             words = [*by, *(word for word in ("model", "revision") if word not in by)]
-            of_revisions = used if words == by else asked.used(month.start, (month + 1).start, words, tenant)
+            try:
+                of_revisions = used if words == by else asked.used(month.start, (month + 1).start, words, tenant)
+            except SitectlError as error:
+                if "group_by" not in error.problem.what:
+                    raise
+                context.progress.note(f"no GPU-seconds: the ledger is an earlier one ({error.problem.what})")
+                of_revisions = []
     seconds = _gpu_seconds(file, of_revisions, words, whole=len(by))
     rows = [
         dict(zip(by, row.group, strict=True)) | _figures(row) | {"gpu_seconds": seconds.get(row.group)} for row in used

@@ -71,7 +71,7 @@ class BilledIdle:
     price: int
     """Pico-units of the currency for a second of all its GPUs, as much of it as is billed."""
     callers: tuple[str, ...]
-    """Tenants that it may answer."""
+    """Tenants that it answers while all replicas run."""
 
 
 def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
@@ -97,8 +97,20 @@ def _callers(plan: SitePlan, model: ModelPlan, revision: str) -> tuple[str, ...]
     return tuple(
         name
         for name, tenant in sorted(plan.site.tenants.items())
-        if model.name in tenant.models and revision in [serving.name for serving in model.serving(name)]
+        if model.name in tenant.models and revision in _used(model, name)
     )
+
+
+def _used(model: ModelPlan, tenant: str) -> set[str]:
+    """The revisions that a tenant is answered by while all run: of a canary the one that it is pinned to, and never
+    the shared ones of a tenant with its own."""
+    if own := model.dedicated.get(tenant):
+        return {own.name}
+    canary, spec = model.canary, model.stable.spec.canary
+    if canary is None or spec is None:
+        return {model.name}
+    pinned = spec.pinned.get(tenant, "" if spec.percent else "stable")
+    return {"stable": {model.name}, "canary": {canary.name}}.get(pinned, {model.name, canary.name})
 
 
 def _of(model: str, proofs: Sequence[Proof], prices: Prices, hours: float) -> GpuCost:

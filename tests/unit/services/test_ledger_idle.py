@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,10 +18,12 @@ from typing import Any
 
 import pytest
 
+from services.database import Database
 from services.ledger import focus
 from services.ledger.bills import IdleDay, bill_of, rounded
-from services.ledger.idle import DAY_S
+from services.ledger.idle import DAY_S, SOUND_S, keep_days
 from services.ledger.months import Month
+from services.ledger.tables import KEPT
 from tests.lab.waiting import eventually
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import BOOK, DECEMBER, Ledger, line
@@ -47,6 +51,25 @@ def with_idle(ledger: Ledger, idle: dict[str, Any]) -> None:
     ledger.end()
     ledger.start()
     ledger.wait_ready()
+
+
+def closed(server: Server, sound_s: float = SOUND_S) -> dict[str, int | None]:
+    """What a pass of the ledger makes of the days before today, by revision; none is billed from now on."""
+
+    async def keep() -> None:
+        database = Database(lambda: server.url, KEPT)
+        await keep_days(database, {}, "EUR", sound_s=sound_s)
+        await database.close()
+
+    asyncio.run(keep())
+    return {
+        row["revision"]: row["seconds"] for row in server.rows("SELECT * FROM idle_by_day WHERE day < now() ORDER BY 2")
+    }
+
+
+def finals(ledger: Ledger, tenant: str, month: Month) -> bool:
+    with ledger.client() as client:
+        return bool(client.get(f"/v1/bills/{tenant}/{month}").json()["final"])
 
 
 def idle_lines(ledger: Ledger, tenant: str, month: Month) -> list[tuple[str, int, str, str]]:
@@ -79,11 +102,14 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
         line(started=f"{day + DAY_S}.0", input_tokens=1, **more),
     )
     server.sql(f"UPDATE idle_by_day SET day = to_timestamp({day})")  # noqa: S608 - a number
-    with_idle(ledger, {})
+    # A program that has just started opens the next day, and waits for rows that do.
+    with_idle(ledger, IDLE)
+    eventually(lambda: len(server.rows(days)) == 4)
+    assert closed(server, SOUND_S - 1) == {OWN: None, "chat": None}
     seconds = {OWN: DAY_S // 10, "chat": DAY_S * 7 // 10 // 3}
-    eventually(lambda: {row["revision"]: row["seconds"] for row in server.rows(days)} == seconds)
+    assert closed(server) == seconds
     ledger.send(line(started=f"{day + 5}.0", input_tokens=300_000, **more))
-    with_idle(ledger, {})
+    assert closed(server) == seconds
     month = Month.of(day)
     part = ("chat", 20_160, "5.00", "0.1008")
     assert [idle_lines(ledger, name, month) for name in ("search", "sales", "third")] == [[part]] * 3
@@ -93,15 +119,21 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
 
 
 @pytest.mark.processes
-def test_tables_go_back_to_those_without_idle_days(both: tuple[Server, Ledger]) -> None:
+def test_what_was_billed_of_idle_gpus_outlives_the_way_back(both: tuple[Server, Ledger]) -> None:
+    """A bill is final once its days are closed; what is open on the way back is billed to none."""
     server, ledger = both
+    month = Month.of(time.time()) + -1
+    values = "'chat', 1, 5000000, 'EUR', ARRAY['search']"
+    day = f"'{month}-02T00:00:00Z'"
+    server.sql(f"INSERT INTO idle_by_day VALUES ({day}, {values}, 60), ('{month}-03T00:00:00Z', {values}, NULL)")  # noqa: S608
+    assert [finals(ledger, name, month) for name in ("search", "other")] == [False, True]
     ledger.end()
     url = setting(ledger.folder, "--database-url-file")
     back = [sys.executable, "-m", "services.ledger.back", "0005", "--database-url-file", str(url)]
     subprocess.run(back, cwd=ROOT, check=True)
-    assert not server.rows("SELECT FROM pg_class WHERE relname = 'idle_by_day'")
-    with_idle(ledger, IDLE)
-    eventually(lambda: len(server.rows("SELECT * FROM idle_by_day")) == 2)
+    with_idle(ledger, {})
+    assert idle_lines(ledger, "search", month) == [("chat", 60, "5.00", "0.0003")]
+    assert finals(ledger, "search", month)
 
 
 def idle_of(choose: random.Random) -> list[IdleDay]:
@@ -140,6 +172,8 @@ def test_a_bill_with_idle_gpus_recomputes_to_the_cent(tmp_path: Path, seed: int)
     assert shown["totals"][0]["total"] == rounded(whole)
     days = focus.rows_of("search", MONTH, used(prices, *rows), prices.contents(), idle, currency="EUR", issuer="site")
     assert sum(Fraction(own["BilledCost"]) for own in days) == Fraction(whole, 10**12)
+    prices_of_id = {(own["SkuPriceId"], own["ListUnitPrice"]) for own in days}
+    assert len(prices_of_id) == len({own["SkuPriceId"] for own in days})
     for own in days:
         assert Fraction(own["ListUnitPrice"]) * Fraction(own["PricingQuantity"]) == Fraction(own["ListCost"])
         assert own["ConsumedUnit"] == ("Seconds" if "idle" in own["SkuMeter"] else "Tokens")
@@ -150,7 +184,7 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     pattern = (
         r"(\d+) GPUs at (\d\.\d\d) an hour, proven to carry ([\d,]+) tokens a day, were asked for ([\d,]+)\. "
         r"(\d+) tenants may call the model, and `idle_share` is (0\.\d): each is billed ([\d,]+) seconds at "
-        r"(0\.\d+), which is (\d+\.\d\d)\."
+        r"(\d+\.\d+) per million, which is (\d+\.\d\d)\."
     )
     example = re.search(pattern, page.replace("\n", " "))
     assert example, "no example"
@@ -159,5 +193,5 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     )
     assert seconds == DAY_S * (carried - asked) // (carried * tenants)
     pico = int(share * gpus * hour * 10**12 / 3600 + Fraction(1, 2))
-    assert price == Fraction(pico, 10**12)
+    assert price == Fraction(pico, 10**6)
     assert rounded(int(seconds) * pico) == f"{float(cost):.2f}"

@@ -30,7 +30,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.startswith(PROXY) and settings["port"]:
             to = http.client.HTTPConnection("127.0.0.1", settings["port"])
             headers = {{name: value for name, value in self.headers.items() if name.lower() != "authorization"}}
-            to.request(self.command, self.path.removeprefix(PROXY), body, headers)
+            path = self.path.removeprefix(PROXY).replace(*settings.get("replaced", ["", ""]))
+            to.request(self.command, path, body, headers)
             answer = to.getresponse()
             return self.send(answer.status, answer.read())
         code = 503 if self.path.startswith(PROXY) else 404

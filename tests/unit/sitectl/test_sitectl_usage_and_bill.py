@@ -130,6 +130,12 @@ def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite, ledger: Ledger) -
         seconds = {row[group]: row["gpu_seconds"] for row in rows}
         assert sum(seconds.values()) == pytest.approx(2 * of_one, rel=1e-4), by
     assert seconds == {"ci": pytest.approx(of_one, rel=1e-4), "nightly": pytest.approx(of_one, rel=1e-4)}
+    # An earlier ledger has no group of this name.
+    site.set(replaced=["group_by=revision", "group_by=later"])
+    earlier = site.run(*month[:-1])
+    assert (earlier.status, earlier.out.splitlines()[1].split()[-2:]) == (Exit.OK, ["-", "0.00"])
+    assert "no GPU-seconds: the ledger is an earlier one (group_by: no group" in earlier.err
+    site.set()
     (head, *_) = site.run("usage", "lab", "--month", str(MONTH)).out.splitlines()
     assert head.split()[-2:] == ["GPU-S", "COST"]
     own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.1}}
@@ -138,13 +144,13 @@ def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite, ledger: Ledger) -
     times = [token_time(plan_file(site.project / "Pulumi.lab.yaml").named[name]) for name in ("chat--for-own", "chat")]
     assert None not in times and times[0] != times[1]
     tokens = (1_000_000, 400_000, 100_000)
-    earlier = MONTH + -1
-    began = int(earlier.start.timestamp())
+    before = MONTH + -1
+    began = int(before.start.timestamp())
     counted = dict(zip(("input_tokens", "cached_input_tokens", "output_tokens"), tokens, strict=True))
     ledger.send(*(line(started=f"{began}.0", revision=name, **counted) for name in ("chat--for-own", None)))
     command = documented.argv("python -m sitectl usage prod --by model,revision --json")
     words = [{"prod": "lab"}.get(word, word) for word in command[3:]]
-    rows = json.loads(site.run(*words, "--month", str(earlier)).out)["usage"]
+    rows = json.loads(site.run(*words, "--month", str(before)).out)["usage"]
     assert [(row["model"], row["revision"], row["requests"]) for row in rows] == [
         ("chat", "chat", 1),
         ("chat", "chat--for-own", 1),

@@ -13,7 +13,7 @@ from components.gateway.envoy_names import CHECKED
 from components.gateway.request_log import marked
 from services.ledger import variables
 from services.ledger.prices import book_of
-from stacks.plan.idle import gpu_costs
+from stacks.plan.idle import billed_idle, gpu_costs
 from stacks.plan.site_plan import plan_values
 from stacks.site.model import SiteConfig
 from tests.unit.spine.test_platform import Recorder, declare, requested
@@ -128,6 +128,33 @@ def test_idle_gpus_are_billed_by_choice_to_who_may_call_their_model(recorder: Re
     costs = {cost.model: cost.tokens for cost in gpu_costs(given, 24)}
     both = [idle[name].carried for name in ("qwen3-32b", "qwen3-32b--for-search")]
     assert sum(both) == pytest.approx(costs["qwen3-32b"], abs=2)
+
+
+@pytest.mark.row("004.17")
+@pytest.mark.parametrize(
+    ("percent", "pinned", "shared", "canary"),
+    [
+        (25, {}, {"search", "archive"}, {"search", "archive"}),
+        (25, {"archive": "canary", "search": "stable"}, {"search"}, {"archive"}),
+        (0, {"archive": "canary"}, {"search"}, None),
+    ],
+)
+def test_idle_replicas_are_billed_to_who_is_answered_by_them(
+    percent: int, pinned: dict[str, str], shared: set[str], canary: set[str] | None
+) -> None:
+    """Not to those that a canary's pins keep away, and shared ones not to tenants with their own, which use them while
+    their own are away. A canary of no share is proven for no load."""
+    chosen = {"callers": {"decided_by": "gatekeeper"}, "prices": {"gpu_hour": 2.5, "currency": "EUR"}}
+    canary_of = {"percent": percent, "pinned": pinned, "server": {"replicas": 1, "gpus": 2}}
+    chosen |= usage(PRICES, idle_share=0.25)
+    plan = plan_values(changed(prod(), chosen | {"models.qwen3-32b.canary": canary_of}), "site.yaml")
+    idle = billed_idle(plan)
+    (name,) = [name for name in plan.models["qwen3-32b"].revisions if name.digest]
+    billed = [set(idle[own].callers) if own in idle else None for own in ("qwen3-32b", name.name)]
+    assert billed == [shared, canary]
+    own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}, "when_away": "shared"}
+    idle = billed_idle(plan_values(changed(prod(), chosen | {"models.qwen3-32b.dedicated": {"own": own}}), "site.yaml"))
+    assert [idle[own].callers for own in ("qwen3-32b", "qwen3-32b--for-own")] == [("archive",), ("search",)]
 
 
 def test_a_stream_that_is_left_is_metered_without_limits(recorder: Recorder) -> None:

@@ -4,11 +4,14 @@ from alembic import op
 
 revision = "0007"
 down_revision = "0006"
+_TABLES = ("usage_by_hour", "revisions_by_hour")
 
 
 def upgrade() -> None:
-    op.create_index("usage_by_hour_of_tenant", "usage_by_hour", ["tenant", "hour"])
+    for table in _TABLES:
+        op.create_index(f"{table}_of_tenant", table, ["tenant", "hour"])
 
 
 def downgrade() -> None:
-    op.drop_index("usage_by_hour_of_tenant")
+    for table in _TABLES:
+        op.drop_index(f"{table}_of_tenant")
