@@ -44,7 +44,10 @@ def test_the_engine_has_all_in_its_nodes_memory_and_some_on_the_gpu() -> None:
     assert {"--max-loras=16", f"--max-cpu-loras={COUNT}", "--max-lora-rank=16"} <= {*revision.engine.args}
     assert [revision.settings[key].whole for key in ("max_loras", "max_cpu_loras")] == [16, COUNT]
     # 200 adapters of 26.2 million parameters in 16 bits.
-    assert revision.settings["memory_request_gib"].inputs["adapters_gib"] == 10
+    held = [
+        setting.inputs["adapters_gib"] for setting in revision.settings.values() if "adapters_gib" in setting.inputs
+    ]
+    assert held == [10]
 
 
 def test_pickers_know_where_an_adapter_has_a_place_as_long_as_they_take_turns() -> None:
