@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -87,8 +88,13 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
     """
     server, ledger = both
     days = "SELECT day, revision, seconds FROM idle_by_day ORDER BY 1, 2"
-    with_idle(ledger, IDLE)
-    eventually(lambda: len(server.rows(days)) == 2)
+    # Sums of the month that cannot be made keep no day from being opened.
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(server.sql, "BEGIN; LOCK TABLE spent_by_month; SELECT pg_sleep(120)", check=False)
+        with_idle(ledger, IDLE)
+        eventually(lambda: len(server.rows(days)) == 2)
+        assert not held.done()
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'spent_by_month'::regclass")
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
     assert {row["day"][:10] for row in server.rows(days)} == {tomorrow.isoformat()}
     assert {row["seconds"] for row in server.rows(days)} == {None}
