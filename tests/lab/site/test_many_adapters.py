@@ -37,7 +37,8 @@ def _many(site: Document) -> None:
     site["models"][MODEL]["adapters"] = {
         name: {
             "repository": f"acme/qwen{ADAPTER_MARK}-{name}",
-            "revision": f"{number:040x}",
+            # A letter, as YAML takes digits for a number.
+            "revision": f"a{number:039x}",
             "rank": ADAPTER["r"],
             "target_modules": ADAPTER["target_modules"],
         }
