@@ -6,7 +6,6 @@ The real gateway, picker and gatekeeper; the engine is the simulator, which has 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ from lab.hub.made_up import ADAPTER, ADAPTER_MARK
 from tests.lab.site.cluster_objects import inventory
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
-from tests.lab.site.stack_changes import Document, edited_stack
+from tests.lab.site.stack_changes import Document, EditedStack
 from tests.lab.site.streams import Streamed, chat, fresh_prompt, stream
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("003.27")]
@@ -47,10 +46,11 @@ def _many(site: Document) -> None:
 
 
 @pytest.fixture(scope="module")
-def many(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with edited_stack(site.lab, tmp_path_factory.mktemp("many")) as stack:
-        stack.up(_both)
-        yield replace(site, front=stack.up(_many))
+def many(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The site stays so: the claim of its weights has grown, and cannot be put back."""
+    stack = EditedStack(site.lab, tmp_path_factory.mktemp("many") / "Pulumi.edited.yaml")
+    stack.up(_both)
+    return replace(site, front=stack.up(_many))
 
 
 def test_each_is_listed_and_answers_under_its_own_name(many: Site) -> None:
