@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import yaml
 
 from benchmarks.arithmetic import median
 from benchmarks.costs import Cost, Stopwatch, grows, middle
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from floor.command_line import Several
 from lab import deploy, session
 from lab.errors import LabError
@@ -78,15 +77,15 @@ def run(lab: Lab, *, objects: Sequence[int]) -> Result:
 
 
 def _measure(lab: Lab, objects: int) -> Sized:
-    _say(f"{objects} objects: up without checkpoints")
+    note(f"{objects} objects: up without checkpoints")
     with Stack(lab, objects) as stack:
         bare = stack.pulumi("up", "--yes", "--skip-preview", extra=NO_CHECKPOINTS)
-    _say(f"{objects} objects: up")
+    note(f"{objects} objects: up")
     with Stack(lab, objects) as stack:
         size = Sized(objects=objects, up=stack.pulumi("up", "--yes", "--skip-preview"), up_without_checkpoints=bare)
         size.state_bytes = stack.state_bytes
         for turn in range(1, _ROUNDS + 1):
-            _say(f"{objects} objects: no-op preview and kubectl diff, round {turn} of {_ROUNDS}")
+            note(f"{objects} objects: no-op preview and kubectl diff, round {turn} of {_ROUNDS}")
             size.previews.append(stack.pulumi("preview", "--expect-no-changes"))
             size.diffs.append(stack.kubectl_diff())
     return size
@@ -206,8 +205,3 @@ def _findings(sizes: Sequence[Sized]) -> list[str]:
         f"A no-op preview of {last.objects} objects takes {preview.cpu_total_s:.1f} s of CPU, `kubectl diff "
         f"--server-side` of the same objects {diff.cpu_total_s:.1f} s.",
     ]
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

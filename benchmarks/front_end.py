@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import click
 from benchmarks import processes
 from benchmarks.arithmetic import proportions
 from benchmarks.client import Connection
-from benchmarks.report import Cell, Result, Table
+from benchmarks.report import Cell, Result, Table, note
 from benchmarks.served_vllm import BATCHED_TOKENS, MODEL, SEQUENCES, ServedVllm, served
 from lab.paths import CHECKOUT, Lab
 
@@ -107,7 +106,7 @@ def run(lab: Lab, *, front_end_rounds: int, front_end_python: Path | None) -> Re
         rounds = []
         for number in range(front_end_rounds):
             for shape in SHAPES:
-                _say(f"[round {number + 1}/{front_end_rounds}] {shape.words}")
+                note(f"[round {number + 1}/{front_end_rounds}] {shape.words}")
                 rounds.append(_measure(vllm, shape, texts, idle))
     prices = prices_of(rounds)
     lines = [_line([measured for measured in rounds if measured.shape == shape], prices) for shape in SHAPES]
@@ -246,8 +245,3 @@ def _idle(vllm: ServedVllm) -> float:
     before = _cpu_s(vllm)[0]
     time.sleep(_IDLE_S)
     return (_cpu_s(vllm)[0] - before) / _IDLE_S
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

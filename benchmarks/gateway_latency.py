@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ import click
 from benchmarks import litellm_proxy, models, processes
 from benchmarks.arithmetic import median, percentile
 from benchmarks.client import Answer, Connection
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from lab.paths import Lab
 
 HELP = "latency that the gateway adds, with keys alone and with every feature, and that LiteLLM's proxy adds"
@@ -134,7 +133,7 @@ def _walk(
                 _measure(bench.lab, arms[site, way, width], idle, connection, width)
         for way in [way for way in ways if way != DIRECT]:
             row = _row(width, arms[site, DIRECT, width], arms[site, way, width], "first", way)
-            _say(f"{site}, concurrency {width}: {row}")
+            note(f"{site}, concurrency {width}: {row}")
     return idle
 
 
@@ -279,8 +278,3 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
 
 def _cpu_ms(arm: Arm, name: str) -> float:
     return round(1000 * arm.cpu_s[name] / len(arm.answers), 2)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import secrets
 import signal
@@ -31,7 +30,7 @@ from lab.site import supervisor
 from services.ledger import variables
 
 AT_ONCE = 16
-_AWAY_S = 20.0
+_AWAY_S, _BEFORE_S, _AFTER_S = 20.0, 3.0, 10.0
 _PATIENCE_S = 120.0
 _SETTLED_S = 10.0
 _AGAIN_S = 0.2
@@ -71,7 +70,7 @@ def measure(bench: Bench, fault: Fault, body: Mapping[str, Any], count: int) -> 
     Raises LabError when rows do not arrive.
     """
     run_id = f"fault-{secrets.token_hex(6)}"
-    load = asyncio.run(_load(bench, body, run_id, count, lambda: fault.act(bench)))
+    load = asyncio.run(_load(bench, body, run_id, count, fault))
     rows = _arrived(bench, run_id, load, wait_for_all=not fault.loses)
     lost = [prompt for prompt in load.whole if prompt not in rows]
     wrong = sum(rows[prompt] != tokens for prompt, tokens in load.whole.items() if prompt in rows)
@@ -97,18 +96,25 @@ def exceeded(row: Row) -> bool:
     return lost > bound or any(row[name] for name in ("rows with other tokens", "doubles")) or not row["ended whole"]
 
 
-async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, act: Callable[[], None]) -> Load:
+async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, fault: Fault) -> Load:
     """Streams and whole answers by turns, until the fault is over and so many requests are."""
     load, number = Load(), 0
     base = bench.front.endpoint.removesuffix("/v1")
-    fault = asyncio.create_task(asyncio.to_thread(act))
+
+    async def between() -> None:
+        # Requests are under way by then, and after it they meet what has started again.
+        await asyncio.sleep(_BEFORE_S)
+        await asyncio.to_thread(fault.act, bench)
+        await asyncio.sleep(_AFTER_S)
+
+    acting = asyncio.create_task(between())
 
     async def one_client() -> None:
         nonlocal number
         async with httpx.AsyncClient(
             base_url=base, headers=bench.headers, verify=bench.front.trust, trust_env=False, timeout=_PATIENCE_S
         ) as asking:
-            while not fault.done() or number < count:
+            while not acting.done() or number < count:
                 number += 1
                 prompt = f"{run_id}-{number}"
                 streamed = {"stream": True, "stream_options": {"include_usage": True}} if number % 2 else {}
@@ -124,7 +130,7 @@ async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, 
                     await asyncio.sleep(_AGAIN_S)
 
     await asyncio.gather(*(one_client() for _ in range(AT_ONCE)))
-    await fault
+    await acting
     return load
 
 
@@ -179,34 +185,29 @@ def _ledger_away(bench: Bench) -> None:
         patch = {"spec": {"replicas": replicas}}
         return apps.patch_namespaced_deployment(variables.SERVICE, GATEWAY, patch)
 
-    time.sleep(3)
     scale(0)
+    # The fault itself.
     time.sleep(_AWAY_S)
     scale(2)
-    # Whether rows arrive again is seen by the rows.
-    time.sleep(3)
 
 
 def _database_away(bench: Bench) -> None:
     """It hangs for longer than a ledger waits, and then its processes die."""
     part = next(part for part in supervisor.components(bench.lab) if part.name == operator_database.COMPONENT)
     pid = present(part.pid())
-    time.sleep(3)
     os.killpg(pid, signal.SIGSTOP)
+    # The fault itself.
     time.sleep(_AWAY_S)
     os.killpg(pid, signal.SIGKILL)
-    time.sleep(3)
 
 
 def _kill_envoy(bench: Bench) -> None:
-    time.sleep(5)
+    """Its container starts again."""
     pids = processes.lab_programs(bench.lab).get("envoy", [])
     if not pids:
         raise LabError("no Envoy runs", fix="python -m lab status")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    # Its container starts again.
-    time.sleep(10)
 
 
 FAULTS = (
@@ -215,12 +216,3 @@ FAULTS = (
     Fault(what=f"database hangs for {_AWAY_S:.0f} s, and dies", act=_database_away),
     Fault(what="Envoy killed (SIGKILL)", act=_kill_envoy, loses=True),
 )
-
-
-def tokens_past_the_bound(row: Mapping[str, float], read: int, *, ttft_ms: float, itl_ms: float) -> int:
-    """Of a request that its client left after so many events: tokens of the row beyond those that the client read, and
-    those of the abort's delay, one in each ITL. That delay is what is left of the request's time at the gateway after
-    the last event that was read could leave the engine, which has these figures.
-    """
-    delay_ms = row["duration_ms"] - ttft_ms - (read - 1) * itl_ms
-    return math.ceil(row["output_tokens"] - read - max(0.0, delay_ms) / itl_ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import generated_sites
 from benchmarks.arithmetic import growth_exponent
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from floor.command_line import Several
 from lab.errors import LabError
 from lab.paths import CHECKOUT, Lab
@@ -83,14 +82,14 @@ def walk(folder: Path, count: int) -> Walk:
     files = {path.name.split(".")[1]: path for path in _write(folder, count)}
     walked = Walk(sites=count)
     began = time.monotonic()
-    _say(f"{count} sites: validate and proof")
+    note(f"{count} sites: validate and proof")
     for proven in over_cores.for_each(files, _prove).values():
         walked.models += proven.models
         walked.keys += proven.keys
         for phase, seconds in proven.cpu_s.items():
             walked.cpu_s[phase] = walked.cpu_s.get(phase, 0.0) + seconds
     walked.wall_s["validate and proof"] = time.monotonic() - began
-    _say(f"{count} sites: render")
+    note(f"{count} sites: render")
     cpu, began = _cpu_s(), time.monotonic()
     declared = _render(files, folder / "rendered")
     walked.cpu_s["render"], walked.wall_s["render"] = _cpu_s() - cpu, time.monotonic() - began
@@ -149,10 +148,6 @@ def _render(files: dict[str, Path], out: Path) -> dict[str, checkout.Declared]:
 
     over_cores.for_each(declared, write)
     return declared
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _cpu_s() -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ import psutil
 from benchmarks import models, processes
 from benchmarks.arithmetic import percentile
 from benchmarks.models import Bench
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from components.gateway.envoy_names import door_port
 from components.gateway.gateway import proxy_labels
 from components.gateway.gateway_controllers import ENVOY_NAMESPACE
@@ -87,7 +86,7 @@ def run(lab: Lab, *, timed_keys: int) -> Result:
     for count in (FEW, MANY):
         with models.served(lab, {}, lambda site, count=count: tenants(count, site)) as bench:  # type: ignore[misc]
             measured.append(_measure(bench, count, timed_keys))
-            _say(f"{count} tenants: {_row(measured[-1])}")
+            note(f"{count} tenants: {_row(measured[-1])}")
     return _result(measured, timed_keys)
 
 
@@ -127,7 +126,7 @@ def _lives(bench: Bench, directory: KeyDirectory, names: list[str]) -> tuple[tup
 
         def until(status: int, text: str) -> list[float]:
             since = time.perf_counter()
-            return list(pool.map(lambda door: _until(door, text, status) - since, doors))
+            return list(pool.map(lambda door: until_answered(door, text, status) - since, doors))
 
         for name in names:
             key = directory.create({"tenant": "team-0000", "name": name})
@@ -161,15 +160,15 @@ def _doors(bench: Bench) -> Iterator[list[httpx.Client]]:
             door.close()
 
 
-def _until(door: httpx.Client, text: str, status: int) -> float:
-    """When the pod answered so for the first time."""
+def until_answered(door: httpx.Client, text: str, status: int) -> float:
+    """When a gateway answered so to this key for the first time. Raises LabError after a minute."""
     deadline = time.perf_counter() + _PATIENCE_S
     while time.perf_counter() < deadline:
         if door.get("/models", headers={"Authorization": f"Bearer {text}"}).status_code == status:
             return time.perf_counter()
         # Between two looks; a gateway reports no change of a key by itself.
         time.sleep(_LOOK_S)
-    raise LabError(f"a gateway pod gives no {status} after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+    raise LabError(f"the gateway gives no {status} after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
 
 
 def _resources(lab: Lab) -> int:
@@ -227,8 +226,3 @@ def _result(measured: list[Measured], timed: int) -> Result:
             f"The slowest of {len(many.live_s) + len(many.dead_s)} changes was in force after {slowest:.1f} s.",
         ],
     )
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +18,10 @@ from typing import Any
 import click
 import httpx
 
-from benchmarks import issuer, models
+from benchmarks import issuer, many_tenants, models
 from benchmarks.arithmetic import percentile
 from benchmarks.models import Bench
-from benchmarks.report import Result, Table
+from benchmarks.report import Result, Table, note
 from lab.cluster import operator_database
 from lab.errors import LabError
 from lab.paths import Lab
@@ -108,7 +107,7 @@ def run(lab: Lab, *, orders_present: int, orders_timed: int) -> Result:
             _first_event(bench, timed[-1].key)
             seconds.append(time.perf_counter() - began)
         with_orders = _objects(lab)
-        _say(f"{present} orders present; p99 of {orders_timed}: {percentile(seconds, 0.99):.2f} s")
+        note(f"{present} orders present; p99 of {orders_timed}: {percentile(seconds, 0.99):.2f} s")
         began = time.perf_counter()
         _all_of(portal.revoke, [*orders, *timed])
         removed_s = time.perf_counter() - began
@@ -216,16 +215,8 @@ def _first_event(bench: Bench, key: str) -> None:
 
 
 def _refused(bench: Bench, key: str) -> None:
-    """Wait until the gateway refuses the key. Raises LabError after a minute."""
-    deadline = time.monotonic() + _PATIENCE_S
-    headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(verify=bench.front.trust, headers=headers, trust_env=False, timeout=_PATIENCE_S) as client:
-        while time.monotonic() < deadline:
-            if client.get(f"{bench.front.endpoint}/models").status_code == 401:
-                return
-            # As above.
-            time.sleep(_AGAIN_S)
-    raise LabError(f"a revoked key is taken after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
+    with httpx.Client(base_url=bench.front.endpoint, verify=bench.front.trust, trust_env=False) as door:
+        many_tenants.until_answered(door, key, 401)
 
 
 def _objects(lab: Lab) -> set[str]:
@@ -248,8 +239,3 @@ def _objects(lab: Lab) -> set[str]:
     return {
         "/".join((item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])) for item in listed
     }
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ import oidc_provider_mock
 
 from benchmarks import processes, serving
 from benchmarks.arithmetic import percentile
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from benchmarks.serving import Database
 from lab.errors import LabError
 from lab.paths import Lab
@@ -95,7 +94,7 @@ def run(lab: Lab, *, page_rows: int, page_loads: int) -> Result:  # noqa: ARG001
         _fill(kept, month, page_rows)
         sums = int(kept.sql("SELECT count(*) FROM usage_by_hour"))
         disk_gb = sum(file.stat().st_size for file in kept.data.rglob("*") if file.is_file()) / 1e9
-        _say(f"{page_rows:,} rows, {sums:,} sums by hour, {disk_gb:.1f} GB")
+        note(f"{page_rows:,} rows, {sums:,} sums by hour, {disk_gb:.1f} GB")
         pages, portal = stack.enter_context(_pages(folder, month))
         pids = {"portal": portal, "ledger": ledger, "PostgreSQL": kept.pid}
         rows = [_measured(asked, page_loads, pids) for asked in pages]
@@ -276,10 +275,5 @@ def _measured(asked: _Asked, loads: int, pids: Mapping[str, int]) -> Row:
         for name, pid in pids.items()
     }
     times: dict[str, Cell] = {"page": asked.what, "asked by": asked.who, "p50, ms": p50, "p95, ms": p95, **used}
-    _say(str(times))
+    note(str(times))
     return times | {"largest, KB": size // 1000}
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

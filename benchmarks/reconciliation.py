@@ -5,9 +5,9 @@ what faults take of it, held against its bound.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ import httpx
 
 from benchmarks import ledger_faults, ledger_rows, models
 from benchmarks.models import Bench
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from floor.headers import PROMPT_ID_HEADER
 from lab.cluster import operator_database
 from lab.errors import LabError
@@ -129,12 +129,12 @@ def run(lab: Lab, *, requests_of_each: int, requests_of_faults: int) -> Result:
                 models.set_arguments(bench, MODEL, kind.arguments)
                 arguments = kind.arguments
             rows.append(_measure(bench, kind, requests_of_each))
-            _say(str(rows[-1]))
+            note(str(rows[-1]))
         models.set_arguments(bench, MODEL, {**_PACE, **_FAILING, "--failure-injection-rate": "0"})
         faults = []
         for fault in ledger_faults.FAULTS:
             faults.append(ledger_faults.measure(bench, fault, _CHAT, requests_of_faults))
-            _say(str(faults[-1]))
+            note(str(faults[-1]))
     whole = [row for row, kind in zip(rows, KINDS, strict=True) if not kind.left]
     gap = sum(abs(int(row[f"gap, {side}"] or 0)) for row in whole for side in ("input", "output"))
     past = max(int(row["most past its bound"] or 0) for row in rows)
@@ -174,7 +174,7 @@ def _measure(bench: Bench, kind: Kind, count: int) -> Row:
     read = asyncio.run(_load(bench, kind, run_id, count))
     billed = _billed(bench.lab, run_id, count)
     past = [
-        ledger_faults.tokens_past_the_bound(row, _READ, ttft_ms=_TTFT_MS, itl_ms=_ITL_MS)
+        tokens_past_the_bound(row, _READ, ttft_ms=_TTFT_MS, itl_ms=_ITL_MS)
         for row in (ledger_rows.rows_of(bench.lab, run_id) if kind.left else ())
     ]
     # An engine stops a request that its client has left within a step or two.
@@ -232,6 +232,10 @@ def _billed(lab: Lab, run_id: str, count: int) -> tuple[int, int]:
     raise LabError(f"{rows} of {count} requests have a row after {_PATIENCE_S:.0f} s", fix="python -m lab logs")
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+def tokens_past_the_bound(row: Mapping[str, float], read: int, *, ttft_ms: float, itl_ms: float) -> int:
+    """Of a request that its client left after so many events: tokens of the row beyond those that the client read, and
+    those of the abort's delay, one in each ITL. That delay is what is left of the request's time at the gateway after
+    the last event that was read could leave the engine, which has these figures.
+    """
+    delay_ms = row["duration_ms"] - ttft_ms - (read - 1) * itl_ms
+    return math.ceil(row["output_tokens"] - read - max(0.0, delay_ms) / itl_ms)

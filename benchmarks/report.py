@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -51,6 +52,12 @@ def machine(sample_s: float = 3.0) -> dict[str, Cell]:
         "cores_busy_before_percent": round(100 * busy),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def note(text: str) -> None:
+    """A line for who waits."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def show(result: Result) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from benchmarks import models
 from benchmarks.arithmetic import median, percentile, spread
 from benchmarks.client import Answer
 from benchmarks.models import Bench
-from benchmarks.report import Cell, Result, Row, Table
+from benchmarks.report import Cell, Result, Row, Table, note
 from components.specs.inference_pool import picker_name
 from lab.cluster import api
 from lab.errors import LabError
@@ -125,7 +124,7 @@ def run(lab: Lab, *, routing_rounds: int) -> Result:
         for number in range(1, routing_rounds + 1):
             for arm in _ARMS:
                 rounds.append(asyncio.run(_round(bench, work, arm, number)))
-                _say(" ".join(f"{key}={value}" for key, value in rounds[-1].row().items()))
+                note(" ".join(f"{key}={value}" for key, value in rounds[-1].row().items()))
     return _result(work, rounds)
 
 
@@ -242,8 +241,3 @@ def _summary(arm: str, rounds: Sequence[Round]) -> Row:
     figures = [key for key, value in rows[0].items() if isinstance(value, float | int) and key != "round"]
     middle = {key: round(median(float(row[key] or 0) for row in rows), 2) for key in figures}
     return {"picking": arm, "rounds": len(rows), **middle}
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import yaml
 from benchmarks.arithmetic import median
 from benchmarks.costs import ROLES, Cost, Stopwatch, grows, middle
 from benchmarks.generated_sites import with_tenants
-from benchmarks.report import Result, Row, Table
+from benchmarks.report import Result, Row, Table, note
 from floor.command_line import Several
 from lab import deploy, session
 from lab.errors import LabError
@@ -62,7 +61,7 @@ def run(lab: Lab, *, site_objects: Sequence[int]) -> Result:
         try:
             sizes = [_measure(site, objects) for objects in sorted(site_objects)]
         finally:
-            _say("the lab's own site again")
+            note("the lab's own site again")
             site.grow(0)
             deploy.deploy(lab)
     return Result(
@@ -183,14 +182,14 @@ class _Site:
 
 
 def _measure(site: _Site, objects: int) -> Sized:
-    _say(f"{objects} objects: up")
+    note(f"{objects} objects: up")
     size = site.grow(objects)
     for turn in range(1, _ROUNDS + 1):
-        _say(f"{size.objects} objects: no-op preview and kubectl diff, round {turn} of {_ROUNDS}")
+        note(f"{size.objects} objects: no-op preview and kubectl diff, round {turn} of {_ROUNDS}")
         size.previews.append(site.preview())
         size.diffs.append(site.diff())
     costs = {"preview": middle(size.previews), "kubectl diff": middle(size.diffs)}
-    _say(
+    note(
         f"{size.objects} objects: " + ", ".join(f"{what} {cost.cpu_total_s:.1f} s CPU" for what, cost in costs.items())
     )
     size.differing = sum(line.startswith("diff -") for line in size.diffs[-1].output)
@@ -226,8 +225,3 @@ def _row(size: Sized, clock: str) -> Row:
         "diff, ms an object": round(1000 * diff / size.objects, 2),
         "differ by kubectl": size.differing,
     }
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

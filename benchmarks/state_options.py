@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
 import click
 
 from benchmarks.costs import Cost
 from benchmarks.engine_cost import NO_CHECKPOINTS, Stack
-from benchmarks.report import Result, Row, Table
+from benchmarks.report import Result, Row, Table, note
 from lab import deploy
 from lab.paths import Lab
 
@@ -42,7 +41,7 @@ def run(lab: Lab, *, state_objects: int) -> Result:
 
 
 def _measured(lab: Lab, objects: int, option: str) -> Cost:
-    sys.stderr.write(f"{objects} objects, option: {option}\n")
+    note(f"{objects} objects, option: {option}")
     with Stack(lab, objects) as stack:
         return stack.pulumi("up", "--yes", "--skip-preview", extra=OPTIONS[option])
 

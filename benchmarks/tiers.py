@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -14,7 +13,7 @@ import click
 from benchmarks import models
 from benchmarks.arithmetic import fairness, percentile
 from benchmarks.models import Bench
-from benchmarks.report import Cell, Result, Table
+from benchmarks.report import Cell, Result, Table, note
 from lab.errors import LabError
 from lab.paths import Lab
 
@@ -150,7 +149,7 @@ def _row(arm: str, who: str, answers: Sequence[Asked]) -> dict[str, Cell]:
     for share in (0.5, 0.95, 0.99):
         gaps = [asked.gap_s for asked in served]
         row[f"ITL p{100 * share:.0f}, ms"] = round(1000 * percentile(gaps, share)) if gaps else None
-    sys.stderr.write(f"{row}\n")
+    note(str(row))
     return row
 
 

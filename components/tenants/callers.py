@@ -44,7 +44,7 @@ def tenants_file(
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
     its `owned_by`. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
     those of the names that are adapters. overflows: model -> where its requests go while it is full or away. pools:
-    each whose room is read -> its pickers. caches: pool -> its KV cache, of which tenants may hold shares.
+    each whose room is read -> its pickers. caches: revision -> its KV cache, of which tenants may hold shares.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {

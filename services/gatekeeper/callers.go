@@ -72,7 +72,7 @@ type site struct {
 	Adapters  map[string]adapter         `json:"adapters"`  // those of the names that are adapters
 	Overflows map[string]overflow        `json:"overflows"` // model -> where requests go that it has no room for
 	Pools     map[string]pool            `json:"pools"`     // of these models, on both sides
-	Caches    map[string]cache           `json:"caches"`    // by pool, of which a tenant may hold a share only
+	Caches    map[string]cache           `json:"caches"`    // by revision, of which a tenant may hold a share only
 }
 
 // adapter is small weights beside a model's own, which clients call by a name of its own.

@@ -174,8 +174,7 @@ def plan_model(
             # What is wrong with the model is not wrong again with those that are like it.
             continue
         try:
-            own = with_release(images, spec.server.engine_release, image_lock)
-            revisions[revision] = plan_revision(site, revision, spec, own, locks, image=images.vllm)
+            revisions[revision] = plan_revision(site, revision, spec, images, locks, image_lock)
         except DoesNotFitError as error:
             problems += error.problems
     if problems:
@@ -189,18 +188,14 @@ def plan_revision(
     spec: OrderedModelSpec,
     images: Images,
     locks: Locks = NO_LOCKS,
-    *,
-    image: str = "",
+    image_lock: ImageLock | None = None,
 ) -> RevisionPlan:
-    """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError.
-
-    images: with the release of vLLM that serves it. image: whose Python brings weights; that one without it.
-    """
-    name = revision.model
+    """Prove a revision of a model on this site's GPUs, its overrides included. Raises DoesNotFitError."""
+    name, served_by = revision.model, with_release(images, spec.server.engine_release, image_lock)
     adapters = unadaptable((*revision.path, "adapters"), spec.adapters, spec.entry)
     if unable := [*refused((*revision.path, "server"), spec.server, spec.entry, site.cluster.gpu), *adapters]:
         raise DoesNotFitError(unable)
-    order, serving = order_of(site, revision.name, spec, versions.minor_of(images.vllm)), serving_of(spec)
+    order, serving = order_of(site, revision.name, spec, versions.minor_of(served_by.vllm)), serving_of(spec)
     proof, apart = proven(site, revision, order)
     unable = [*unstreamable((*revision.path, "server"), spec.server, spec.entry, proof.case.layout)]
     if problems := [*_misfits(revision, spec, proof)] or [*unable, *broken_overrides(proof, serving)]:
@@ -218,7 +213,7 @@ def plan_revision(
         settings=settings,
         server=server,
         picker=picker_plan(proof.case, spec.pool, server, settings, {tier.priority for tier in site.tiers.values()}),
-        engine=engine_of(name, spec, proof, server, images),
+        engine=engine_of(name, spec, proof, server, served_by),
         weights=None
         if revision.group
         else plan_weights(
@@ -226,7 +221,7 @@ def plan_revision(
             spec,
             site.storage.weights,
             locks,
-            image=image or images.vllm,
+            image=images.vllm,
             namespace=MODELS_NAMESPACE,
             storage_class=site.storage.storage_class,
             file_bytes=server.weight_bytes,

@@ -54,7 +54,7 @@ class TenantsPlan:
     bounds: Mapping[str, Mapping[str, float]]
     """The same of the limits that a gatekeeper holds."""
     caches: Mapping[str, SharedCache]
-    """The KV cache of each pool of a tenant that may hold a share of it only. A canary's is part of its model's."""
+    """Revision -> its KV cache, of each that admits by pages, or of which a tenant may hold a share only."""
     budgets: Mapping[str, Mapping[str, float]]
     """The same of the limits of a month."""
     counters: CountersSpec

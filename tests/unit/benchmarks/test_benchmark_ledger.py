@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.ledger_faults import Load, exceeded, tokens_past_the_bound
+from benchmarks.ledger_faults import Load, exceeded
+from benchmarks.reconciliation import tokens_past_the_bound
 from services.ledger import variables
 
 pytestmark = pytest.mark.row("000.35", "opening 17")

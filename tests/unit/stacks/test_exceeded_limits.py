@@ -154,6 +154,14 @@ def test_the_block_of_the_page_is_the_reference_sites() -> None:
     assert plan_values(site, "site.yaml").limits_text == shown.rstrip("\n")
 
 
+def test_the_share_of_the_page_is_the_reference_sites() -> None:
+    fences = [*documented.fences(ROOT / "docs" / "how-to" / "limit-tenants.md")]
+    ((place, shown),) = [(at, text) for at, (_, text) in enumerate(fences) if text.startswith("  KV cache")]
+    plans = yaml.safe_load(fences[place - 1][1])["plans"]
+    change = {"callers": {"decided_by": "gatekeeper"}, "plans": plans, "tenants.archive.plan": next(iter(plans))}
+    assert shown in plan_values(changed(prod(), change), "site.yaml").limits_text + "\n"
+
+
 @pytest.mark.row("001.37")
 @pytest.mark.parametrize("place", ["plans.whole", "tenants.search.limits"])
 def test_an_answer_that_an_engine_refuses_is_no_limit(place: str) -> None:
