@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from lab.errors import LabError
+from lab.free_ports import free_port
 from lab.paths import Lab
 
 VERSION = "1.106.12"
@@ -42,7 +42,7 @@ def serving(lab: Lab, model: str, engine: str) -> Iterator[tuple[str, dict[str, 
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "output").open("w+") as output:
         file = Path(folder) / "config.yaml"
         file.write_text(json.dumps(settings))
-        port = _free_port()
+        port = free_port()
         command = [str(litellm), "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
         environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
         proxy = subprocess.Popen(
@@ -86,9 +86,3 @@ def _environment(lab: Lab) -> Path:
         raise LabError(f"pip cannot install litellm {VERSION}", fix="let pip reach a package registry that has it")
     (folder / _DONE).touch()
     return folder
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,7 @@ import httpx
 import psutil
 
 from lab.errors import LabError
+from lab.free_ports import free_port
 from lab.paths import CHECKOUT, Lab
 from lab.vllm_cpu import environment
 from lab.vllm_cpu.container import VARIABLES
@@ -60,7 +60,7 @@ def served(lab: Lab, python: Path | None = None) -> Iterator[ServedVllm]:
     python = python or environment.python_of(lab)
     with tempfile.TemporaryDirectory(prefix="front-end-") as name:
         folder = Path(name)
-        weights, log, port = folder / "weights", folder / "log", _free_port()
+        weights, log, port = folder / "weights", folder / "log", free_port()
         _run([str(python), str(_PROGRAM), str(weights), str(CONTEXT_TOKENS), str(CHECKOUT / "docs")])
         command = [
             *(str(python.with_name("vllm")), "serve", str(weights), f"--served-model-name={MODEL}"),
@@ -100,10 +100,3 @@ def _ready(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
                 return
         time.sleep(1)
     raise LabError(f"vLLM does not start: {log.read_text()[-600:]}", fix="see what its last lines name")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port

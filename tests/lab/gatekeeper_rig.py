@@ -31,11 +31,11 @@ from components.specs.callers import Canary, Dedicated, FillingPool, Overflow, S
 from components.specs.tiers import TierSpec
 from components.tenants.callers import digest_of, keys_file, tenants_file
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, REVISION_HEADER, TENANT_HEADER
+from lab.free_ports import free_port
 from lab.paths import Lab
 from tests.lab.lone_envoy import envoy_with, listening
 from tests.lab.waiting import eventually
 from tests.unit.services.ledger_rig import OPERATOR
-from tests.unit.services.postgres_rig import free_port
 
 MODEL = "chat"
 # With what the streams' count takes for the tokens of a prompt.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from unittest import mock
 
 import httpx
 
+from lab.free_ports import free_address
 from lab.paths import Lab
 from services.weights import bucket
 from tests.lab.waiting import eventually
@@ -26,9 +26,7 @@ KEY_ID, SECRET = "site", "bucket-secret"
 @contextmanager
 def serving(lab: Lab, folder: Path) -> Iterator[str]:
     """The server, in which each folder of `folder` is a bucket; its address. Its output is beside the folder."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = free_address()
     command = [str(lab.bin / "versitygw"), "--port", address, "--region", REGION, "--quiet", "posix", "--nometa"]
     # The names that it has for them.
     keys = {"ROOT_ACCESS_KEY_ID": KEY_ID, "ROOT_SECRET_ACCESS_KEY": SECRET}

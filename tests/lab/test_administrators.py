@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import json
 import os
-import socket
 import ssl
 import subprocess
 import threading
@@ -25,6 +24,7 @@ import pytest
 import werkzeug.serving
 
 from components.machines.administrators import role_objects
+from lab.free_ports import free_ports
 from lab.machines.kubernetes_pki import control_plane_pki
 from lab.paths import Lab
 from stacks.plan.site_plan import plan_values
@@ -47,12 +47,6 @@ ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "d
 def pod(name: str) -> dict[str, Any]:
     spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [opened.getsockname()[1] for opened in sockets]
 
 
 def tls(own: Authority, folder: Path) -> ssl.SSLContext:

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.free_ports import free_port
 from lab.paths import Lab
 from services.directory.variables import TOKEN_HEADER
 from tests.lab.waiting import eventually
-from tests.unit.services.postgres_rig import free_port
 
 pytestmark = pytest.mark.row("000.34")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.free_ports import free_address
 from lab.machines.image_factory import VERSIONS, FactoryContent, ImageFactoryServer
 from lab.machines.images import Mirrors, Puller
 from lab.paths import Lab
@@ -26,9 +26,7 @@ PROGRAM = TABLE[REPOSITORY]
 
 @pytest.fixture
 def address() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    return free_address()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 from components.gateway.gateway_overload import buffer_accounting, overload_actions
+from lab.free_ports import free_ports
 from lab.paths import Lab
 from tests.lab.waiting import eventually
 
@@ -77,13 +78,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Envoy closes connections whose answers it drops: no error here."""
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as other:
-        first.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], other.getsockname()[1]
 
 
 def _bootstrap(front: int, admin: int, engine: int, actions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -174,7 +168,7 @@ def _running(lab: Lab, folder: Path) -> Iterator[_Front]:
     engine = _Server(("127.0.0.1", 0), _Engine)
     _Engine.asked = _Engine.running = 0
     threading.Thread(target=engine.serve_forever, daemon=True).start()
-    front, admin = _free_ports()
+    front, admin = free_ports(2)
     config = folder / "envoy.json"
     config.write_text(json.dumps(_bootstrap(front, admin, engine.server_port, overload_actions())))
     argv = [str(lab.bin / "envoy"), "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1", "-l", "off"]

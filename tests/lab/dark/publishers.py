@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floor.images import image_reference
+from lab.free_ports import free_address
 from lab.hub.server import EmulatedHubServer, Hub
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
 from lab.paths import Lab
@@ -47,9 +47,7 @@ class Publishers:
 @contextmanager
 def publishing(lab: Lab, folder: Path) -> Iterator[Publishers]:
     """They answer until the block ends, and nothing of theirs does after it."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = free_address()
     hub, factory = EmulatedHubServer(Hub()), ImageFactoryServer(FactoryContent())
     try:
         with serving.running(lab.bin / "registry", address, folder) as registry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from lab.free_ports import free_port
 from lab.paths import Lab
 from lab.vllm_cpu import environment, tiny_model_file
 from lab.vllm_cpu.arguments import for_a_cpu
@@ -101,7 +101,7 @@ def simulator(folder: Path) -> Iterator[RunningEngine]:
     """A simulator that needs 100 s for a prompt and a second for a token."""
     # Where an installed lab's tools are; LAB_SIMULATOR for another build.
     program = os.environ.get("LAB_SIMULATOR") or str(Lab.from_environment().bin / "llm-d-inference-sim")
-    port = _free_port()
+    port = free_port()
     arguments = [
         *(f"--model=simulator of {MODEL}", f"--served-model-name={MODEL}", f"--port={port}", "--force-dummy-tokenizer"),
         *("--mode=random", "--latency-calculator=per-token", "--prefill-overhead=100s", "--inter-token-latency=1s"),
@@ -131,7 +131,7 @@ def real_vllm(
     writer: the program that writes that model into a folder, its first argument, and its further one.
     """
     python = environment.python_of(Lab.from_environment())
-    weights, port = folder / "weights", _free_port()
+    weights, port = folder / "weights", free_port()
     program, further = writer
     subprocess.run([python, program, weights, further], check=True, capture_output=True)
     kept, _ = for_a_cpu(arguments[1:])
@@ -170,10 +170,3 @@ def _running(command: Sequence[str], variables: Mapping[str, str], folder: Path)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port

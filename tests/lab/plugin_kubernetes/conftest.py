@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from lab.free_ports import free_ports
 from lab.paths import CHECKOUT, Lab
 from lab.plugins import values
 from lab.plugins.kubernetes import VERSION
@@ -55,15 +54,6 @@ NODE = {
 }
 
 _LISTENERS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "controller")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports without a listener a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,14 @@ import pytest
 import yaml
 
 from components.addons.external_secrets import external_secrets_values
+from lab.free_ports import free_ports
 from lab.install.building import module_folder
 from lab.install.installer import Installation
 from lab.install.parts import ModuleFolder
 from lab.paths import CHECKOUT, Lab
 from stacks.facts import metrics
 from tests.certificates import authority
-from tests.lab.plugin_kubernetes.conftest import Plane, Site, free_ports
+from tests.lab.plugin_kubernetes.conftest import Plane, Site
 from tests.lab.plugin_kubernetes.vault_server import Vault, serving
 from tests.lab.waiting import eventually
 

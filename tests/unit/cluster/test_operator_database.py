@@ -15,10 +15,11 @@ import pytest
 
 from lab.cluster import operator_database, operator_secret, processes
 from lab.cluster.postgres import Postgres
+from lab.free_ports import free_port
 from lab.install import installer, parts
 from lab.paths import Lab, NetworkPlan
 from lab.site import supervisor
-from tests.unit.services.postgres_rig import free_port, program
+from tests.unit.services.postgres_rig import program
 
 NAMED = """\
 config:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from services.ledger.variables import FILES, ROWS_PATH, TOKEN_HEADER
-from tests.unit.services.postgres_rig import Server, Service, free_port, served, setting, write_files
+from tests.unit.services.postgres_rig import Server, Service, served, setting, write_files
 
 OPERATOR, WRITER = "token-of-the-operator", "token-of-the-writer"
 DECEMBER, JANUARY = 1_796_083_200, 1_798_761_600
@@ -120,7 +120,7 @@ class EmulatedEnvoy:
             def log_message(self, *arguments: Any) -> None:
                 pass
 
-        self._admin = ThreadingHTTPServer(("127.0.0.1", free_port()), Admin)
+        self._admin = ThreadingHTTPServer(("127.0.0.1", 0), Admin)
         threading.Thread(target=self._admin.serve_forever, daemon=True).start()
 
     @property

@@ -21,9 +21,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import oidc_provider_mock
 
+from lab.free_ports import free_port
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, Directory
-from tests.unit.services.postgres_rig import ROOT, Server, free_port, setting
+from tests.unit.services.postgres_rig import ROOT, Server, setting
 
 CLIENT_SECRET, SESSION_SECRET, LEDGER_TOKEN = "secret-of-the-client", "secret-of-the-sessions", "token-of-the-ledger"
 CHAT, EMBED = "qwen3-32b", "qwen3-embedding-8b"

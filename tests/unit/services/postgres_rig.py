@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,18 +21,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lab.cluster.postgres import Postgres, as_a_user
+from lab.free_ports import free_port
 from lab.install import parts, system
 from services.database import Database, Kept
 
 ROOT = Path(__file__).parents[3]
 PASSWORD = "password-of-the-database"
 _WHEEL = next(wheel for wheel in parts.WHEELS if wheel.name == "postgres")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def program(name: str) -> Path:

@@ -19,11 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
+from lab.free_ports import free_port
 from lab.install import parts, system
 from services.ledger.variables import TOKEN_HEADER
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
-from tests.unit.services.postgres_rig import ROOT, Server, free_port, setting
+from tests.unit.services.postgres_rig import ROOT, Server, setting
 from tests.unit.services.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35")]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.free_ports import free_port
 from services.liveness import progress
 from services.liveness.__main__ import SILENCE_S, StallWatch, fetched
 from stacks.facts import metrics
@@ -172,9 +173,7 @@ def test_an_answer_that_is_no_success_is_no_answer() -> None:
 
 def test_the_program_answers_the_kubelet_and_ends_at_once() -> None:
     """As process 1 of its container it would otherwise outlive each engine by the pod's grace period."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def asked() -> tuple[int, str]:
         try:
