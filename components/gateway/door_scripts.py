@@ -23,11 +23,12 @@ REQUEST_METADATA = "inference-platform.request"
 _RETRY_AFTER_S = 5
 # A UUID has 36; a name with its version has fewer.
 _PROMPT_ID_BYTES = 64
+RANK_PATH = "/cohere/v2/rerank"
 _MESSAGES_PATH, _CHAT_PATH = "/anthropic/v1/messages", "/v1/chat/completions"
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (
     _MESSAGES_PATH,
-    "/cohere/v2/rerank",
+    RANK_PATH,
     "/v1/audio/speech",
     "/v1/audio/transcriptions",
     "/v1/audio/translations",

@@ -1,0 +1,156 @@
+"""What an answer to a request to rank is charged, in the pinned Envoy: what the engine reports, and never nothing.
+
+Simulated: the AI gateway's count, which is 0 for vLLM's answers (v1.0.0, internal/translator/cohere_rerank_v2.go), and
+an engine that answers as vLLM does (v0.32, entrypoints/pooling/scoring/protocol.py). tests/lab/site/test_ranking.py
+has the real gateway.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from components.gateway.door_scripts import RANK_PATH
+from components.gateway.envoy_names import DECISIONS
+from components.gateway.request_log import COUNTED, counted
+from components.tenants.limit_scripts import limits_script, metered_script, streams_script
+from floor.headers import CLIENT_HEADER
+from tests.lab.lone_envoy import envoy_with, listening
+from tests.lab.waiting import eventually
+
+pytestmark = pytest.mark.row("000.32", "opening 19")
+
+KINDS = ("llm_input_token", "llm_output_token", "llm_total_token")
+REPORTED, PROMPT = 1234, 77
+# Of a client: it must not be taken for the engine's.
+_CLAIM = '"usage": {"total_tokens": 1}'
+_TYPE = "type.googleapis.com/envoy.extensions"
+
+
+def answered(documents: Sequence[str], *, usage: bool = True) -> dict[str, Any]:
+    """As vLLM has it: the count is in front of the documents, which it echoes."""
+    results = [{"index": at, "document": {"text": text}, "relevance_score": 0.5} for at, text in enumerate(documents)]
+    used = {"usage": {"prompt_tokens": REPORTED, "total_tokens": REPORTED}} if usage else {}
+    return {"id": "score-1", "model": _CLAIM, **used, "results": results}
+
+
+class _Ranker(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.dumps(answered(asked["documents"], usage="usage" in asked)).encode()
+        self.send_response(asked.get("status", 200))
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def configuration(script: Mapping[str, Any], log: Path, engine: int) -> dict[str, Any]:
+    route: dict[str, Any] = {"match": {"prefix": "/"}, "route": {"cluster": "engine"}}
+    if "filterContext" in script:
+        per_route = {"@type": f"{_TYPE}.filters.http.lua.v3.LuaPerRoute", "filter_context": script["filterContext"]}
+        route["typed_per_filter_config"] = {"counts": per_route}
+    known = [
+        {"metadata_namespace": COUNTED, "value": dict.fromkeys(KINDS, 0)},
+        {"metadata_namespace": DECISIONS, "value": {"prompt": PROMPT}},
+    ]
+    written = {"@type": f"{_TYPE}.access_loggers.file.v3.FileAccessLog", "path": str(log)}
+    line = {"mark": "%REQ(USER-AGENT)%", **{kind: counted(kind) for kind in KINDS}}
+    lua = {"@type": f"{_TYPE}.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": script["inline"]}}
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": engine}}
+    assignment = {"cluster_name": "engine", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]}
+    return listening(
+        {
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+            "access_log": [
+                {"name": "envoy.access_loggers.file", "typed_config": {**written, "log_format": {"json_format": line}}}
+            ],
+            "http_filters": [
+                {
+                    "name": "known",
+                    "typed_config": {"@type": f"{_TYPE}.filters.http.set_metadata.v3.Config", "metadata": known},
+                },
+                {"name": "counts", "typed_config": lua},
+                {
+                    "name": "envoy.filters.http.router",
+                    "typed_config": {"@type": f"{_TYPE}.filters.http.router.v3.Router"},
+                },
+            ],
+        },
+        clusters=[{"name": "engine", "type": "STATIC", "load_assignment": assignment}],
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Ranker)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        limits_script({"acme": {"tokens_per_day": 1}}, ranks=True),
+        streams_script(limited=True, ranks=True),
+        streams_script(limited=False, metered=True, ranks=True),
+        metered_script(ranks=True),
+    ],
+    ids=["limits", "gatekeeper", "gatekeeper and ledger", "ledger"],
+)
+def door(
+    request: pytest.FixtureRequest, engine: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[httpx.Client, Path]]:
+    folder = tmp_path_factory.mktemp("envoy")
+    with envoy_with(configuration(request.param, folder / "lines", engine), folder) as client:
+        client.headers[CLIENT_HEADER] = "acme.laptop"
+        yield client, folder / "lines"
+
+
+def charged(door: tuple[httpx.Client, Path], mark: str, path: str = RANK_PATH, **body: Any) -> list[int]:
+    """Tokens of prompt, answer and both that are counted of a request, whose answer passes as it came."""
+    client, log = door
+    answer = client.post(path, json=body, headers={"user-agent": mark})
+    assert answer.json() == answered(body["documents"], usage="usage" in body)
+
+    def lines() -> list[dict[str, Any]]:
+        read = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return [line for line in read if line["mark"] == mark]
+
+    eventually(lambda: bool(lines()))
+    (line,) = lines()
+    return [line[kind] for kind in KINDS]
+
+
+@pytest.mark.parametrize("documents", [["a", _CLAIM], ["word " * 200_000, "b"]], ids=["few", "a megabyte"])
+def test_the_engines_count_is_charged_for_the_prompt(door: tuple[httpx.Client, Path], documents: list[str]) -> None:
+    assert charged(door, f"few-{len(documents[0])}", documents=documents, usage=True) == [REPORTED, 0, REPORTED]
+
+
+def test_without_a_count_the_prompts_bytes_are_charged(door: tuple[httpx.Client, Path]) -> None:
+    documents = ["word " * 2000, _CLAIM]
+    used = charged(door, "uncounted", documents=documents)
+    # Where a gatekeeper decides, it has the estimate; else the script makes it.
+    length = len(httpx.Request("POST", "http://a", json={"documents": documents}).content)
+    assert used in ([PROMPT, 0, PROMPT], [length // 4, 0, length // 4])
+
+
+def test_other_paths_and_refusals_are_left_as_they_are(door: tuple[httpx.Client, Path]) -> None:
+    assert charged(door, "other", "/v1/embeddings", documents=["a"], usage=True) == [0, 0, 0]
+    assert charged(door, "refused", documents=["a"], usage=True, status=400) == [0, 0, 0]
