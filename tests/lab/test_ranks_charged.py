@@ -1,16 +1,13 @@
 """What an answer to a request to rank is charged, in the pinned Envoy: what the engine reports, and never nothing.
 
 Simulated: the AI gateway's count, which is 0 for vLLM's answers (v1.0.0, internal/translator/cohere_rerank_v2.go), and
-an engine that answers as vLLM does (v0.32, entrypoints/pooling/scoring/protocol.py). tests/lab/site/test_ranking.py
-has the real gateway.
+the engine. tests/lab/site/test_ranking.py has the real gateway.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +20,17 @@ from components.gateway.request_log import COUNTED, counted
 from components.tenants.limit_scripts import limits_script, metered_script, streams_script
 from floor.headers import CLIENT_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
+from tests.lab.simulated_ranker import STATUS, UNCOUNTED, answered, ranking
+from tests.lab.simulated_ranker import counted as counted_by_engine
 from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("000.32", "opening 19")
 
 KINDS = ("llm_input_token", "llm_output_token", "llm_total_token")
-REPORTED, PROMPT = 1234, 77
+PROMPT = 77
 # Of a client: it must not be taken for the engine's.
 _CLAIM = '"usage": {"total_tokens": 1}'
 _TYPE = "type.googleapis.com/envoy.extensions"
-
-
-def answered(documents: Sequence[str], *, usage: bool = True) -> dict[str, Any]:
-    """As vLLM has it: the count is in front of the documents, which it echoes."""
-    results = [{"index": at, "document": {"text": text}, "relevance_score": 0.5} for at, text in enumerate(documents)]
-    used = {"usage": {"prompt_tokens": REPORTED, "total_tokens": REPORTED}} if usage else {}
-    return {"id": "score-1", "model": _CLAIM, **used, "results": results}
-
-
-class _Ranker(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        body = json.dumps(answered(asked["documents"], usage="usage" in asked)).encode()
-        self.send_response(asked.get("status", 200))
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
 
 def configuration(script: Mapping[str, Any], log: Path, engine: int) -> dict[str, Any]:
@@ -95,13 +71,8 @@ def configuration(script: Mapping[str, Any], log: Path, engine: int) -> dict[str
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Ranker)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with ranking() as server:
         yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture(
@@ -123,11 +94,15 @@ def door(
         yield client, folder / "lines"
 
 
-def charged(door: tuple[httpx.Client, Path], mark: str, path: str = RANK_PATH, **body: Any) -> list[int]:
+def asked(*documents: str, **more: Any) -> dict[str, Any]:
+    return {"model": _CLAIM, "query": "what is it?", "documents": list(documents), **more}
+
+
+def charged(door: tuple[httpx.Client, Path], mark: str, body: dict[str, Any], path: str = RANK_PATH) -> list[int]:
     """Tokens of prompt, answer and both that are counted of a request, whose answer passes as it came."""
     client, log = door
     answer = client.post(path, json=body, headers={"user-agent": mark})
-    assert answer.json() == answered(body["documents"], usage="usage" in body)
+    assert answer.json() == answered(body)
 
     def lines() -> list[dict[str, Any]]:
         read = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -138,19 +113,21 @@ def charged(door: tuple[httpx.Client, Path], mark: str, path: str = RANK_PATH, *
     return [line[kind] for kind in KINDS]
 
 
-@pytest.mark.parametrize("documents", [["a", _CLAIM], ["word " * 200_000, "b"]], ids=["few", "a megabyte"])
-def test_the_engines_count_is_charged_for_the_prompt(door: tuple[httpx.Client, Path], documents: list[str]) -> None:
-    assert charged(door, f"few-{len(documents[0])}", documents=documents, usage=True) == [REPORTED, 0, REPORTED]
+@pytest.mark.parametrize(
+    "body", [asked("a", _CLAIM), asked("word " * 200_000, "b")], ids=["two documents", "a megabyte"]
+)
+def test_the_engines_count_is_charged_for_the_prompt(door: tuple[httpx.Client, Path], body: dict[str, Any]) -> None:
+    used = counted_by_engine(body)
+    assert charged(door, f"counted-{used}", body) == [used, 0, used]
 
 
 def test_without_a_count_the_prompts_bytes_are_charged(door: tuple[httpx.Client, Path]) -> None:
-    documents = ["word " * 2000, _CLAIM]
-    used = charged(door, "uncounted", documents=documents)
+    body = asked("word " * 2000, _CLAIM, **{UNCOUNTED: True})
     # Where a gatekeeper decides, it has the estimate; else the script makes it.
-    length = len(httpx.Request("POST", "http://a", json={"documents": documents}).content)
-    assert used in ([PROMPT, 0, PROMPT], [length // 4, 0, length // 4])
+    length = len(httpx.Request("POST", "http://a", json=body).content)
+    assert charged(door, "uncounted", body) in ([PROMPT, 0, PROMPT], [length // 4, 0, length // 4])
 
 
 def test_other_paths_and_refusals_are_left_as_they_are(door: tuple[httpx.Client, Path]) -> None:
-    assert charged(door, "other", "/v1/embeddings", documents=["a"], usage=True) == [0, 0, 0]
-    assert charged(door, "refused", documents=["a"], usage=True, status=400) == [0, 0, 0]
+    assert charged(door, "other", asked("a"), "/v1/embeddings") == [0, 0, 0]
+    assert charged(door, "refused", asked("a", **{STATUS: 400})) == [0, 0, 0]
