@@ -24,9 +24,10 @@ _TOKENS, _GAP_MS = 40, 50
 _CHATS, _JOBS, _SPIKE = 3.0, 0.6, 20
 _SPIKE_S = (5.0, 25.0)
 _SMALL = tuple(f"small-{number}" for number in range(1, 10))
-_GREEDY_RATE, _SMALL_RATE = 10.0, 0.5
+# Each small one asks for more than an equal part of what the replicas serve, too.
+_GREEDY_RATE, _SMALL_RATE = 10.0, 1.0
 # Of the room that the pages' model has, for jobs; and the requests at once of each tenant with a limit.
-_JOBS_BELOW, _AT_ONCE = 0.6, 3
+_JOBS_BELOW, _AT_ONCE = 0.6, 2
 _CHATTING = {"tier": "interactive"}
 TENANTS: dict[str, dict[str, Any]] = {
     "chats": _CHATTING,
