@@ -147,8 +147,3 @@ def test_limits_that_a_gatekeeper_hands_on_are_named_too(tmp_path: Path, *, mete
             "remaining-tokens": "9",
             "reset-tokens": "6m0s",
         }
-
-
-def test_a_site_without_limits_keeps_its_scripts() -> None:
-    """Another text is another listener, whose streams have its drain time."""
-    assert "ratelimit" not in streams_script(limited=False, metered=True)["inline"]

@@ -15,7 +15,6 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from components.addons.crd_bundle import CrdBundleError, read_bundle
-from components.gateway.door_scripts import RANK_PATH
 from components.machines.machine_commands import LIMITS, Limits
 from components.specs.monitoring import MonitoringSpec
 from stacks.facts import versions
@@ -283,22 +282,6 @@ def test_requests_to_rank_go_around_the_pool_to_all_replicas_of_the_model(tmp_pa
     assert servers["spec"]["clusterIP"] == "None"
     assert servers["spec"]["selector"].items() <= pods["metadata"]["labels"].items()
     assert not {"embed-form", "embed-backend", "embed-servers"} & bodies.keys()
-
-
-@pytest.mark.row("000.32", "opening 19")
-def test_only_a_site_that_ranks_has_requests_to_rank_charged(tmp_path: Path) -> None:
-    """Where none does, the listener is what it was."""
-    limited = {"tenants.search.limits": {"tokens_per_day": 1}}
-
-    def script(name: str, change: dict[str, Any]) -> str:
-        (tmp_path / name).mkdir()
-        site = plan_values(changed(prod(), limited | change), "site.yaml").site
-        spec = declare(site, tmp_path / name)[0].resources["tiers-policy"].inputs["spec"]
-        return str(spec["lua"][-1]["inline"])
-
-    ranks = script("ranks", {"models.rank": {"catalogue": "bge-reranker-v2-m3"}})
-    assert RANK_PATH in ranks
-    assert RANK_PATH not in script("none", {})
 
 
 @pytest.mark.row("004.11")
