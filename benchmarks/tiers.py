@@ -21,6 +21,8 @@ HELP = "a spike of jobs beside chats, one greedy tenant beside nine small ones: 
 PLAIN, QUEUES, PAGES = "bench-plain", "bench-queues", "bench-pages"
 _REPLICAS, _SLOTS, _HELD = 2, 8, 24
 _TOKENS, _GAP_MS = 40, 50
+# As the proof of the reference site has it for a prompt of qwen3-32b, with its way and the steps that it shares.
+_FIRST_MS = 130
 _CHATS, _JOBS, _SPIKE = 3.0, 0.6, 20
 _SPIKE_S = (5.0, 25.0)
 _SMALL = tuple(f"small-{number}" for number in range(1, 10))
@@ -79,7 +81,7 @@ def run(lab: Lab, *, tiers_seconds: float) -> Result:
     bodies[PAGES]["pool"] = {**bodies[PAGES]["pool"], "admission": "pages"}
     with models.served(lab, bodies, _with_tenants) as bench:
         for name in bodies:
-            pace = {"--inter-token-latency": f"{_GAP_MS}ms", "--prefill-overhead": "20ms"}
+            pace = {"--inter-token-latency": f"{_GAP_MS}ms", "--prefill-overhead": f"{_FIRST_MS}ms"}
             models.set_arguments(bench, name, {**pace, "--time-factor-under-load": "1.0"})
         spikes, greed = [], []
         for arm, model, prefix, spike in (
@@ -155,7 +157,7 @@ def _row(arm: str, who: str, answers: Sequence[Asked]) -> dict[str, Cell]:
 
 
 def _result(spikes: Sequence[dict[str, Cell]], greed: Sequence[dict[str, Cell]], seconds: float) -> Result:
-    slots = _REPLICAS * _SLOTS
+    slots, answer_s = _REPLICAS * _SLOTS, (_FIRST_MS + _TOKENS * _GAP_MS) / 1000
     calm, plain, tiers, queues, pages = spikes[::2]
     _, _, jobs, waiting, paged = spikes[1::2]
     arrival, turns, limited = greed[1::2]
@@ -165,7 +167,7 @@ def _result(spikes: Sequence[dict[str, Cell]], greed: Sequence[dict[str, Cell]],
         "a greedy one; and what do queues in the picker and admission by pages add?",
         conditions={
             "model": f"{_REPLICAS} simulated replicas of {_SLOTS} requests at once and {_HELD - _SLOTS} that wait, an "
-            f"answer of {_TOKENS} tokens in {_TOKENS * _GAP_MS / 1000:g} s: {slots * 1000 / _TOKENS / _GAP_MS:g} "
+            f"answer of {_TOKENS} tokens in {answer_s:.1f} s, the first after {_FIRST_MS} ms: {slots / answer_s:.1f} "
             "requests/s",
             "spike": f"{_CHATS:g} chats/s beside {_JOBS:g} jobs/s, {_SPIKE} times as many jobs from second "
             f"{_SPIKE_S[0]:g} to {_SPIKE_S[1]:g}",

@@ -1,4 +1,4 @@
-"""What a site needs and the program does not make: Secrets, and the parts that are `external`."""
+"""What a site needs and the program does not make: Secrets, own images, and the parts that are `external`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from stacks.site.loader import PROJECT
 from stacks.site.secret_references import secret_references
 
 
+# As stacks/facts/versions.yaml names images of this repository, which no registry has.
+_UNBUILT = "ghcr.io/inference-platform/"
+
+
 def by_hand(plan: SitePlan) -> list[str]:
     """A line for each: what the stack's configuration lacks, parts of the cluster, then objects with their keys."""
     names = plan.machines.secret_names if plan.machines else ()
     stack = [f"pulumi config set --secret {PROJECT}:{name}" for name in names]
-    return [*stack, *_hosts(plan), *_parts(plan), *_objects(plan)]
+    return [*stack, *_hosts(plan), *_images(plan), *_parts(plan), *_objects(plan)]
 
 
 def _hosts(plan: SitePlan) -> Iterator[str]:
@@ -24,6 +28,13 @@ def _hosts(plan: SitePlan) -> Iterator[str]:
     left = set(re.findall(r"[a-z0-9.-]+\.example(?![\w.-])", plan.site.model_dump_json()))
     if left:
         yield f"hosts of your own in the place of {', '.join(sorted(left))}"
+
+
+def _images(plan: SitePlan) -> Iterator[str]:
+    unbuilt = sorted(image for image in plan.images if image.startswith(_UNBUILT))
+    if unbuilt:
+        names = ", ".join(image.removeprefix(_UNBUILT).partition(":")[0] for image in unbuilt)
+        yield f"images that you build and name in stacks/facts/versions.yaml: {names} (sitectl docs gatekeeper)"
 
 
 def _parts(plan: SitePlan) -> Iterator[str]:

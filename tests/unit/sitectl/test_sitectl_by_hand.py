@@ -54,6 +54,11 @@ def test_a_host_that_only_looks_like_an_example_is_the_sites_own() -> None:
             "the storage class longhorn",
         ),
         ({"cluster.machines.registries": {}}, "pulumi config set", ""),
+        (
+            {"callers": {"decided_by": "gatekeeper", "database_secret": "directory-database"}},
+            "",
+            "images that you build and name in stacks/facts/versions.yaml: directory, gatekeeper (sitectl docs gatekeep",
+        ),
     ],
 )
 def test_what_is_to_make_follows_from_the_keys(changes: dict[str, Any], gone: str, new: str) -> None:
