@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from components.gateway.door_scripts import RANK_PATH, REQUEST_METADATA
 from components.gateway.envoy_names import DECISIONS
 from components.gateway.gateway_errors import RESET
 from components.gateway.request_log import COUNTED, METERED
@@ -16,8 +15,6 @@ USED = "llm_total_token"
 """Where the AI gateway keeps the tokens of an answer, in the metadata that logs have too."""
 # Few tokens of a prompt in JSON are shorter. No part counts the prompt of a stream that its client leaves.
 _BYTES_OF_A_TOKEN = 4
-# Of an answer to a request to rank, no more is looked through.
-_FIRST_BYTES = 4096
 
 # As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
 # back to its own. The metadata is where a gatekeeper's decision is, too: a listener that goes and the one that comes
@@ -93,43 +90,6 @@ local function name_nearest(headers, own)
   end
 end
 """
-# The AI gateway v1.0.0 counts `meta.tokens` of an answer to rank (internal/translator/cohere_rerank_v2.go), and vLLM's
-# has `usage` instead, in front of the results (v0.32, entrypoints/pooling/scoring/protocol.py): it would be free. No
-# text within an answer can be taken for it, as quotes in texts are escaped. Without it, the prompt's bytes count.
-_KNOW_RANKS = f"""\
-local hand_on = envoy_on_request
-function envoy_on_request(request)
-  if request:headers():get(":path") == "{RANK_PATH}" then
-    request:streamInfo():dynamicMetadata():set("{REQUEST_METADATA}", "ranks", true)
-  end
-  if hand_on then
-    hand_on(request)
-  end
-end
-local function charge_ranks(response, own)
-  if response:headers():get(":status") ~= "200" then
-    return
-  end
-  local text, used = "", nil
-  for chunk in response:bodyChunks() do
-    text = text .. chunk:getBytes(0, math.min(chunk:length(), {_FIRST_BYTES}))
-    used = tonumber(string.match(text, '"usage"%s*:%s*{{[^{{}}]-"total_tokens"%s*:%s*(%d+)') or "")
-    local metadata = response:streamInfo():dynamicMetadata()
-    for _, kind in ipairs({{"llm_input_token", "{USED}"}}) do
-      metadata:set("{COUNTED}", kind, used or own["prompt"] or 0)
-    end
-    if used or #text >= {_FIRST_BYTES} then
-      return
-    end
-  end
-end
-"""
-_OF_RANKS = f"""\
-  local asked = response:streamInfo():dynamicMetadata():get("{REQUEST_METADATA}")
-  if own and asked and asked["ranks"] then
-    return charge_ranks(response, own)
-  end
-"""
 _ON_RESPONSE = f"""\
 function envoy_on_response(response)
   local kind = response:headers():get("content-type")
@@ -185,34 +145,30 @@ end
 """
 
 
-def limits_script(
-    limits: Mapping[str, Mapping[str, int]], *, metered: bool = False, ranks: bool = False
-) -> dict[str, Any]:
+def limits_script(limits: Mapping[str, Mapping[str, int]], *, metered: bool = False) -> dict[str, Any]:
     """Script of an EnvoyExtensionPolicy that names each request's tenant, hands on its limits, and names the nearest.
 
     limits: tenant -> key of each limit that it has -> most of it. metered: whether a ledger gets what streams used.
-    ranks: whether the site has a model that ranks documents.
     """
     context = {tenant: dict(sorted(most.items())) for tenant, most in sorted(limits.items())}
-    source = _HAND_ON_LIMITS + _of_answers(metered=metered, limited=True, ranks=ranks)
+    source = _HAND_ON_LIMITS + _of_answers(metered=metered, limited=True)
     return {"type": "Inline", "inline": source, "filterContext": context}
 
 
-def streams_script(*, limited: bool, metered: bool = False, ranks: bool = False) -> dict[str, Any]:
+def streams_script(*, limited: bool, metered: bool = False) -> dict[str, Any]:
     """Script of an EnvoyExtensionPolicy that counts streams, where a gatekeeper hands on each tenant's limits.
 
-    limited: whether any tenant has one, and reads which is nearest. metered, ranks: as of `limits_script`.
+    limited: whether any tenant has one, and reads which is nearest. metered: as of `limits_script`.
     """
-    return {"type": "Inline", "inline": _of_answers(metered=metered, limited=limited, ranks=ranks)}
+    return {"type": "Inline", "inline": _of_answers(metered=metered, limited=limited)}
 
 
-def metered_script(*, ranks: bool = False) -> dict[str, Any]:
+def metered_script() -> dict[str, Any]:
     """Script that counts streams for a ledger, where neither limits nor a gatekeeper know a prompt's length."""
-    return {"type": "Inline", "inline": _COUNT_PROMPT + _of_answers(metered=True, limited=False, ranks=ranks)}
+    return {"type": "Inline", "inline": _COUNT_PROMPT + _of_answers(metered=True, limited=False)}
 
 
-def _of_answers(*, metered: bool, limited: bool, ranks: bool) -> str:
-    helpers = [_NOTE] * metered + [_NAME_NEAREST] * limited + [_KNOW_RANKS] * ranks
+def _of_answers(*, metered: bool, limited: bool) -> str:
+    helpers = [_NOTE] * metered + [_NAME_NEAREST] * limited
     named = "  name_nearest(response:headers(), own)\n" if limited else ""
-    streams = _METER_STREAMS if metered else _COUNT_STREAMS
-    return "".join([*helpers, _ON_RESPONSE, named, *[_OF_RANKS] * ranks, _OF_STREAMS, streams])
+    return "".join([*helpers, _ON_RESPONSE, named, _OF_STREAMS, _METER_STREAMS if metered else _COUNT_STREAMS])

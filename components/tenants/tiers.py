@@ -92,8 +92,6 @@ class TiersArgs:
     """Whether scripts name each request's tier and limits; else a gatekeeper does."""
     metered: bool = False
     """Whether a ledger gets what streams used that their clients left."""
-    ranks: bool = False
-    """Whether any model ranks documents."""
     pools: Sequence[str]
     namespace: NamespaceHandle
     """Of the gateway."""
@@ -133,11 +131,10 @@ class Tiers(Component, token="tiers:Tiers"):
 
     @staticmethod
     def _scripts(args: TiersArgs) -> list[dict[str, Any]]:
-        counted = {"metered": args.metered, "ranks": args.ranks}
         limited = bool(args.limits)
         if not args.by_scripts:
-            return [streams_script(limited=limited, **counted)] if limited or args.metered else []
+            return [streams_script(limited=limited, metered=args.metered)] if limited or args.metered else []
         scripts = [tiers_script(args.tier_of)] if args.tiers else []
         if limited:
-            return [*scripts, limits_script(args.limits, **counted)]
-        return [*scripts, *([metered_script(ranks=args.ranks)] if args.metered else [])]
+            return [*scripts, limits_script(args.limits, metered=args.metered)]
+        return [*scripts, *([metered_script()] if args.metered else [])]

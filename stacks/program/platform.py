@@ -212,6 +212,7 @@ def _front_door(step: PartStep) -> PartDone:
         revisions=step.on.plan.tenants.chooses_revisions,
         prompts=site.has_directory,
         overflows=bool(step.on.plan.tenants.overflows),
+        ranks_charged=step.on.plan.ranks_charged,
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )

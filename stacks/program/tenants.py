@@ -174,7 +174,6 @@ def declare_tenants(
                 limits=tenants.limits,
                 by_scripts=tenants.by_gateway,
                 metered=plan.site.has_ledger,
-                ranks=any(serving.proof.order.model.task == "rerank" for serving in plan.revisions),
                 pools=tenants.pools,
                 namespace=front,
                 target=target,

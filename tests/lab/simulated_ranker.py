@@ -47,7 +47,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: Ranker
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        length = self.headers["content-length"]
+        asked = json.loads(self.rfile.read(int(length)) if length else b"".join(iter(self._chunk, b"")))
         self.server.asked.append({"path": self.path, **asked})
         body = json.dumps(answered(asked)).encode()
         self.send_response(asked.get(STATUS, 200))
@@ -55,6 +56,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _chunk(self) -> bytes:
+        """Envoy gives no length of a body that another one has written."""
+        content = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return content
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""
