@@ -16,7 +16,7 @@ from services.liveness.__main__ import StallWatch
 from tests.lab.engines.running_engine import RunningEngine
 from tests.lab.waiting import eventually
 
-pytestmark = pytest.mark.row("002.11")
+pytestmark = pytest.mark.row("002.11", "opening 22")
 
 STALL_S = 30.0
 
