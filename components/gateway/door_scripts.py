@@ -23,11 +23,12 @@ REQUEST_METADATA = "inference-platform.request"
 _RETRY_AFTER_S = 5
 # A UUID has 36; a name with its version has fewer.
 _PROMPT_ID_BYTES = 64
+RANK_PATH = "/cohere/v2/rerank"
 _MESSAGES_PATH, _CHAT_PATH = "/anthropic/v1/messages", "/v1/chat/completions"
 # The paths out of which the AI gateway v1.0.0 reads a model (cmd/extproc/mainlib/main.go).
 MODEL_PATHS = (
     _MESSAGES_PATH,
-    "/cohere/v2/rerank",
+    RANK_PATH,
     "/v1/audio/speech",
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
@@ -39,16 +40,21 @@ MODEL_PATHS = (
 )
 
 
-def script(*, decided: bool = False, metered: bool = False, overflows: bool = False) -> str:
+def script(
+    *, decided: bool = False, metered: bool = False, overflows: bool = False, ranks_charged: bool = False
+) -> str:
     """Lua that no name of a site is in: tenants' lists come as data of the routes, so the listener never changes.
 
     decided: a gatekeeper has decided about the caller. metered: a ledger gets what streams used. overflows: answers
-    name the model that they are of, where the gatekeeper has sent the request to another one.
+    name the model that they are of, where the gatekeeper has sent the request to another one. ranks_charged: tokens
+    count, and a model ranks documents.
     """
     return render_text(
         "front-door.lua.j2",
         metered=METERED if metered else None,
         served_header=SERVED_HEADER if overflows else None,
+        rank_path=RANK_PATH if ranks_charged else None,
+        prompt=(DECISIONS, "prompt"),
         checked=CHECKED,
         counted=COUNTED,
         decisions=DECISIONS if decided else None,

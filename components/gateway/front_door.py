@@ -62,16 +62,18 @@ def first_filters(
     adapters: bool = False,
     prompts: bool = False,
     overflows: bool = False,
+    ranks_charged: bool = False,
 ) -> list[dict[str, Any]]:
     """The filters in front of all others, in their order; the AI gateway's processor goes before the last of them.
 
     That one leaves nothing of an alias to those who decide by the model: routes, tenants' lists, tiers and limits.
     gatekeeper: who decides about callers; None for Envoy itself, out of the keys that it has. prompts: whether it has
     prompts of tenants, whose names the log gets. overflows: whether it sends requests to another model than theirs.
+    ranks_charged: whether tokens count, and a model ranks documents.
     """
     method = {"metadata_namespace": REQUEST_METADATA, "key": "method"}
     decided = gatekeeper is not None
-    own = script(decided=decided, metered=metered, overflows=overflows)
+    own = script(decided=decided, metered=metered, overflows=overflows, ranks_charged=ranks_charged)
     names = model_names_script(decided=decided, revisions=revisions, adapters=adapters)
     return [
         _filter(
@@ -150,6 +152,7 @@ def front_door(
     adapters: bool = False,
     prompts: bool = False,
     overflows: bool = False,
+    ranks_charged: bool = False,
 ) -> dict[str, Any]:
     """EnvoyPatchPolicy that puts these filters into the listener.
 
@@ -157,7 +160,7 @@ def front_door(
     gatekeeper, decided: how Envoy reaches one, and whether it is asked. Connections that are older than a change may
     still ask it. port: where the Service leads. Without this policy the listener is at another one, so no client
     reaches it. shared: whether pickers queue requests, and tenants share their turns. revisions: whether any model
-    has a further one. adapters: whether any model has one. prompts, overflows: as of `first_filters`.
+    has a further one. adapters: whether any model has one. prompts, overflows, ranks_charged: as of `first_filters`.
 
     Keys are on routes alone: a changed listener is replaced, and what it carries is closed after its drain time.
     """
@@ -177,6 +180,7 @@ def front_door(
                     adapters=adapters,
                     prompts=prompts,
                     overflows=overflows,
+                    ranks_charged=ranks_charged,
                 )
             )
         ),
@@ -275,6 +279,8 @@ class FrontDoorArgs:
     """Whether the gatekeeper has prompts of tenants, whose names the log gets."""
     overflows: bool
     """Whether it sends requests to another model than theirs."""
+    ranks_charged: bool
+    """Whether tokens count, and a model ranks documents."""
     needs: list[pulumi.Resource]
 
 
@@ -307,6 +313,7 @@ class FrontDoor(Component, token="front_door:FrontDoor"):
             adapters=bool(args.adapters),
             prompts=args.prompts,
             overflows=args.overflows,
+            ranks_charged=args.ranks_charged,
         )
         lists = listed_models(
             space,

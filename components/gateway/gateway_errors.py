@@ -205,8 +205,9 @@ _ANSWERS = (
     _Answer(status=503, code="model_unavailable", kind=_SERVER, message="%LOCAL_REPLY_BODY%"),
     _Answer(status=504, code="timeout", kind="timeout_error", message="The model did not answer in time."),
 )
-# Seconds until the counter that refused a request begins again, by Envoy's rate limit filter.
-_RESET = "x-ratelimit-reset"
+RESET = "x-ratelimit-reset"
+"""Seconds until the counter that refused a request begins again, by Envoy's rate limit filter. Answers of Envoy's own
+have it before scripts do, which give it another name (components/tenants/limit_scripts.py)."""
 # A client's library gives up on a wait above a minute or so; then its user should know, and not its retries.
 _LONG_WAIT_S = 120
 # Of a site that limits tenants, and before all others.
@@ -215,18 +216,18 @@ _LIMIT_ANSWERS = (
         status=429,
         code="insufficient_quota",
         kind="insufficient_quota",
-        message=f"This tenant has used what its plan allows. It may go on in %RESP({_RESET})% seconds.",
-        instead_of=_all(_flag("RL"), _cel(f"int(response.headers['{_RESET}']) > {_LONG_WAIT_S}")),
+        message=f"This tenant has used what its plan allows. It may go on in %RESP({RESET})% seconds.",
+        instead_of=_all(_flag("RL"), _cel(f"int(response.headers['{RESET}']) > {_LONG_WAIT_S}")),
         # OpenAI's and Anthropic's libraries obey it, and so do not try again for what cannot succeed.
-        headers={"retry-after": f"%RESP({_RESET})%", "x-should-retry": "false"},
+        headers={"retry-after": f"%RESP({RESET})%", "x-should-retry": "false"},
     ),
     _Answer(
         status=429,
         code="rate_limit_exceeded",
         kind="rate_limit_error",
-        message=f"This tenant has reached a limit of its plan. Try again in %RESP({_RESET})% seconds.",
+        message=f"This tenant has reached a limit of its plan. Try again in %RESP({RESET})% seconds.",
         instead_of=_flag("RL"),
-        headers={"retry-after": f"%RESP({_RESET})%"},
+        headers={"retry-after": f"%RESP({RESET})%"},
     ),
     _Answer(
         status=503,

@@ -15,13 +15,14 @@ import pulumi
 from components.addons.gateways import COUNTERS, LIMIT_SERVICE_PODS
 from components.component import Component
 from components.gateway.envoy_names import DECISIONS
-from components.gateway.request_log import COUNTED, METERED
+from components.gateway.request_log import COUNTED
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, allow_ingress, peer
 from components.objects import declare
 from components.placing import Placing, placed, spread
 from components.pod_security import CONTAINER_SECURITY, pod_security
 from components.specs.limits import LIMITS, MOST_COUNTED, CountedUse, CountersSpec, limit_of, scope_of
+from components.tenants.limit_scripts import USED
 from floor import namespaces
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, TENANT_HEADER
 from floor.metadata import DISPOSABLE
@@ -31,127 +32,6 @@ PORT = 6379
 _LABELS = {"app.kubernetes.io/name": COUNTERS}
 _USER = 999
 _DATA = "/data"
-
-_USED = "llm_total_token"
-# Few tokens of a prompt in JSON are shorter. No part counts the prompt of a stream that its client leaves.
-_BYTES_OF_A_TOKEN = 4
-
-# As with tiers, no name of a site is in here. A tenant without a limit gets the largest: a rule without one would fall
-# back to its own. The metadata is where a gatekeeper's decision is, too: a listener that goes and the one that comes
-# have the same routes.
-_HAND_ON_LIMITS = f"""\
-local units = {{{", ".join(f'{limit.key} = "{limit.unit.upper()}"' for limit in LIMITS)}}}
-function envoy_on_request(request)
-  local headers = request:headers()
-  local client = headers:get("{CLIENT_HEADER}")
-  local tenant = client and string.match(client, "^[^.]+")
-  headers:remove("{TENANT_HEADER}")
-  if not tenant then
-    return
-  end
-  headers:add("{TENANT_HEADER}", tenant)
-  local limits = request:filterContext():get(tenant)
-  -- Envoy Gateway tries a script on a request whose context is text, and answers 500 everywhere if it fails.
-  if type(limits) ~= "table" then
-    limits = {{}}
-  end
-  local metadata = request:streamInfo():dynamicMetadata()
-  for key, unit in pairs(units) do
-    metadata:set("{DECISIONS}", key, {{requests_per_unit = limits[key] or {MOST_COUNTED}, unit = unit}})
-  end
-  local own = "keys." .. string.sub(client, #tenant + 2) .. "."
-  for limit, most in pairs(limits) do
-    local unit = units[string.match(limit, "[^.]+$")]
-    if string.sub(limit, 1, #own) == own then
-      metadata:set("{DECISIONS}", "key." .. string.sub(limit, #own + 1), {{requests_per_unit = most, unit = unit}})
-    elseif string.find(limit, "models.", 1, true) == 1 then
-      metadata:set("{DECISIONS}", limit, {{requests_per_unit = most, unit = unit}})
-    end
-  end
-  local bytes = tonumber(headers:get("content-length")) or 0
-  metadata:set("{DECISIONS}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
-end
-"""
-
-# The AI gateway counts a stream's tokens when it ends, and nothing if its client leaves before: until then, what has
-# gone by is counted here, an event for a token.
-_COUNT_STREAMS = f"""\
-function envoy_on_response(response)
-  local kind = response:headers():get("content-type")
-  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
-  if not own or not kind or not string.find(kind, "event-stream", 1, true) then
-    return
-  end
-  local used, last = own["prompt"] or 0, nil
-  for chunk in response:bodyChunks() do
-    local metadata = response:streamInfo():dynamicMetadata()
-    local counted = (metadata:get("{COUNTED}") or {{}})["{_USED}"]
-    if counted ~= last then
-      return
-    end
-    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:", "")
-    used = used + events
-    metadata:set("{COUNTED}", "{_USED}", used)
-    last = used
-  end
-end
-"""
-# The same for a ledger, which bills by kind, and by this count where the AI gateway has none (front-door.lua.j2).
-_METER_STREAMS = f"""\
-local function note(metadata, where, prompt, answer)
-  metadata:set(where, "llm_input_token", prompt)
-  metadata:set(where, "llm_output_token", answer)
-  metadata:set(where, "{_USED}", prompt + answer)
-end
-function envoy_on_response(response)
-  local kind = response:headers():get("content-type")
-  local own = response:streamInfo():dynamicMetadata():get("{DECISIONS}")
-  if not own or not kind or not string.find(kind, "event-stream", 1, true) then
-    return
-  end
-  local prompt, answer = own["prompt"] or 0, 0
-  for chunk in response:bodyChunks() do
-    local _, events = string.gsub(chunk:getBytes(0, chunk:length()), "data:%s*{{", "")
-    answer = answer + events
-    local metadata = response:streamInfo():dynamicMetadata()
-    note(metadata, "{COUNTED}", prompt, answer)
-    note(metadata, "{METERED}", prompt, answer)
-  end
-end
-"""
-_COUNT_PROMPT = f"""\
-function envoy_on_request(request)
-  local bytes = tonumber(request:headers():get("content-length")) or 0
-  local metadata = request:streamInfo():dynamicMetadata()
-  metadata:set("{DECISIONS}", "prompt", math.floor(bytes / {_BYTES_OF_A_TOKEN}))
-end
-"""
-
-
-def limits_script(limits: Mapping[str, Mapping[str, int]], *, metered: bool = False) -> dict[str, Any]:
-    """Script of an EnvoyExtensionPolicy that names each request's tenant and hands on its limits.
-
-    limits: tenant -> key of each limit that it has -> most of it. metered: whether a ledger gets what streams used.
-    """
-    context = {tenant: dict(sorted(most.items())) for tenant, most in sorted(limits.items())}
-    return {"type": "Inline", "inline": _HAND_ON_LIMITS + _count_streams(metered=metered), "filterContext": context}
-
-
-def streams_script(*, metered: bool = False) -> dict[str, Any]:
-    """Script of an EnvoyExtensionPolicy that counts streams, where a gatekeeper hands on each tenant's limits.
-
-    metered: as of `limits_script`.
-    """
-    return {"type": "Inline", "inline": _count_streams(metered=metered)}
-
-
-def metered_script() -> dict[str, Any]:
-    """Script that counts streams for a ledger, where neither limits nor a gatekeeper know a prompt's length."""
-    return {"type": "Inline", "inline": _COUNT_PROMPT + _count_streams(metered=True)}
-
-
-def _count_streams(*, metered: bool) -> str:
-    return _METER_STREAMS if metered else _COUNT_STREAMS
 
 
 def rate_limit(limits: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
@@ -195,7 +75,7 @@ def _rule(limit: CountedUse, headers: Sequence[Mapping[str, str]], key: str, mos
         "limit": {"requests": most, "unit": limit.unit, "fromMetadata": {"namespace": DECISIONS, "key": key}},
     }
     if limit.counts_tokens:
-        used = {"namespace": COUNTED, "key": _USED}
+        used = {"namespace": COUNTED, "key": USED}
         rule["cost"] = {
             "request": {"from": "Number", "number": 0},
             "response": {"from": "Metadata", "metadata": used},

@@ -11,7 +11,7 @@ import pulumi
 from components.component import Component
 from components.namespace import NamespaceHandle
 from components.specs.tiers import TierSpec
-from components.tenants.limits import limits_script, metered_script, streams_script
+from components.tenants.limit_scripts import limits_script, metered_script, streams_script
 from floor.headers import CLIENT_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 
 _OBJECTIVE_API = "inference.networking.x-k8s.io/v1alpha2"
@@ -131,9 +131,10 @@ class Tiers(Component, token="tiers:Tiers"):
 
     @staticmethod
     def _scripts(args: TiersArgs) -> list[dict[str, Any]]:
+        limited = bool(args.limits)
         if not args.by_scripts:
-            return [streams_script(metered=args.metered)] if args.limits or args.metered else []
+            return [streams_script(limited=limited, metered=args.metered)] if limited or args.metered else []
         scripts = [tiers_script(args.tier_of)] if args.tiers else []
-        if args.limits:
+        if limited:
             return [*scripts, limits_script(args.limits, metered=args.metered)]
         return [*scripts, *([metered_script()] if args.metered else [])]

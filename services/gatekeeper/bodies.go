@@ -43,6 +43,8 @@ type api struct {
 	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt and a priority (v1.0.0,
 	// internal/translator/anthropic_openai.go).
 	unsalted bool
+	// ranks: an engine reads the query again with each document.
+	ranks bool
 }
 
 // Of other paths that take JSON, nothing is known but what must not be in it.
@@ -51,6 +53,7 @@ var apis = map[string]api{
 	"/v1/completions":        {answers: []string{"max_tokens"}, usage: true},
 	"/v1/responses":          {answers: []string{"max_output_tokens"}},
 	"/anthropic/v1/messages": {answers: []string{"max_tokens"}, unsalted: true},
+	"/cohere/v2/rerank":      {ranks: true},
 }
 
 // What only the platform decides; a client's own is dropped. Those with "transfer" name the host that vLLM fetches a
@@ -74,6 +77,8 @@ type request struct {
 	answers map[string]jsontext.Value
 	n       jsontext.Value
 	prompts int64
+	query   int64  // bytes of what its documents are ranked by
+	ranked  int64  // its documents
 	wish    string // service_tier
 	stream  bool
 	options jsontext.Value // stream_options
@@ -230,6 +235,10 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 		return nil
 	case name == "n":
 		r.n = value.Clone()
+	case name == "query" && of.ranks:
+		r.query = int64(len(value))
+	case name == "documents" && of.ranks:
+		r.ranked = prompts(value)
 	case name == "prompt":
 		r.prompts = prompts(value)
 		r.tied = r.tied || ofTokens(value)

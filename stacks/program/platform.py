@@ -53,6 +53,7 @@ from stacks.program.tenants import (
     declare_ledger,
     declare_tenants,
     limit_service_of,
+    ranks_charged,
 )
 
 GATEWAY_NAMESPACE = namespaces.GATEWAY
@@ -212,6 +213,7 @@ def _front_door(step: PartStep) -> PartDone:
         revisions=step.on.plan.tenants.chooses_revisions,
         prompts=site.has_directory,
         overflows=bool(step.on.plan.tenants.overflows),
+        ranks_charged=ranks_charged(step.on.plan),
         # Who checks keys next is there before the filters ask it.
         needs=[*step.ready(*_GATEWAYS), *(tenants.checked if tenants.gatekeeper else [])],
     )

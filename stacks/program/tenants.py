@@ -52,6 +52,12 @@ class Tenants:
     access: Access
 
 
+def ranks_charged(plan: SitePlan) -> bool:
+    """Whether tokens count, and a model ranks documents, of whose answers the AI gateway counts none."""
+    counts = bool(plan.tenants.limits) or plan.site.has_ledger
+    return counts and any(revision.proof.order.model.task == "rerank" for revision in plan.revisions)
+
+
 def limit_service_of(plan: SitePlan) -> dict[str, Any] | None:
     """Fields of Envoy Gateway's configuration that start the limit service; None where nothing counts."""
     if not plan.tenants.counted:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from components.gateway.door_scripts import RANK_PATH
 from components.specs.access import TenantSpec
 from components.specs.callers import Dedicated, SharedCache
 from components.specs.limits import LimitsSpec
@@ -81,6 +82,16 @@ def test_a_tenant_holds_no_more_than_its_share(door: Rig) -> None:
         assert held(door, stack, "free", body_of(10 * SHARE)) == 200
     with ExitStack() as stack:
         eventually(lambda: held(door, stack, "acme", body_of(SHARE)) == 200)
+
+
+def test_a_request_to_rank_holds_its_query_once_for_each_document(door: Rig) -> None:
+    query, documents = "x" * 400, ["a", "b", "c"]
+    body = json.dumps({"model": MODEL, "stream": True, "query": query, "documents": documents}).encode()
+    with ExitStack() as stack:
+        assert held(door, stack, "acme", body, RANK_PATH) == 200
+        members = door.of_store(f"ZRANGE cache:acme:{MODEL} 0 -1").decode().split()
+    read = len(body) + (len(documents) - 1) * (len(query) + len('""'))
+    assert members[-1].rpartition(":")[2] == str(read // _BYTES_OF_A_TOKEN)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,9 @@ def test_each_document_gets_a_score(engine: RunningEngine, path: str) -> None:
     results = answer.json()["results"]
     assert sorted(result["index"] for result in results) == [0, 1, 2]
     assert all(0 <= result["relevance_score"] <= 1 for result in results)
+    # Limits charge it, and look for it in front of the documents (components/tenants/limit_scripts.py).
+    assert answer.json()["usage"]["total_tokens"] > len(LONG[0])
+    assert answer.text.index('"usage"') < answer.text.index('"results"')
 
 
 @pytest.mark.parametrize("engine", EMBEDDERS[:1], indirect=True, ids=lambda tried: tried.model)

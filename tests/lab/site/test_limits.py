@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -27,7 +27,7 @@ pytestmark = [
 
 MODELS = ["qwen3-32b", "glm-5-1"]
 PER_MINUTE, PER_DAY = 3, 1_000_000
-LEFT = "x-ratelimit-remaining"
+LEFT = "x-ratelimit-remaining-tokens"
 # Answers in a row, each over a connection of its own.
 IN_FORCE = 20
 COMPLETION: dict[str, Any] = {"model": MODELS[0], "prompt": "hello", "max_tokens": 20, "ignore_eos": True}
@@ -68,6 +68,19 @@ def keys(site: Site, stack: EditedStack) -> dict[str, str]:
 def ask(site: Site, key: str, path: str = "/chat/completions", **body: Any) -> httpx.Response:
     with site.http(key=key) as http:
         return http.post(path, json=body or chat(MODELS[0], tokens=1), headers={TENANT_HEADER: "acme"})
+
+
+def nearest(headers: Mapping[str, str]) -> dict[str, str]:
+    """What an answer has of a limit, by what is behind `x-ratelimit-`; the wait is as `retry-after` has it."""
+    read = {name.removeprefix("x-ratelimit-"): value for name, value in headers.items() if "ratelimit" in name}
+    resets = [name for name in read if name.startswith("reset-")]
+    for name in resets:
+        parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(\d+)s", read.pop(name))
+        assert parts
+        hours, minutes, seconds = map(int, parts.groups(default="0"))
+        assert headers.get("retry-after") in (None, str(hours * 3600 + minutes * 60 + seconds))
+    assert len(resets) == bool(read)
+    return read
 
 
 class Meter:
@@ -158,10 +171,13 @@ def test_a_tenants_keys_and_models_draw_on_one_limit(site: Site, keys: dict[str,
     assert refused is not None, answers
     assert answers.count(200) >= PER_MINUTE
     assert 0 < int(refused.headers["retry-after"]) <= 60
+    assert nearest(refused.headers) == {"limit-requests": str(PER_MINUTE), "remaining-requests": "0"}
     assert "x-should-retry" not in refused.headers
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert refused.json()["error"]["type"] == "rate_limit_error"
-    assert ask(site, keys["acme.laptop"]).status_code == 200
+    unlimited = ask(site, keys["acme.laptop"])
+    assert unlimited.status_code == 200
+    assert not nearest(unlimited.headers)
 
 
 def test_a_key_and_a_model_have_limits_of_their_own(site: Site, keys: dict[str, str]) -> None:
@@ -201,6 +217,7 @@ def test_a_client_does_not_try_again_what_cannot_succeed(
     assert len(asked) == 1
     assert caught.value.code == "insufficient_quota"
     assert int(caught.value.response.headers["retry-after"]) > 120
+    assert nearest(caught.value.response.headers) == {"limit-tokens": "1", "remaining-tokens": "0"}
 
 
 @pytest.mark.exhaustive

@@ -11,7 +11,7 @@ from components.gateway.traffic_policies import target_gateway
 from components.specs.access import TenantSpec
 from components.specs.tiers import TierSpec
 from components.tenants.callers import mounted, tenants_file
-from components.tenants.limits import limits_script
+from components.tenants.limit_scripts import limits_script
 from components.tenants.tiers import caller_policy, inference_objective, tiers_script
 from sitectl.change.changes import Change, Op
 from sitectl.change.report import report
