@@ -118,7 +118,7 @@ class ServiceImages:
     @cached_property
     def _base(self) -> tuple[dict[str, Any], list[Layer]]:
         """Configuration and layers of the base image, which is in the folder then."""
-        self.note(f"{self.base}: pulling")
+        self.note(f"base image: {self.base.tagged}")
         self.images.bring(self.base, self.crane, self.mirror)
         try:
             config, layers = OciLayout(self.images.of(self.base)).read_image()
@@ -147,7 +147,9 @@ class ServiceImages:
 def source_files(project: Path, service: str) -> Iterator[LayerFile]:
     """The service with the modules that it imports of others, so that no change of another one changes its image."""
     root = project / _SOURCES
-    new = [file for folder in (service, "migrations") for file in sorted((root / folder).rglob("*"))]
+    # What alembic runs of all that have tables, which it finds by its path.
+    folders = [service, *(("migrations",) if (root / service / "migrations").is_dir() else ())]
+    new = [file for folder in folders for file in (root / folder).rglob("*")]
     new = [file for file in new if file.suffix in _KINDS and not file.name.startswith(".")]
     there = set[Path]()
     while new:

@@ -14,7 +14,7 @@ from email import message_from_bytes
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 from bundle.errors import BundleError
 from bundle.oci_layout import LayerFile
@@ -54,7 +54,7 @@ def service_wheels(project: Path, folder: Path) -> list[Path]:
     locked = {canonicalize_name(package.name): package for package in locked_packages(project)}
     extras = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     new = {pair for text in extras[_EXTRA] for pair in _names(Requirement(text), "")}
-    needed = set[tuple[str, str]]()
+    needed = set[tuple[NormalizedName, str]]()
     while new:
         needed |= new
         before = {*folder.glob("*.whl")}
@@ -97,7 +97,7 @@ def _download(project: Path, folder: Path, packages: list[Package]) -> None:
     download(project, requirements.resolve(), folder, *_OPTIONS)
 
 
-def _required(wheel: Path, extra: str) -> Iterator[tuple[str, str]]:
+def _required(wheel: Path, extra: str) -> Iterator[tuple[NormalizedName, str]]:
     """Names and extras that a wheel needs, with one of its extras or with none, under the images' Python."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
@@ -105,11 +105,11 @@ def _required(wheel: Path, extra: str) -> Iterator[tuple[str, str]]:
             yield from _names(Requirement(text), extra)
 
 
-def _names(requirement: Requirement, extra: str) -> Iterator[tuple[str, str]]:
+def _names(requirement: Requirement, extra: str) -> Iterator[tuple[NormalizedName, str]]:
     if requirement.marker is None or requirement.marker.evaluate({**_ENVIRONMENT, "extra": extra}):
         for wanted in ("", *requirement.extras):
             yield canonicalize_name(requirement.name), wanted
 
 
-def _name(wheel: Path) -> str:
+def _name(wheel: Path) -> NormalizedName:
     return canonicalize_name(wheel.name.partition("-")[0])

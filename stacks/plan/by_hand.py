@@ -13,7 +13,6 @@ from stacks.site.loader import PROJECT
 from stacks.site.secret_references import secret_references
 
 
-
 def by_hand(plan: SitePlan) -> list[str]:
     """A line for each: what the stack's configuration lacks, parts of the cluster, then objects with their keys."""
     names = plan.machines.secret_names if plan.machines else ()
