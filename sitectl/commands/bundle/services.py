@@ -20,7 +20,7 @@ from sitectl.shell.command import Command, CommandContext, pass_context
 from sitectl.shell.registry_address import FORM, REGISTRY
 from stacks.facts import versions
 from stacks.facts.image_lock import FILE, read_image_lock
-from stacks.facts.own_images import PYTHON_SERVICES, SERVICES
+from stacks.facts.own_images import PYTHON_SERVICES, SERVICES, is_built_here
 
 MORE = f"""\
 Builds an OCI layout per service into {BUILT}, where `bundle pack` takes it from, and writes the digests into {FILE}:
@@ -92,8 +92,9 @@ def command(
                 crane.push(images.images.of(image), image)
     except BundleError as error:
         raise unable(error) from None
-    # A digest of another registry's copy is what `bundle lock` asks that registry for.
-    lock = lock.with_images(image for name, image in built.items() if image.tagged == pinned[name].tagged)
+    # Of another registry's copies, only those that are in it now.
+    there = [image for image in built.values() if target or is_built_here(image.name)]
+    lock = lock.with_images(image for image in there if image.tagged in {pin.tagged for pin in pinned.values()})
     if lock != before:
         whole_files.write(project / FILE, lock.text())
     lines = [*map(str, built.values()), f"{FILE}: as before" if lock == before else f"commit {FILE}"]
