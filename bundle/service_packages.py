@@ -1,6 +1,7 @@
-"""Packages of the platform's services for their images' Python, as requirements.lock pins them, whoever's Python runs.
+"""Packages of the platform's services for their images' Python, as requirements.lock pins them.
 
-A lock for every system has more than they need, so which ones do follows from the packages' own metadata.
+The lock is of every system and has more than they need: which ones do follows from the packages' own metadata, for that
+Python and not for the one that runs here.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from bundle.errors import BundleError
 from bundle.image_folder import ImageFolder
 from bundle.oci_layout import OciLayout
 from bundle.service_images import source_files
+from stacks.facts import versions
 from stacks.facts.own_images import PYTHON_SERVICES
 from tests.unit.bundle.own_services import BASE_ENV, OwnServices, files_of, own_image, put_base
 
@@ -97,6 +99,13 @@ def test_the_gatekeeper_is_one_program_that_the_pinned_go_has_built(own: OwnServ
     assert config["config"] == {"User": "65532", "Entrypoint": ["/usr/local/bin/gatekeeper"]}
     asked = Path(f"{own.images.go}.asked").read_text().splitlines()
     assert {"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOTOOLCHAIN=go1.26.8", "-trimpath"} <= {*asked}
+
+
+def test_the_pinned_go_is_new_enough_for_the_gatekeeper() -> None:
+    """A go.mod that asks for a later one makes it refuse."""
+    asked = re.search(r"^go (\S+)$", (ROOT / "services/gatekeeper/go.mod").read_text(), re.MULTILINE)
+    assert asked
+    assert [*map(int, versions.load().go.split("."))] >= [*map(int, asked[1].split("."))]
 
 
 @pytest.mark.parametrize(
