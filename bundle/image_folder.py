@@ -6,8 +6,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,48 @@ class ImageFolder:
 
         It is in its place once it is whole. Raises BundleError.
         """
-        place = self.of(image)
         if not any(self.problems(image)):
             return False
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=DRAFT) as drafts:
-            draft = Path(drafts) / "layout"
+
+        def pull(draft: Path) -> str:
             crane.pull(image.held_by(mirror) if mirror else image, draft)
             if wrong := next(_problems(draft, image.digest), None):
                 raise BundleError(f"{image} came another than it is", got=wrong, fix="call this again")
+            return image.digest
+
+        self.write(image, pull)
+        return True
+
+    def take(self, image: ImageReference, other: ImageFolder) -> None:
+        """Copy the image out of another folder, where it is not here already. Raises BundleError."""
+        if any(self.problems(image)):
+            if wrong := next(other.problems(image), None):
+                raise BundleError(
+                    f"{image} is not in {other.folder} as locked",
+                    got=wrong.removeprefix(f"{image}: "),
+                    fix="sitectl bundle services, which builds it, and commit images.lock",
+                )
+
+            def copy(draft: Path) -> str:
+                shutil.copytree(other.of(image), draft)
+                return image.digest
+
+            self.write(image, copy)
+
+    def write(self, image: ImageReference, write: Callable[[Path], str]) -> ImageReference:
+        """Let `write` make the image's layout in a folder, which is not there yet, and give its digest.
+
+        It is in its place once it is whole. Gives the image back by that digest.
+        """
+        place = self.of(image)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=DRAFT) as drafts:
+            draft = Path(drafts) / "layout"
+            digest = write(draft)
             if place.exists():
                 shutil.rmtree(place)
             draft.rename(place)
-        return True
+        return replace(image, digest=digest)
 
     def problems(self, image: ImageReference) -> Iterator[str]:
         """Each file of the image that is missing or spoiled, by its path in the folder."""

@@ -10,6 +10,7 @@ from bundle.crane import Crane
 from bundle.errors import BundleError
 from floor.images import ImageReference
 from stacks.facts.image_lock import FILE, ImageLock
+from stacks.facts.own_images import is_built_here
 
 PLATFORM = "linux/amd64"
 """Of HGX nodes, and so of every node of a site."""
@@ -48,6 +49,11 @@ class Registries:
         return lock.with_images(new.values())
 
     def _digest(self, image: ImageReference) -> str:
+        if self.mirror is None and is_built_here(image.name):
+            raise BundleError(
+                f"{image} is of this repository's sources, and no registry has it",
+                fix=f"sitectl bundle services, which builds it and writes its digest into {FILE}",
+            )
         asked = image.held_by(self.mirror) if self.mirror else image
         return self.asking.once(
             ("digest", asked, self.platform),

@@ -10,10 +10,12 @@ from typing import Literal, get_args
 
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart
+from bundle.image_folder import ImageFolder
 from bundle.mirror_paths import require_own_paths
-from bundle.supplies import CHARTS, WHEELS, Supplies, weights_folder
+from bundle.supplies import BUILT, CHARTS, WHEELS, Supplies, weights_folder
 from floor.counts import counted
 from floor.images import ImageReference
+from stacks.facts.own_images import is_built_here
 
 Tool = Literal["crane", "skopeo", "oras", "helm", "hf", "pip"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -29,9 +31,9 @@ def mirror_list(supplies: Supplies, tool: Tool, mirror: str) -> str:
         _check_tags(supplies)
         require_own_paths(supplies.images)
     lines = {
-        "crane": (["crane", "copy", str(image), image.held_by(mirror).tagged] for image in supplies.images),
+        "crane": (_crane(image, mirror) for image in supplies.images),
         "skopeo": (_skopeo(image, mirror) for image in supplies.images),
-        "oras": (["oras", "cp", str(image), image.held_by(mirror).tagged] for image in supplies.images),
+        "oras": (_oras(image, mirror) for image in supplies.images),
         "helm": chain([["mkdir", "-p", CHARTS]], (_pull(packed) for packed in supplies.charts)),
         "hf": _downloads(supplies),
         "pip": iter([["pip", "download", "--require-hashes", "--no-deps", "-r", "requirements.lock", "-d", WHEELS]]),
@@ -47,11 +49,29 @@ def _check_tags(supplies: Supplies) -> None:
         )
 
 
+def _crane(image: ImageReference, mirror: str) -> list[str]:
+    """What is built here comes out of its folder, as for every tool."""
+    built, target = _built(image), image.held_by(mirror).tagged
+    return ["crane", "push", built, target] if built else ["crane", "copy", str(image), target]
+
+
 def _skopeo(image: ImageReference, mirror: str) -> list[str]:
     """skopeo takes a tag or a digest, not both. With --all the copy of an index is the same index."""
-    source = f"{image.name}@{image.digest}" if image.digest else image.tagged
+    named = f"{image.name}@{image.digest}" if image.digest else image.tagged
+    source = f"oci:{built}" if (built := _built(image)) else f"docker://{named}"
     target = image.held_by(mirror).tagged
-    return ["skopeo", "copy", "--all", "--preserve-digests", f"docker://{source}", f"docker://{target}"]
+    return ["skopeo", "copy", "--all", "--preserve-digests", source, f"docker://{target}"]
+
+
+def _oras(image: ImageReference, mirror: str) -> list[str]:
+    built, target = _built(image), image.held_by(mirror).tagged
+    source = ["--from-oci-layout", f"{built}@{image.digest}"] if built else [str(image)]
+    return ["oras", "cp", *source, target]
+
+
+def _built(image: ImageReference) -> str:
+    """The folder of an image of an own service, below the project; empty for every other image."""
+    return str(ImageFolder(BUILT).of(image)) if is_built_here(image.name) else ""
 
 
 def _pull(packed: PackedChart) -> list[str]:

@@ -18,7 +18,7 @@ from bundle.inventory import FILE, Inventory, PackedProgram, revision_of
 from bundle.locked_weights import differences
 from bundle.mirror_paths import require_own_paths
 from bundle.schematics import make_known
-from bundle.supplies import BOOT, CHARTS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
+from bundle.supplies import BOOT, BUILT, CHARTS, IMAGES, PROGRAMS, WHEELS, Supplies, weights_folder
 from bundle.wheels import bring_wheels
 from floor.counts import counted
 from floor.digests import sha256_of
@@ -29,6 +29,7 @@ from services.weights.hub import Hub
 from services.weights.manifest import Manifest
 from services.weights.order import Wanted, WeightsOrder
 from services.weights.volume import Volume
+from stacks.facts.own_images import is_built_here
 
 # Files at once, and a bound that no link reaches.
 _PARALLEL, _BYTES_PER_S = 4, 1.0e12
@@ -69,7 +70,10 @@ class Packer:
             make_known(lacking, self.note)
         for number, image in enumerate(supplies.images, start=1):
             self.note(f"{IMAGES} {number}/{len(supplies.images)}: {image.tagged}")
-            images.bring(image, self.crane, self.image_mirror)
+            if self.image_mirror is None and is_built_here(image.name):
+                images.take(image, ImageFolder(project / BUILT))
+            else:
+                images.bring(image, self.crane, self.image_mirror)
         media = bring_boot_media(supplies.factory_images, self.boot_media, self.folder / BOOT, self.note)
         for manifest in supplies.weights:
             self._weights(manifest)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bundle.asking import NoAnswerError
@@ -23,6 +24,8 @@ class FetchingProgram:
     """Where it is run."""
     install: str
     """How to get it."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment, beside ours."""
 
     def run(
         self, arguments: Sequence[str], *, what: str, failed: str, fix: str, limit_s: float | None, given: str = ""
@@ -35,6 +38,7 @@ class FetchingProgram:
             done = subprocess.run(
                 [self.command, *arguments],
                 cwd=self.folder,
+                env={**os.environ, **self.variables},
                 input=given,
                 capture_output=True,
                 encoding="utf-8",

@@ -15,6 +15,9 @@ from services.weights.manifest import Manifest
 IMAGES, CHARTS, WHEELS, WEIGHTS, PROGRAMS, BOOT = "images", "charts", "wheels", "weights", "programs", "boot"
 """Folders of a bundle. `charts` has definitions and the pod network too, for `sitectl bundle --from`."""
 
+BUILT = Path(".bundle/images")
+"""Where `sitectl bundle services` puts images of own services, below the project."""
+
 COMMANDS = ("pulumi", "helm", "crane")
 """Programs that a machine behind the wall needs, beside Python. No version of them is pinned."""
 

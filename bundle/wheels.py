@@ -45,19 +45,23 @@ def bring_wheels(project: Path, folder: Path) -> None:
     Raises BundleError; other files stay then.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pip = FetchingProgram(command=sys.executable, folder=project, install="make venv")
-    download = ["download", "--require-hashes", "--no-deps", "--requirement", LOCK, "--dest", str(folder.resolve())]
-    pip.run(
-        ["-m", "pip", "--disable-pip-version-check", *download, "--quiet"],
+    download(project, Path(LOCK), folder)
+    for file, package in _packages_of(locked_packages(project), folder).items():
+        if package is None:
+            # Of an earlier lock: pip leaves it there.
+            file.unlink()
+
+
+def download(project: Path, requirements: Path, folder: Path, *options: str) -> None:
+    """Files of packages that are required with their sha256, by pip, which compares them. Raises BundleError."""
+    words = ["--require-hashes", "--no-deps", "--requirement", str(requirements), "--dest", str(folder.resolve())]
+    FetchingProgram(command=sys.executable, folder=project, install="make venv").run(
+        ["-m", "pip", "--disable-pip-version-check", "download", *words, *options, "--quiet"],
         what="the packages",
         failed=f"pip cannot download what {LOCK} lists",
         fix=_FIX,
         limit_s=None,
     )
-    for file, package in _packages_of(locked_packages(project), folder).items():
-        if package is None:
-            # Of an earlier lock: pip leaves it there.
-            file.unlink()
 
 
 def wheel_problems(packages: list[Package], folder: Path) -> Iterator[str]:

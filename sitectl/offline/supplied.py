@@ -31,6 +31,7 @@ from sitectl.shell.command import CommandContext
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts import versions
 from stacks.facts.image_lock import ImageLock, read_image_lock
+from stacks.facts.own_images import PYTHON_SERVICES, is_built_here, service_of
 from stacks.facts.versions import Versions
 from stacks.plan.charts import announces_by_bgp, brings_cilium, installed_charts, optional_parts
 from stacks.plan.images import untagged_repositories
@@ -65,6 +66,9 @@ def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
     declared = _declared(context, files)
     # Of an image that the plans know, they name the users; others come from additions to the program.
     users = defaultdict(set, _images(declared) | users)
+    on_python = [service_of(image) for image in users if is_built_here(image) and service_of(image) in PYTHON_SERVICES]
+    if on_python:
+        users[versions.load().images.python].add(f"base of {', '.join(sorted(on_python))}")
     named = frozenset(image_reference(image).tagged for image in users)
     for plan in plans.values():
         for repository, releases in untagged_repositories(plan.site, plan.versions).items():

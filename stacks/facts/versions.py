@@ -22,7 +22,8 @@ _KUBELET_BEHIND = 3
 _OTHER = "name a revision whose file this project could read"
 # A tag that names one release, or a digest, perhaps beside a commit; `latest` and branches move under those who name
 # them.
-_RELEASE = r"(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?|[0-9]+\.[0-9]+-system-trixie"
+_DEBIAN = r"[0-9]+\.[0-9]+-(system|slim)-trixie"
+_RELEASE = rf"(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?|{_DEBIAN}"
 _TAG, _DIGEST = rf":({_RELEASE})", "@sha256:[0-9a-f]{64}"
 Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|(:[0-9a-f]{{8}})?{_DIGEST})$")]
 Release = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
@@ -61,6 +62,7 @@ class Images(Spec):
     portal: Image
     prometheus: Image
     prometheus_operator: Image
+    python: Image
     rdma_device_plugin: Image
     simulator: Image
     split_picker: Image
@@ -122,6 +124,8 @@ class Versions(Spec):
     kubernetes: Release
     kubelet: Release | None = None
     """Of another version than `kubernetes` only between the two halves of a minor upgrade."""
+    go: Release
+    """What builds the gatekeeper's image."""
     nvidia: Nvidia
     cilium: CiliumVersion
     images: Images

@@ -7,13 +7,10 @@ from collections.abc import Iterator
 
 from components.models.weights import CA_KEY
 from floor import namespaces
+from stacks.facts.own_images import is_built_here, service_of
 from stacks.plan.site_plan import SitePlan
 from stacks.site.loader import PROJECT
 from stacks.site.secret_references import secret_references
-
-
-# As stacks/facts/versions.yaml names images of this repository, which no registry has.
-_UNBUILT = "ghcr.io/inference-platform/"
 
 
 def by_hand(plan: SitePlan) -> list[str]:
@@ -31,10 +28,10 @@ def _hosts(plan: SitePlan) -> Iterator[str]:
 
 
 def _images(plan: SitePlan) -> Iterator[str]:
-    unbuilt = sorted(image for image in plan.images if image.startswith(_UNBUILT))
+    # One with a digest is in the lock, so it was built.
+    unbuilt = sorted(service_of(image) for image in plan.images if is_built_here(image) and "@" not in image)
     if unbuilt:
-        names = ", ".join(image.removeprefix(_UNBUILT).partition(":")[0] for image in unbuilt)
-        yield f"images that you build and name in stacks/facts/versions.yaml: {names} (sitectl docs gatekeeper)"
+        yield f"images of own services: {', '.join(unbuilt)} (sitectl bundle services)"
 
 
 def _parts(plan: SitePlan) -> Iterator[str]:

@@ -89,7 +89,7 @@ MAY_IMPORT = {
     "lab.runner": {"floor", "lab.errors", "lab.kubeconfigs", "lab.paths", "lab.cluster", "lab.watching"}
     | {"lab.vllm_cpu"},
     # Images of what the runner runs, so that it has them to pull.
-    "lab.registry": {"floor", "lab.errors", "lab.paths", "lab.install", "lab.runner"},
+    "lab.registry": {"bundle", "floor", "lab.errors", "lab.paths", "lab.install", "lab.runner"},
     "lab.machines": {"floor", "lab.cluster", "lab.errors", "lab.paths", "talos.api", "talos.factory", "talos.secrets"},
     # The only one that knows all that runs; the rooms below know their own part.
     "lab.site": {"lab.errors", "lab.paths", "lab.progress", "lab.cluster", "lab.machines", "lab.registry"}

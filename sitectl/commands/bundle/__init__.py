@@ -13,6 +13,7 @@ _DEFAULT = "fetch"
 _MEANINGS = {
     _DEFAULT: "fetch definitions, charts and pod network, and compare them with the pins; also without this word",
     "lock": "write the digest of every image that sites run into images.lock",
+    "services": "build the images of the platform's own services, without Docker, and lock their digests",
     "list": "list what sites take from outside, as text or for a copy tool: crane, skopeo, oras, helm, hf, pip",
     "sbom": "print a bill of materials in CycloneDX's JSON",
     "pack": "write images, charts, packages, programs and weights into a folder, for a site without a network",
@@ -26,6 +27,7 @@ MORE = """\
 
 \b
 for a site without a network, on a machine that has one:
+  python -m sitectl bundle services       what this repository is the source of
   python -m sitectl bundle lock berlin    then commit images.lock
   python -m sitectl bundle pack berlin --out /media/disk/berlin
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -148,6 +149,35 @@ def test_an_image_that_no_registry_has_is_an_error_with_its_name(tmp_path: Path)
     with pytest.raises(BundleError, match=r"crane finds no docker\.io/vllm/vllm-openai:v0\.32\.0") as error:
         registries.locked([image_reference(VLLM)], ImageLock({}))
     assert "NAME_UNKNOWN" in error.value.problem.got
+
+
+OWN = "ghcr.io/inference-platform/ledger:0.1.0"
+
+
+def test_no_registry_is_asked_for_an_image_of_an_own_service_but_a_mirror(tmp_path: Path) -> None:
+    crane = StandInCrane.in_folder(tmp_path)
+    crane.has({OWN: "of another", "mirror.example/inference-platform/ledger:0.1.0": "built"})
+    registries = Registries(crane=Crane(str(crane.program)), asking=Asking())
+    with pytest.raises(BundleError, match=f"{OWN} is of this repository's sources, and no registry has it") as error:
+        registries.locked([image_reference(OWN)], ImageLock({}))
+    assert error.value.problem.fix.startswith("sitectl bundle services")
+    built = ImageLock({OWN: digest_of("built")})
+    assert registries.locked([image_reference(OWN)], built) == built
+    assert replace(registries, mirror="mirror.example").locked([image_reference(OWN)], ImageLock({})) == built
+
+
+def test_copy_tools_take_an_image_of_an_own_service_out_of_its_folder() -> None:
+    own = image_reference(f"{OWN}@{DIGEST}")
+    folder, target = (
+        ".bundle/images/ghcr.io/inference-platform/ledger/0.1.0",
+        "site.example/inference-platform/ledger:0.1.0",
+    )
+    for tool, line in {
+        "crane": f"crane push {folder} {target}",
+        "skopeo": f"skopeo copy --all --preserve-digests oci:{folder} docker://{target}",
+        "oras": f"oras cp --from-oci-layout {folder}@{DIGEST} {target}",
+    }.items():
+        assert mirror_list(replace(SUPPLIES, images=(own,)), cast("Tool", tool), "site.example").splitlines()[1] == line
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,18 +16,19 @@ from bundle.crane import Crane
 from bundle.definitions import definitions_file
 from bundle.errors import BundleError
 from bundle.fetching import PackedChart, Sources
+from bundle.image_folder import ImageFolder
 from bundle.inventory import read_inventory, spoiled
 from bundle.locked_weights import HubMetadata
 from bundle.packing import Packer
 from bundle.schematics import FactoryImage
-from bundle.supplies import BOOT, CHARTS, Supplies
+from bundle.supplies import BOOT, BUILT, CHARTS, Supplies
 from components.addons.charts import Chart
 from floor.images import image_reference
 from lab.hub.server import EmulatedHubServer, Hub
 from lab.machines.image_factory import FactoryContent, ImageFactoryServer
 from stacks.facts import versions
 from talos.factory.schematic import Schematic
-from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
+from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of, write_layout
 from tests.unit.bundle.stand_in_helm import StandInHelm
 from tests.unit.bundle.test_bundle_definitions import FIRST, LAST
 
@@ -107,6 +109,23 @@ def publishers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publ
 def test_two_revisions_of_a_repository_are_packed(publishers: Publishers) -> None:
     assert read_inventory(publishers.disk).weights == tuple(f"Qwen/Qwen3-32B@{digit * 40}" for digit in "ab")
     assert publishers.problems() == []
+
+
+def test_images_of_own_services_come_from_where_they_were_built(publishers: Publishers) -> None:
+    """Out of a mirror where one has all images."""
+    image = image_reference(f"ghcr.io/inference-platform/ledger:0.1.0@{digest_of('ledger')}")
+    own = replace(publishers, supplies=replace(publishers.supplies, images=(image,), used_by={image.tagged: []}))
+    with pytest.raises(BundleError, match=r"is not in .*\.bundle/images as locked; got missing") as error:
+        own.pack()
+    assert error.value.problem.fix.startswith("sitectl bundle services")
+    write_layout(ImageFolder(own.folder / BUILT).of(image), "ledger")
+    own.pack()
+    assert own.problems() == []
+    assert not [call for call in StandInCrane(own.folder / "crane").asked("pull") if "ledger" in call[-2]]
+    StandInCrane(own.folder / "crane").has({"mirror.example/inference-platform/ledger:0.1.0": "ledger"})
+    shutil.rmtree(own.disk / "images")
+    own.pack("mirror.example")
+    assert own.problems() == []
 
 
 @pytest.mark.parametrize("name", ["config.json", "model-00001-of-*.safetensors"])

@@ -19,7 +19,7 @@ from stacks.plan.models import MODELS_NAMESPACE
 from tests import documented
 from tests.documented import PAGES, ROOT, shown
 
-NOT_OURS = {".git", ".venv", ".lab", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+NOT_OURS = {".git", ".venv", ".lab", ".bundle", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 LANGUAGES = {"sh", "sh check", "mermaid", "text", "yaml", "python"}
 
 

@@ -57,7 +57,7 @@ def test_a_host_that_only_looks_like_an_example_is_the_sites_own() -> None:
         (
             {"callers": {"decided_by": "gatekeeper", "database_secret": "directory-database"}},
             "",
-            "images that you build and name in stacks/facts/versions.yaml: directory, gatekeeper (sitectl docs gatekeep",
+            "images of own services: directory, gatekeeper (sitectl bundle services)",
         ),
     ],
 )

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.row("000.07")
 
 ROOT = Path(__file__).parents[3]
 READERS = [ROOT / "__main__.py", *sorted((ROOT / "stacks").rglob("*.py")), *sorted((ROOT / "components").rglob("*.py"))]
+# What a site's program has no use for: own images are built by a command.
+BUILDERS = sorted((ROOT / "sitectl" / "commands" / "bundle").glob("*.py"))
 TEXTS = sorted((ROOT / "manifests").rglob("*.j2"))
 # Three numbers, or two behind a v or a tag's colon; addresses have four.
 VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d+(?![\d.]*\.\d|/)|\bv\d+\.\d+\b|:v?\d+\.\d+")
@@ -55,7 +57,7 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
 def attributes() -> set[str]:
     """Dotted endings that the code reads, such as `images.endpoint_picker`."""
     chains: set[str] = set()
-    for path in READERS:
+    for path in (*READERS, *BUILDERS):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 chains.add(ast.unparse(node))
@@ -129,7 +131,7 @@ def test_pins_are_releases_or_digests() -> None:
     for path, value in PINS.items():
         where = path[0] == "crd_sources" or path[-1] in ("chart", "repository")
         assert where or re.search(
-            r"\d+\.\d+\.\d+(-beta\.\d+)?$|:\d+\.\d+-system-trixie$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value
+            r"\d+\.\d+\.\d+(-beta\.\d+)?$|:\d+\.\d+-(system|slim)-trixie$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value
         ), path
 
 
