@@ -11,6 +11,7 @@ import pytest
 from policy.model import Resource
 from sitectl.change.changes import between, of_preview
 from sitectl.change.report import SiteReport, of_preview_document
+from sitectl.change.verdicts.model import Severity
 from tests.fixtures.previews import kept
 from tests.fixtures.previews.scenarios import SCENARIOS
 from tests.unit.sitectl.expected_recordings import EXPECTED
@@ -126,3 +127,11 @@ def test_what_is_folded_unfolds_to_what_the_engine_printed(name: str) -> None:
     site = [json.loads(document.pop("config")[kept.SITE]) for document in (printed, unfolded)]
     assert site[0] == site[1]
     assert unfolded == kept.shortened(printed)
+
+
+def test_a_volume_that_the_engine_leaves_behind_is_not_lost() -> None:
+    preview = kept.read("model-removed")
+    (step,) = (step for step in preview["steps"] if "PersistentVolumeClaim" in step["urn"].rpartition("::")[0])
+    step["oldState"]["retainOnDelete"] = True
+    (row,) = (row for row in of_preview_document("lab", preview).rows if row.resource.startswith("PersistentVolume"))
+    assert (row.severity, row.what) == (Severity.LIVE, "leaves the volume to itself")

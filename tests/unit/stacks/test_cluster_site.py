@@ -192,6 +192,18 @@ def test_the_more_exact_place_wins_key_by_key() -> None:
     assert bond["addresses"] == [{"address": "10.5.0.21/24"}], "the node's own address, with its network's prefix"
 
 
+def test_what_a_machine_sets_is_in_its_config() -> None:
+    own = every_key()["nodes"]["hgx-1"]
+    base = document(configs(every_key())["hgx-1"], "v1alpha1")["machine"]
+    places = {"labels": "nodeLabels", "annotations": "nodeAnnotations", "taints": "nodeTaints"}
+    for key in ("labels", "annotations", "taints", "sysctls", "sysfs"):
+        assert own[key].items() <= base[places.get(key, key)].items(), key
+    assert own["kubelet_config"].items() <= base["kubelet"]["extraConfig"].items()
+    assert {*own["udev_rules"]} <= {*base["udev"]["rules"]}
+    assert {*own["kernel_modules"]} <= {module["name"] for module in base["kernel"]["modules"]}
+    assert {*own["cert_sans"]} <= {*base["certSANs"]}
+
+
 def test_order_means_nothing() -> None:
     machines = every_key()
     shuffled = yaml.safe_load(yaml.safe_dump(machines))

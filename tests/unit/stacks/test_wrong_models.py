@@ -117,8 +117,14 @@ WRONG: dict[str, Wrong] = {
         "random words",
         {"purpose": "trial"},
     ),
+    "simulator where no purpose is written": Wrong(
+        {"purpose": None, "models.qwen3-32b.server.engine": "simulator"},
+        "models.qwen3-32b.server.engine",
+        "random words",
+        {"purpose": "trial"},
+    ),
     "request cut before its stream": Wrong(
-        {"models.glm-5-1.request_timeout_s": 300},
+        {"models.glm-5-1.request_timeout_s": 599},
         "models.glm-5-1.request_timeout_s",
         "shorter than a stream may be, 600 s",
         {"models.glm-5-1.request_timeout_s": 600},
