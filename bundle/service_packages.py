@@ -33,6 +33,7 @@ _OPTIONS = (
 )
 _ENVIRONMENT = {
     "implementation_name": "cpython",
+    "implementation_version": f"{PYTHON}.0",
     "os_name": "posix",
     "platform_machine": "x86_64",
     "platform_python_implementation": "CPython",

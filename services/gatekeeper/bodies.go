@@ -43,7 +43,7 @@ type api struct {
 	// unsalted: the AI gateway writes these bodies for the engine, and drops a salt and a priority (v1.0.0,
 	// internal/translator/anthropic_openai.go).
 	unsalted bool
-	// ranks: an engine reads the query again with each document.
+	// ranks: an engine reads all but the documents again with each of them (vLLM 0.32, entrypoints/pooling/scoring).
 	ranks bool
 }
 
@@ -77,8 +77,8 @@ type request struct {
 	answers map[string]jsontext.Value
 	n       jsontext.Value
 	prompts int64
-	query   int64  // bytes of what its documents are ranked by
-	ranked  int64  // its documents
+	ranked  int64  // documents
+	listed  int64  // bytes of all of them
 	wish    string // service_tier
 	stream  bool
 	options jsontext.Value // stream_options
@@ -235,10 +235,8 @@ func (r *request) take(name string, value jsontext.Value, of api) error {
 		return nil
 	case name == "n":
 		r.n = value.Clone()
-	case name == "query" && of.ranks:
-		r.query = int64(len(value))
 	case name == "documents" && of.ranks:
-		r.ranked = prompts(value)
+		r.ranked, r.listed = prompts(value), int64(len(value))
 	case name == "prompt":
 		r.prompts = prompts(value)
 		r.tied = r.tied || ofTokens(value)

@@ -28,7 +28,7 @@ type cache struct {
 
 // size is how large a request may become, as far as its body has it.
 type size struct {
-	prompt  int64 // tokens of all prompts, one for bytesOfAToken bytes, and of a query once for each document
+	prompt  int64 // tokens of all prompts, one for bytesOfAToken bytes, and of what ranks documents once for each of them
 	prompts int64
 	answers int64 // 0: this API has none
 	longest int64 // tokens that the client gives each answer; 0: it gives no length
@@ -37,7 +37,7 @@ type size struct {
 // size is of a body of so many bytes, whose answers are bounded already.
 func (r *request) size(path string, bytes int) size {
 	of := apis[path]
-	read := int64(bytes) + max(r.ranked-1, 0)*r.query
+	read := int64(bytes) + max(r.ranked-1, 0)*max(int64(bytes)-r.listed, 0)
 	s := size{prompt: read / bytesOfAToken, prompts: min(max(r.prompts, 1), mostAnswers)}
 	if len(of.answers) == 0 {
 		return s

@@ -22,7 +22,7 @@ _KUBELET_BEHIND = 3
 _OTHER = "name a revision whose file this project could read"
 # A tag that names one release, or a digest, perhaps beside a commit; `latest` and branches move under those who name
 # them.
-_DEBIAN = r"[0-9]+\.[0-9]+-(system|slim)-trixie"
+_DEBIAN = r"[0-9]+\.[0-9]+-system-trixie|[0-9]+\.[0-9]+\.[0-9]+-slim-trixie"
 _RELEASE = rf"(distroless-|network-operator-)?v?[0-9]+\.[0-9]+\.[0-9]+(-beta\.[0-9]+)?|{_DEBIAN}"
 _TAG, _DIGEST = rf":({_RELEASE})", "@sha256:[0-9a-f]{64}"
 Image = Annotated[str, Field(pattern=rf"^[a-z0-9.:-]+(/[a-z0-9._-]+)+({_TAG}({_DIGEST})?|(:[0-9a-f]{{8}})?{_DIGEST})$")]

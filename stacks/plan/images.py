@@ -11,6 +11,7 @@ from floor.counts import counted
 from floor.problems import Problem
 from stacks.facts import chart_images
 from stacks.facts.image_lock import FILE, ChartRelease, ImageLock
+from stacks.facts.own_images import is_built_here
 from stacks.facts.versions import Images, Versions
 from stacks.plan.charts import brings_cilium, installed_charts
 from stacks.plan.cluster import ClusterPlan
@@ -106,11 +107,12 @@ def unlocked_images(
             missing.append(f"{name} ({', '.join(f'chart {release.chart} {release.version}' for release in new)})")
     if missing:
         more = f", and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        first = "sitectl bundle services, then " if any(map(is_built_here, missing)) else ""
         yield Problem(
             path=("images", "locked"),
             what=f"{FILE} lacks {counted(len(missing), 'image')} of the site: {', '.join(missing[:_SHOWN])}{more}",
-            fix=f"sitectl bundle lock {site}, on a machine that reaches the registries or their mirror; then commit "
-            f"{FILE}",
+            fix=f"{first}sitectl bundle lock {site}, on a machine that reaches the registries or their mirror; then "
+            f"commit {FILE}",
         )
 
 

@@ -85,22 +85,32 @@ def command(
             note=note,
         )
         for name, pin in pinned.items():
-            image = ImageReference("", name, pin.tag).held_by(target) if target else replace(pin, digest="")
-            built[name] = images.build(name, image)
-            if target:
-                note(f"{image}: pushing")
-                crane.push(images.images.of(image), image)
+            built[name] = images.build(name, replace(pin, digest=""))
+        pushed = {name: _pushed(name, image, target) for name, image in built.items()} if target else {}
+        # Of a pin in a registry, once it is there. Before any push, as nodes with a lock pull by digest.
+        there = {image.tagged for image in pushed.values()}
+        lock = lock.with_images(i for i in built.values() if is_built_here(i.name) or i.tagged in there)
+        if lock != before:
+            whole_files.write(project / FILE, lock.text())
+        for name, image in pushed.items():
+            note(f"{image}: pushing")
+            crane.push(images.images.of(built[name]), image)
     except BundleError as error:
         raise unable(error) from None
-    # Of another registry's copies, only those that are in it now.
-    there = [image for image in built.values() if target or is_built_here(image.name)]
-    lock = lock.with_images(image for image in there if image.tagged in {pin.tagged for pin in pinned.values()})
-    if lock != before:
-        whole_files.write(project / FILE, lock.text())
-    lines = [*map(str, built.values()), f"{FILE}: as before" if lock == before else f"commit {FILE}"]
-    if target:
+    shown = pushed or built
+    lines = [*map(str, shown.values()), f"{FILE}: as before" if lock == before else f"commit {FILE}"]
+    if new := [name for name, image in pushed.items() if not _is_named(image, built[name])]:
         lines.append("next, where sites name them there: in stacks/facts/versions.yaml, below images")
-        lines += [f"  {name}: {image}" for name, image in built.items()]
-    record = {"images": {name: str(image) for name, image in built.items()}, "lock_changed": lock != before}
+        lines += [f"  {name}: {pushed[name]}" for name in new]
+    record = {"images": {name: str(image) for name, image in shown.items()}, "lock_changed": lock != before}
     context.say("\n".join(lines), record)
     return 0
+
+
+def _pushed(name: str, built: ImageReference, target: str) -> ImageReference:
+    return replace(ImageReference("", name, built.tag).held_by(target), digest=built.digest)
+
+
+def _is_named(image: ImageReference, pin: ImageReference) -> bool:
+    """Whether nodes pull this by the pin, from its registry or a mirror of all registries."""
+    return image.tagged == pin.tagged or f"/{image.path}".endswith(f"/{pin.path}")

@@ -127,7 +127,8 @@ def test_tokens_of_documents_are_charged_up_to_the_limit(
 
     until(lambda: rank(site, mark, keys["spent.one"]).status_code == 429, what="a refusal of what is spent")
     refused = rank(site, mark, keys["spent.one"])
-    assert error_of(refused)["code"] == "insufficient_quota"
+    # The other one in the last two minutes of a day.
+    assert error_of(refused)["code"] in ("insufficient_quota", "rate_limit_exceeded")
     assert nearest(refused.headers) == {"limit-tokens": "1", "remaining-tokens": "0"}
     assert rank(site, mark, key).status_code == 200
     if by_gatekeeper:

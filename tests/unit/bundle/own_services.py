@@ -18,7 +18,7 @@ from floor.digests import sha256_of
 from floor.images import ImageReference, image_reference
 from stacks.facts.own_images import UNBUILT
 
-BASE = image_reference("docker.io/library/python:3.11-slim-trixie")
+BASE = image_reference("docker.io/library/python:3.11.14-slim-trixie")
 BASE_ENV = ("PATH=/usr/local/bin:/usr/bin", "PYTHON_VERSION=3.11.9")
 SOURCES = {
     "__init__.py": "",
@@ -148,3 +148,15 @@ def files_of(layout: OciLayout, index: int) -> dict[str, int]:
         entries = [*archive]
     assert {(entry.mtime, entry.uid, entry.gid, entry.uname) for entry in entries} == {(0, 0, 0, "")}
     return {entry.name: entry.mode for entry in entries if not entry.isdir()}
+
+
+def starts(service: str) -> list[list[str]]:
+    """Arguments of Python by which each program of a service shows its options, and finds its migrations."""
+    programs = {"ledger": (["serve"], ["ship"])}.get(service, ([],))
+    shown = [["-m", f"services.{service}", *words, "--help"] for words in programs]
+    migrations = (
+        "from alembic.script import ScriptDirectory; from services import database; "
+        f"from services.{service}.tables import KEPT; assert (database._SCRIPTS / 'env.py').is_file(); "
+        "print(ScriptDirectory(str(database._SCRIPTS), version_locations=[str(KEPT.migrations)]).get_heads())"
+    )
+    return [*shown, *([["-c", migrations]] if service in ("directory", "ledger") else [])]

@@ -18,7 +18,7 @@ from bundle.oci_layout import OciLayout
 from bundle.service_images import source_files
 from stacks.facts import versions
 from stacks.facts.own_images import PYTHON_SERVICES
-from tests.unit.bundle.own_services import BASE_ENV, OwnServices, files_of, own_image, put_base
+from tests.unit.bundle.own_services import BASE_ENV, OwnServices, files_of, own_image, put_base, starts
 
 pytestmark = pytest.mark.row("opening 14")
 
@@ -173,7 +173,9 @@ def test_the_sources_of_an_image_are_all_that_its_service_needs_of_a_checkout(se
     layout.write_image({}, [layer])
     assert not [path for path in files_of(layout, 0) if not path.startswith("app/services/") or "gatekeeper" in path]
     shutil.unpack_archive(layout.blob(layer.descriptor["digest"]), tmp_path, "tar", filter="tar")
-    started = [sys.executable, "-P", "-m", f"services.{service}", "--help"]
     environment = {"PYTHONPATH": str(tmp_path / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
-    shown = subprocess.run(started, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert f"services.{service}" in shown or f"usage: {service}" in shown
+    for words in starts(service):
+        started = [sys.executable, "-P", *words]
+        shown = subprocess.run(started, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert shown.returncode == 0, shown.stderr
+        assert shown.stdout.strip() not in ("", "[]")

@@ -62,9 +62,18 @@ def test_a_push_prints_the_pins_of_a_site_whose_nodes_pull_from_there(own: OwnSe
     image = "registry.example.com/inference/gatekeeper:0.1.0"
     assert result.out.splitlines()[-1].startswith(f"  gatekeeper: {image}@sha256:")
     (pushed,) = StandInCrane(own.project.parent / "crane").asked("push")
-    assert pushed[-2:] == [str(own.project / BUILT / image.replace(":", "/")), image]
-    # No pin names it yet, so no pod runs it.
-    assert not (own.project / FILE).exists()
+    assert pushed[-2:] == [str(own.project / BUILT / PINS.gatekeeper.replace(":", "/")), image]
+    assert [line.partition("@")[0] for line in locked(own)] == [PINS.gatekeeper]
+
+
+def test_what_goes_into_a_mirror_is_what_the_lock_has(own: OwnServices) -> None:
+    words = ("bundle", "services", "gatekeeper", "--to", "registry.site.example/inference-platform", *programs(own))
+    before = run(own.project, *words).out.splitlines()
+    assert before[1:] == ["commit images.lock"], "its pins stay as they are"
+    (own.project / "services" / "gatekeeper" / "main.go").write_text("package other\n")
+    after = run(own.project, *words).out.splitlines()
+    assert before[0] != after[0]
+    assert [line.partition("@")[2] for line in locked(own)] == [after[0].partition("@")[2]]
 
 
 def test_a_base_that_no_registry_has_and_a_service_that_is_none_are_errors(own: OwnServices) -> None:

@@ -131,7 +131,8 @@ def test_pins_are_releases_or_digests() -> None:
     for path, value in PINS.items():
         where = path[0] == "crd_sources" or path[-1] in ("chart", "repository")
         assert where or re.search(
-            r"\d+\.\d+\.\d+(-beta\.\d+)?$|:\d+\.\d+-(system|slim)-trixie$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$", value
+            r"\d+\.\d+\.\d+(-beta\.\d+)?$|:\d+\.\d+(-system|\.\d+-slim)-trixie$|^[0-9a-f]{64}$|@sha256:[0-9a-f]{64}$",
+            value,
         ), path
 
 
