@@ -251,7 +251,7 @@ def test_a_proposal_names_what_is_still_to_do(site: Site) -> None:
     }
     body = propose(site.project, "prod", order).body
     assert body.startswith("Order 3f2a9c01bd, asked by `a 'b'` on 1970-01-01.\n\n    (skip ci) closes  1\n\nIt takes ")
-    assert "\nBefore it is merged: sitectl bundle lock prod" in body
+    assert "\nBefore it is merged: sitectl bundle services, then sitectl bundle lock prod" in body
 
 
 @pytest.mark.processes
