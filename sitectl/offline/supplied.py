@@ -66,8 +66,7 @@ def supplied(context: CommandContext, sites: tuple[str, ...]) -> Supplied:
     declared = _declared(context, files)
     # Of an image that the plans know, they name the users; others come from additions to the program.
     users = defaultdict(set, _images(declared) | users)
-    on_python = [service_of(image) for image in users if is_built_here(image) and service_of(image) in PYTHON_SERVICES]
-    if on_python:
+    if on_python := {*PYTHON_SERVICES} & {service_of(image) for image in users if is_built_here(image)}:
         users[versions.load().images.python].add(f"base of {', '.join(sorted(on_python))}")
     named = frozenset(image_reference(image).tagged for image in users)
     for plan in plans.values():

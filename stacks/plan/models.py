@@ -96,6 +96,11 @@ class RevisionPlan:
         return self.id.name
 
     @property
+    def ranks(self) -> bool:
+        """Whether it ranks documents."""
+        return self.proof.order.model.task == "rerank"
+
+    @property
     def parallel_requests(self) -> int:
         """Requests for the model that one Envoy pod may have under way at once."""
         return self.settings["gateway_parallel_requests"].whole

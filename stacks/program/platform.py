@@ -322,7 +322,7 @@ def _models(step: PartStep) -> PartDone:
             picker=serving.picker,
             parallel_requests=serving.parallel_requests,
             engine=serving.engine,
-            ranks=serving.proof.order.model.task == "rerank",
+            ranks=serving.ranks,
             namespace=step.handle("models-namespace", NamespaceHandle),
             place=storage.weights.place,
             storage_class=storage.storage_class,

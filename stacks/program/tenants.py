@@ -55,7 +55,7 @@ class Tenants:
 def ranks_charged(plan: SitePlan) -> bool:
     """Whether tokens count, and a model ranks documents, of whose answers the AI gateway counts none."""
     counts = bool(plan.tenants.limits) or plan.site.has_ledger
-    return counts and any(revision.proof.order.model.task == "rerank" for revision in plan.revisions)
+    return counts and any(revision.ranks for revision in plan.revisions)
 
 
 def limit_service_of(plan: SitePlan) -> dict[str, Any] | None:

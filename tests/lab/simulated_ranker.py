@@ -14,7 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 UNCOUNTED = "uncounted"
-"""Field of a request whose answer has no count, as of another engine."""
+"""Field of a request whose answer has no `usage`, as of another engine."""
+BILLED = "billed"
+"""Field with what such an answer has as Cohere's own count, which the AI gateway reads."""
 STATUS = "status"
 """Field with the status of its answer."""
 
@@ -31,7 +33,8 @@ def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
         for at, text in enumerate(asked["documents"])
     ]
     usage = {} if UNCOUNTED in asked else {"usage": dict.fromkeys(("prompt_tokens", "total_tokens"), counted(asked))}
-    return {"id": "score-1", "model": asked["model"], **usage, "results": results}
+    meta = {"meta": {"tokens": {"input_tokens": asked[BILLED]}}} if BILLED in asked else {}
+    return {"id": "score-1", "model": asked["model"], **usage, "results": results, **meta}
 
 
 class Ranker(ThreadingHTTPServer):

@@ -1,7 +1,7 @@
-"""What an answer to a request to rank is charged, in the pinned Envoy: what the engine reports, and never nothing.
+"""What an answer to a request to rank is charged, in the pinned Envoy: what the engine reports.
 
-Simulated: the AI gateway's count, which is 0 for vLLM's answers (v1.0.0, internal/translator/cohere_rerank_v2.go), and
-the engine. tests/lab/site/test_ranking.py has the real gateway.
+Simulated: the AI gateway's count, which is `meta.tokens` and so 0 for vLLM's answers (v1.0.0,
+internal/translator/cohere_rerank_v2.go), and the engine. tests/lab/site/test_ranking.py has the real gateway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from components.gateway.envoy_names import DECISIONS
 from components.gateway.request_log import COUNTED, counted
 from floor.headers import CLIENT_HEADER
 from tests.lab.lone_envoy import envoy_with, listening
-from tests.lab.simulated_ranker import STATUS, UNCOUNTED, answered, ranking
+from tests.lab.simulated_ranker import BILLED, STATUS, UNCOUNTED, answered, ranking
 from tests.lab.simulated_ranker import counted as counted_by_engine
 from tests.lab.waiting import eventually
 
@@ -35,9 +35,11 @@ _TYPE = "type.googleapis.com/envoy.extensions"
 # It has each body as a whole, and then writes what it counts.
 _AI_GATEWAY = f"""\
 function envoy_on_response(response)
-  response:body()
-  for _, kind in ipairs({{"{'", "'.join(KINDS)}"}}) do
-    response:streamInfo():dynamicMetadata():set("{COUNTED}", kind, 0)
+  local body = response:body()
+  local text = body and body:getBytes(0, body:length()) or ""
+  local input = tonumber(string.match(text, '"tokens": {{"input_tokens": (%d+)') or 0)
+  for kind, tokens in pairs({{llm_input_token = input, llm_output_token = 0, llm_total_token = input}}) do
+    response:streamInfo():dynamicMetadata():set("{COUNTED}", kind, tokens)
   end
 end
 """
@@ -124,6 +126,10 @@ def test_the_engines_count_is_charged_for_the_prompt(door: tuple[httpx.Client, P
 
 def test_without_a_count_the_prompts_bytes_are_charged(door: tuple[httpx.Client, Path]) -> None:
     assert charged(door, "uncounted", asked("word " * 2000, _CLAIM, **{UNCOUNTED: True})) == [PROMPT, 0, PROMPT]
+
+
+def test_what_the_ai_gateway_counts_is_not_an_estimate(door: tuple[httpx.Client, Path]) -> None:
+    assert charged(door, "billed", asked("word", **{UNCOUNTED: True, BILLED: 12})) == [12, 0, 12]
 
 
 def test_other_paths_and_refusals_are_left_as_they_are(door: tuple[httpx.Client, Path]) -> None:

@@ -161,7 +161,7 @@ def test_a_service_out_of_its_image_starts(
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     assert run["Entrypoint"][1:] == ["-m", f"services.{service}"]
     for words in starts(service):
-        command = [python, "-S", "-P", *words]
+        command = [str(python), "-S", "-P", *words]
         shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert shown.returncode == 0, shown.stderr
         assert shown.stdout.strip() not in ("", "[]")

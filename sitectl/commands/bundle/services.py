@@ -71,7 +71,6 @@ def command(
     base = image_reference(pins.images.python)
     before = lock = read_image_lock(project)
     pinned = {name: image_reference(getattr(pins.images, name)) for name in names}
-    built = dict[str, ImageReference]()
     try:
         if not {*names}.isdisjoint(PYTHON_SERVICES):
             lock = Registries(crane=crane, asking=asking, mirror=mirror).locked([base], lock)
@@ -84,10 +83,10 @@ def command(
             mirror=mirror,
             note=note,
         )
-        for name, pin in pinned.items():
-            built[name] = images.build(name, replace(pin, digest=""))
+        built = {name: images.build(name, replace(pin, digest="")) for name, pin in pinned.items()}
         pushed = {name: _pushed(name, image, target) for name, image in built.items()} if target else {}
-        # Of a pin in a registry, once it is there. Before any push, as nodes with a lock pull by digest.
+        # A pin of another registry's copy has what this call puts there. Before any push, so that a push that fails
+        # leaves nothing in a registry that no lock has.
         there = {image.tagged for image in pushed.values()}
         lock = lock.with_images(i for i in built.values() if is_built_here(i.name) or i.tagged in there)
         if lock != before:

@@ -81,7 +81,7 @@ def test_each_document_gets_a_score(engine: RunningEngine, path: str) -> None:
     results = answer.json()["results"]
     assert sorted(result["index"] for result in results) == [0, 1, 2]
     assert all(0 <= result["relevance_score"] <= 1 for result in results)
-    # Limits charge it, and look for it in front of the documents (components/tenants/limit_scripts.py).
+    # Limits charge it, and look for it in front of the documents (manifests/templates/front-door.lua.j2).
     assert answer.json()["usage"]["total_tokens"] > len(LONG[0])
     assert answer.text.index('"usage"') < answer.text.index('"results"')
 

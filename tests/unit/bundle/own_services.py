@@ -152,7 +152,7 @@ def files_of(layout: OciLayout, index: int) -> dict[str, int]:
 
 def starts(service: str) -> list[list[str]]:
     """Arguments of Python by which each program of a service shows its options, and finds its migrations."""
-    programs = {"ledger": (["serve"], ["ship"])}.get(service, ([],))
+    programs = [["serve"], ["ship"]] if service == "ledger" else [[]]
     shown = [["-m", f"services.{service}", *words, "--help"] for words in programs]
     migrations = (
         "from alembic.script import ScriptDirectory; from services import database; "
