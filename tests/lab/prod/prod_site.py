@@ -62,6 +62,7 @@ def edit(site: Document, plan: NetworkPlan) -> None:
     # What the lab's API server and pod runner hand out.
     machines["networks"] |= {"pods": str(plan.pods), "services": str(plan.services)}
     balancers = plan.load_balancers.network_address
+    machines["networks"]["nodes"].append(str(plan.load_balancers))
     site["addresses"]["pool"] = [f"{balancers + 100}-{balancers + 109}"]
     site["gateway"]["address"] = str(balancers + 100)
     # A folder instead of a registry: real charts as far as the lab has them, and stubs.
@@ -89,6 +90,11 @@ def edit(site: Document, plan: NetworkPlan) -> None:
             "alertmanager-config": {"key": "alerts"},
         },
     }
+    # No CloudNativePG runs here, so nothing that asks a database. A gatekeeper decides, and plans are counted.
+    for section in ("database", "portal", "usage"):
+        del site[section]
+    for tenant in site["tenants"].values():
+        tenant.pop("people", None)
     site["cluster"]["rdma_devices"]["system"] = "network_operator"
     site["cluster"]["machines"]["hgx"]["rdma"] = "roce"
 

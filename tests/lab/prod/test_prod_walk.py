@@ -37,7 +37,7 @@ GOLDEN = Path(__file__).parents[2] / "unit" / "golden" / "urns-prod.txt"
 # Optional parts that the checked-in site leaves out, and this one has.
 ADDED = {"RdmaDevices", "ExternalSecrets", "SecretStore", "FilledSecrets"}
 # What `prod_site.edit` takes out.
-LEFT_OUT = {"EtcdBackup"}
+LEFT_OUT = {"EtcdBackup", "CloudNativePg", "PostgreSql", "Directory", "Ledger", "Portal"}
 # Who serves the kinds of a group of the API, as `namespace/name` of a Deployment.
 OPERATORS = {
     "mellanox.com": "nvidia-network-operator/network-operator",

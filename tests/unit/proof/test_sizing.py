@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from stacks.facts import versions
@@ -15,13 +14,13 @@ from stacks.plan.models import DoesNotFitError, RevisionPlan, plan_model
 from stacks.plan.orders import order_of
 from stacks.plan.site_plan import plan_file, plan_site
 from stacks.proof.cache import BLOCK_TOKENS
-from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
+from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("opening 2")
 
 ROOT = Path(__file__).parents[3]
-PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+PROD: dict[str, Any] = prod()
 
 
 def site(model: dict[str, Any], **more: Any) -> SiteConfig:

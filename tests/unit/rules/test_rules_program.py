@@ -142,7 +142,12 @@ def test_volumes_are_protected_unless_the_site_says_that_they_may_go(outcomes: d
         for site in ("prod", "lab", "keeping")
     }
     assert claims == {
-        "prod": {"glm-5-1-weights-longhorn": True, "qwen3-32b-weights-longhorn": True},
+        "prod": {
+            "glm-5-1-weights-longhorn": True,
+            "qwen3-32b-weights-longhorn": True,
+            # Counters of limits, which begin from nothing without it.
+            "limit-counters-longhorn-scratch": False,
+        },
         "lab": {"glm-5-1-weights-longhorn": False, "qwen3-32b-weights-longhorn": False},
         "keeping": {"glm-5-1-weights-longhorn": True, "qwen3-32b-weights-longhorn": False},
     }
@@ -167,10 +172,16 @@ def test_weights_on_nodes_keep_the_rules_and_wait_for_every_node(outcomes: dict[
 def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:
     """The list that the rule works from has each resource that the components protect, and the other way round."""
     declared = outcomes["prod"]["resources"]
-    stateful = [resource["name"] for resource in declared if holder(resource["type"], resource["name"])]
+    stateful = [
+        resource["name"]
+        for resource in declared
+        if holder(resource["type"], resource["name"]) and not resource["name"].startswith("limit-counters-")
+    ]
     assert stateful == [resource["name"] for resource in declared if resource["protect"]]
-    volumes = ["glm-5-1-weights", "qwen3-32b-weights"]
-    assert sorted(stateful) == sorted([*volumes, "machines-identity-secrets", "storage-longhorn"])
+    accounts = ["directory-pepper", "database-servers-1"]
+    assert sorted(stateful) == sorted(
+        [*accounts, "glm-5-1-weights", "qwen3-32b-weights", "machines-identity-secrets", "storage-longhorn"]
+    )
 
 
 def test_a_site_may_let_the_secrets_of_its_machines_go(outcomes: dict[str, Any], project: Path) -> None:

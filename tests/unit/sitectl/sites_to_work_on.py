@@ -26,6 +26,7 @@ from stacks.facts.image_lock import FILE as IMAGE_LOCK
 from stacks.site.loader import KEY
 from tests.fixtures.previews import kept
 from tests.program_folders import FOLDERS
+from tests.unit.stacks.site_examples import text_without_accounts
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
@@ -33,8 +34,12 @@ PROGRAM = ("__main__.py", "Pulumi.yaml", *FOLDERS, "docs")
 COMMAND = ("sitectl", "bundle")
 
 
-def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), copied: Sequence[str] = ()) -> Path:
+def make_checkout(
+    folder: Path, *, sites: Sequence[str] = ("lab", "prod"), copied: Sequence[str] = (), accounts: bool = True
+) -> Path:
     """The program and these sites of it in `folder`.
+
+    accounts: whether prod has them, as it is checked in; without, it needs no database and no images of its own.
 
     copied: folders and files of it that git or a test may change, such as all of PROGRAM; the others are linked, which
     costs nothing.
@@ -53,6 +58,8 @@ def make_checkout(folder: Path, *, sites: Sequence[str] = ("lab", "prod"), copie
         shutil.copy(ROOT / ".gitignore", folder)
     for site in sites:
         shutil.copy(ROOT / f"Pulumi.{site}.yaml", folder)
+    if not accounts:
+        (folder / "Pulumi.prod.yaml").write_text(text_without_accounts())
     return folder
 
 

@@ -48,14 +48,14 @@ def crane(tmp_path: Path) -> StandInCrane:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return make_checkout(tmp_path / "own", sites=("prod",))
+    return make_checkout(tmp_path / "own", sites=("prod",), accounts=False)
 
 
 @pytest.fixture(scope="module")
 def locked_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with a lock, and the registry that it was made from."""
     folder = tmp_path_factory.mktemp("locked")
-    lock_all(make_checkout(folder / "own", sites=("prod",)), StandInCrane.in_folder(folder))
+    lock_all(make_checkout(folder / "own", sites=("prod",), accounts=False), StandInCrane.in_folder(folder))
     return folder
 
 
@@ -248,7 +248,7 @@ def test_what_a_registry_lacks_is_an_error_and_nothing_is_written(project: Path,
 def packed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout, and `disk` with a bundle of its site: images and charts by stand-ins, weights from a hub."""
     folder = tmp_path_factory.mktemp("packed")
-    project, crane = make_checkout(folder / "own", sites=("prod",)), StandInCrane.in_folder(folder)
+    project, crane = make_checkout(folder / "own", sites=("prod",), accounts=False), StandInCrane.in_folder(folder)
     server = EmulatedHubServer(Hub())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", server.url)

@@ -33,7 +33,7 @@ def factory() -> Iterator[ImageFactoryServer]:
 @pytest.fixture
 def project(tmp_path: Path, factory: ImageFactoryServer) -> Path:
     """prod with an image factory that answers, and registries that have its images: `crane` beside it."""
-    folder = make_checkout(tmp_path / "own", sites=("prod",))
+    folder = make_checkout(tmp_path / "own", sites=("prod",), accounts=False)
     file = folder / "Pulumi.prod.yaml"
     document = yaml.safe_load(file.read_text())
     document["config"][KEY]["cluster"]["machines"]["image_factory"] = factory.url

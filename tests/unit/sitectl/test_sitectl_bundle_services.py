@@ -12,7 +12,7 @@ from stacks.facts import versions
 from stacks.facts.image_lock import FILE
 from tests.unit.bundle.own_services import BASE, BASE_ENV, OwnServices, put_base
 from tests.unit.bundle.stand_in_crane import StandInCrane, digest_of
-from tests.unit.sitectl.sites_to_work_on import edit, make_checkout, run
+from tests.unit.sitectl.sites_to_work_on import make_checkout, run
 
 pytestmark = pytest.mark.row("opening 14")
 
@@ -98,9 +98,8 @@ def test_the_base_of_another_python_locks_nothing(own: OwnServices) -> None:
 @pytest.mark.processes
 def test_a_site_lists_its_own_images_and_their_base(tmp_path: Path) -> None:
     project = make_checkout(tmp_path / "own", sites=("prod",))
-    edit(project, "prod", callers={"decided_by": "gatekeeper", "database_secret": "directory-database"})
     listed = {row["image"]: row["used_by"] for row in run(project, "bundle", "list", "prod", "--json").data["images"]}
-    assert listed[PINS.python] == ["base of directory"]
+    assert listed[PINS.python] == ["base of directory, ledger, portal"]
     assert {PINS.gatekeeper, PINS.directory} <= {*listed}
-    reported = "images of own services: directory, gatekeeper (sitectl bundle services)"
+    reported = "images of own services: directory, gatekeeper, ledger, portal (sitectl bundle services)"
     assert reported in run(project, "validate", "prod").out

@@ -10,7 +10,7 @@ import pytest
 from stacks.plan.by_hand import by_hand
 from stacks.plan.site_plan import plan_values
 from tests.unit.sitectl.sites_to_work_on import make_checkout, run
-from tests.unit.stacks.site_examples import prod
+from tests.unit.stacks.site_examples import prod, reference
 from tests.unit.stacks.wrong_sites import changed
 
 
@@ -21,10 +21,11 @@ def listed(changes: dict[str, Any]) -> list[str]:
 def test_validate_lists_what_the_reference_site_leaves_to_its_operator(tmp_path: Path) -> None:
     result = run(make_checkout(tmp_path / "own", sites=("prod",)), "validate", "prod")
     listing = result.out.partition("  yours to make:\n")[2]
-    assert listing.splitlines()[:-2] == [f"    {line}" for line in listed({})]
+    assert listing.splitlines()[:-2] == [f"    {line}" for line in by_hand(plan_values(reference(), "site.yaml"))]
     assert "    pulumi config set --secret inference-platform:registry-password\n" in listing
     assert "    hosts of your own in the place of discovery.site.example, hub.site.example, " in listing
     assert "    Secret etcd-backup/etcd-bucket with access_key_id and secret_access_key\n" in listing
+    assert "    images of own services: directory, gatekeeper, ledger, portal (sitectl bundle services)\n" in listing
     assert "    ConfigMap inference-models/hub-ca with ca.crt\n" in listing
 
 

@@ -203,6 +203,10 @@ def test_proof_fails_where_the_nodes_that_are_alive_do_not_hold_all(own: Path) -
     nodes = document["config"][KEY]["cluster"]["machines"]["nodes"]
     for name in ("hgx-2", "hgx-3", "hgx-4"):
         nodes[name]["dead"] = True
+    # One node carries no three servers of a database, which is an error of its own.
+    document["config"][KEY]["database"] = {"run_by": "external"}
+    document["config"][KEY]["callers"]["database_secret"] = "directory-database"
+    document["config"][KEY]["usage"]["database_secret"] = "usage-database"
     file.write_text(yaml.safe_dump(document))
     result = run(own, "proof", "prod")
     assert "placement: DOES NOT FIT" in result.out

@@ -107,7 +107,9 @@ def test_one_site_alone_as_data(history: Path) -> None:
     assert list(data) == ["prod"]
     assert data["prod"]["gpus"] == -1
     (changed,) = [
-        changed_object for changed_object in data["prod"]["objects"] if "Deployment" in changed_object["object"]
+        changed_object
+        for changed_object in data["prod"]["objects"]
+        if changed_object["object"].startswith("Deployment inference-models/")
     ]
     assert (changed["op"], changed["fields"]) == ("update", ["spec.replicas: 4 -> 3"])
 

@@ -26,8 +26,8 @@ from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, Directory
 from tests.unit.services.postgres_rig import Server, setting
 from tests.unit.sitectl.site_with_service import AskedSite
-from tests.unit.sitectl.sites_to_work_on import ROOT, CommandResult, git
-from tests.unit.stacks.site_examples import prod
+from tests.unit.sitectl.sites_to_work_on import CommandResult, git
+from tests.unit.stacks.site_examples import prod, text_without_accounts
 
 pytestmark = [pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11"), pytest.mark.row("003.01")]
 
@@ -156,8 +156,7 @@ def site(tmp_path: Path, directory: tuple[Server, Directory], monkeypatch: pytes
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "test")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "test@example.org")
-    text = (ROOT / "Pulumi.prod.yaml").read_text()
-    made.file.write_text(text.replace("    tenants:\n      # A team.", PORTAL))
+    made.file.write_text(text_without_accounts().replace("    tenants:\n      # A team.", PORTAL))
     git(made.project, "init", "-q", "-b", "main")
     made.commit()
     return made

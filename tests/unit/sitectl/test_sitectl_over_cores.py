@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sitectl.offline import checkout, over_cores
 from sitectl.offline.checkout import Told
 from sitectl.offline.mocked_program import KEY
 from sitectl.shell.errors import SitectlError
 from tests.unit.sitectl.sites_to_work_on import ROOT, really_declare
+from tests.unit.stacks.site_examples import prod
 
 SITES = {f"site-{number:02}": number for number in range(20)}
 
@@ -164,7 +164,7 @@ def test_the_program_under_mocks_proves_nothing_for_a_report_and_starts_no_threa
         "declared = mocked_program.declared('prod', Path(sys.argv[1]))\n"
         "print(len(declared))\n"
     )
-    site = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    site = prod()
     file = tmp_path / "site.json"
     file.write_text(json.dumps({"config": {KEY: site}}))
     done = subprocess.run(

@@ -125,17 +125,18 @@ def test_the_blocks_of_the_pages_are_the_reference_sites() -> None:
     assert [label for label in reported if f"`{label}`" not in legend] == []
     (placement,) = (content for _, content in documented.fences(layouts) if content.startswith("placement: "))
     (storage,) = (content for _, content in documented.fences(layouts) if content.startswith("storage: "))
-    assert storage.rstrip("\n") == printed[-1]
+    assert storage.rstrip("\n") in printed
+    (placed,) = (block.splitlines() for block in printed if block.startswith("placement: "))
     lines = placement.splitlines()
-    assert lines[:-1] == printed[-2].splitlines()[: len(lines) - 1]
-    assert printed[-2].splitlines()[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
+    assert lines[:-1] == placed[: len(lines) - 1]
+    assert placed[len(lines) - 1].startswith(lines[-1].removesuffix(", ..."))
 
 
 def test_the_figures_of_the_page_are_the_reference_sites() -> None:
     page = DOCS / "how-to" / "storage.md"
     plan = plan_file(ROOT / "Pulumi.prod.yaml")
     (storage,) = (content for _, content in documented.fences(page) if content.startswith("storage: "))
-    assert storage.rstrip("\n") == plan.texts[-1]
+    assert storage.rstrip("\n") in plan.texts
     rows = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) GB \|", page.read_text(), re.MULTILINE))
     weights = {name: model.stable.server.weight_bytes for name, model in plan.models.items()}
     assert rows == {name: f"{size / 1e9:.3g}" for name, size in weights.items()}

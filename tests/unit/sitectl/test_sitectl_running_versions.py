@@ -23,11 +23,12 @@ from sitectl.offline import checkout
 from sitectl.shell.errors import Exit
 from stacks.facts import versions
 from stacks.plan import conflicts
-from stacks.plan.site_plan import plan_file
+from stacks.plan.site_plan import plan_file, plan_values
 from stacks.plan.upgrades import pinned, steps_from
 from stacks.site.model import SiteConfig
 from tests.unit.helm_secrets import SECRET_VALUE, helm_secret
 from tests.unit.sitectl.sites_to_work_on import CommandResult, make_checkout, run
+from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("opening 7")
 
@@ -38,7 +39,7 @@ RECORDED: dict[str, list[dict[str, Any]]] = json.loads(
 )
 # The lab that was recorded had no cert-manager.
 LAB = plan_file(ROOT / "Pulumi.lab.yaml").site.model_copy(update={"certificates": CertificatesSpec()})
-PROD = plan_file(ROOT / "Pulumi.prod.yaml").site
+PROD = plan_values(prod(), "site.yaml").site
 # Without what no cluster states: drivers are a part of Talos's image.
 NOT_STATED = {fact for fact in conflicts.deciding_keys() if fact.startswith("nvidia_")}
 

@@ -37,7 +37,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return make_checkout(tmp_path / "own", sites=("prod",))
+    return make_checkout(tmp_path / "own", sites=("prod",), accounts=False)
 
 
 @pytest.fixture

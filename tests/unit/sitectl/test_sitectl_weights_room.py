@@ -19,7 +19,7 @@ EARLIER, SERVED = "0" * 40, catalogue.load("qwen3-32b-fp8")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return make_checkout(tmp_path / "own", sites=("prod",))
+    return make_checkout(tmp_path / "own", sites=("prod",), accounts=False)
 
 
 def file_of(project: Path, **weights: Any) -> Path:

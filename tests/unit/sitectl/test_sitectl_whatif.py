@@ -136,7 +136,7 @@ def test_a_site_that_is_not_valid_is_reported_how_to_look(tmp_path: Path) -> Non
 
 def test_models_without_a_load_are_named(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "own", sites=("prod",))
-    edit(folder, "prod", models={"chat": {"catalogue": "qwen3-32b-fp8"}}, tenants={})
+    edit(folder, "prod", models={"chat": {"catalogue": "qwen3-32b-fp8"}}, tenants={}, usage={})
     result = run(folder, "whatif", "prod", "--spike", "20")
     assert result.status == Exit.OK
     assert "chat: not simulated, it declares no load; set models.chat.load" in result.out

@@ -187,15 +187,11 @@ def test_a_site_without_tiers_runs_no_script(lab_site: SiteConfig, tmp_path: Pat
 def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
+    addons = ("cert_manager", "gpu_operator", "longhorn", "node_exporter", "cloudnative_pg", "barman_cloud")
+    pins = [versions.load().charts[name] for name in ("envoy_gateway", "ai_gateway", *addons)]
     mirror = "oci://registry.site.example/charts"
-    controllers = {("eg", f"{mirror}/gateway-helm", "v1.9.1"), ("aieg", f"{mirror}/ai-gateway-helm", "v1.0.0")}
-    addons = {
-        ("cert-manager", f"{mirror}/cert-manager", "v1.21.2"),
-        ("gpu-operator", f"{mirror}/gpu-operator", "v26.7.1"),
-        ("longhorn", f"{mirror}/longhorn", "1.12.1"),
-        ("node-exporter", f"{mirror}/prometheus-node-exporter", "4.56.1"),
-    }
-    assert {(release["name"], release["chart"], release["version"]) for release in releases} == controllers | addons
+    mirrored = {(f"{mirror}/{pin.chart.rpartition('/')[2]}", pin.version) for pin in pins}
+    assert {(release["chart"], release["version"]) for release in releases} == mirrored
     own = [release for release in releases if release["name"] in ("eg", "aieg")]
     assert all(release["skipCrds"] for release in own), "definitions come from the bundle alone"
     assert {release["timeout"] for release in own} == {600}

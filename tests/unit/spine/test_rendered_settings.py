@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,13 +17,12 @@ from stacks.plan.models import RevisionPlan, plan_model
 from stacks.plan.settings.registry import DEFINITIONS
 from stacks.plan.settings.start import PROBE_PERIOD_S
 from stacks.plan.site_plan import plan_site
-from stacks.site.loader import KEY
 from stacks.site.model import SiteConfig
+from tests.unit.stacks.site_examples import prod
 
 pytestmark = pytest.mark.row("opening 2", "001.37")
 
-ROOT = Path(__file__).parents[3]
-PROD: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+PROD: dict[str, Any] = prod()
 MODEL: dict[str, Any] = {
     "catalogue": "qwen3-32b-fp8",
     "server": {"gpus": 1, "replicas": 4},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from stacks.site.machines import MachinesSpec
 from tests.unit.talos import talos_examples as examples
 
 ROOT = Path(__file__).parents[3]
-PROD: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+REFERENCE: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+# What gives its callers accounts. Most tests are of a site without them, and add what they are about.
+ACCOUNTS = ("plans", "counters", "callers", "usage", "database", "portal")
 
 # Changes of it: every addon that it does not have, but those of GPUs that span nodes.
 OTHER_ADDONS: dict[str, Any] = {
@@ -54,9 +57,27 @@ ON_NODES: dict[str, Any] = {
 }
 
 
-def prod() -> dict[str, Any]:
+def reference() -> dict[str, Any]:
     """The annotated site, to be changed."""
-    return copy.deepcopy(dict(PROD))
+    return copy.deepcopy(dict(REFERENCE))
+
+
+def prod() -> dict[str, Any]:
+    """The annotated site without accounts, to be changed: Envoy Gateway compares keys, and nothing counts."""
+    site = {key: value for key, value in reference().items() if key not in ACCOUNTS}
+    for tenant in site["tenants"].values():
+        for key in ("plan", "people"):
+            tenant.pop(key, None)
+    return site
+
+
+def text_without_accounts() -> str:
+    """The file of `prod()`, with the comments of what is left."""
+    text, tenants = (ROOT / "Pulumi.prod.yaml").read_text(), "    tenants:\n"
+    head, _, tail = text.partition(tenants)
+    for section in ACCOUNTS:
+        head = re.sub(rf"^    {section}:\n(?:     .*\n|\n)*", "", head, flags=re.MULTILINE)
+    return head + tenants + re.sub(r"^        (?:plan|people): .*\n", "", tail, flags=re.MULTILINE)
 
 
 def prod_with_links() -> dict[str, Any]:

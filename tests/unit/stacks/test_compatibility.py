@@ -189,8 +189,8 @@ def speaking(changes: dict[str, Fact]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def prod() -> SiteConfig:
-    """The reference site, with RDMA devices too."""
-    site = plan_file(ROOT / "Pulumi.prod.yaml").site
+    """The reference site without accounts, with RDMA devices too."""
+    site = plan_values(reference_site(), "site.yaml").site
     offered = site.cluster.rdma_devices.model_copy(update={"system": "network_operator"})
     return site.model_copy(update={"cluster": site.cluster.model_copy(update={"rdma_devices": offered})})
 

@@ -116,7 +116,7 @@ def test_a_cut_that_misses_targets_is_no_fix() -> None:
 
 
 def test_a_lost_node_is_judged_by_the_targets_of_what_is_left() -> None:
-    values = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    values = prod()
     values["models"]["glm-5-1"]["load"]["requests_per_s"] = 1.0
     del values["models"]["glm-5-1"]["server"]["priority"]
     result = reported(plan_values(values, "site.yaml").site)

@@ -27,7 +27,9 @@ UNTAGGED = untagged_repositories(PLAN.site, PLAN.versions)
 def lock_of(plan: SitePlan) -> ImageLock:
     """With every image of the site."""
     rendered = {f"{name}:v1.2.3": releases for name, releases in UNTAGGED.items()}
-    images = [image_reference(f"{image}@{DIGEST}") for image in (*plan.images, *rendered)]
+    # Some pins have their digest.
+    named = (image if "@" in image else f"{image}@{DIGEST}" for image in (*plan.images, *rendered))
+    images = [image_reference(image) for image in named]
     return ImageLock({}).with_images(images).with_renderings(rendered)
 
 
@@ -72,9 +74,9 @@ def test_pods_get_the_locked_digests(site: Path) -> None:
 
 @pytest.mark.parametrize("image", [*PLAN.images, *UNTAGGED])
 def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image: str) -> None:
-    lock = site.with_name(FILE)
+    lock, name = site.with_name(FILE), image.partition("@")[0]
     kept = [
-        line for line in lock.read_text().splitlines(keepends=True) if not line.startswith((f"{image}@", f"{image}:"))
+        line for line in lock.read_text().splitlines(keepends=True) if not line.startswith((f"{name}@", f"{name}:"))
     ]
     lock.write_text("".join(kept))
     with pytest.raises(SiteError) as error:
@@ -82,7 +84,7 @@ def test_a_site_is_refused_for_each_image_that_its_lock_lacks(site: Path, image:
     (problem,) = error.value.problems
     assert problem.key == "images.locked"
     assert f"images.lock lacks 1 image of the site: {shortened(image)} (" in problem.what
-    assert problem.fix.startswith("sitectl bundle lock prod")
+    assert "sitectl bundle lock prod" in problem.fix
     assert plan_file(site, without={"images"}).image_lock is None
 
 
@@ -112,5 +114,5 @@ def test_another_digest_than_a_part_pins_itself_is_not_the_locked_one(site: Path
     assert lock.pinned(f"docker.io/a/b:v1@sha256:{'2' * 64}") is None
     assert lock.pinned(f"docker.io/a/b:v1@{DIGEST}") == f"docker.io/a/b:v1@{DIGEST}"
     site.with_name(FILE).unlink()
-    with pytest.raises(SiteError, match="and 37 more"):
+    with pytest.raises(SiteError, match=f"lacks {len(PLAN.images) + len(UNTAGGED)} images of the site"):
         plan_file(site)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from stacks.plan.site_plan import SitePlan, plan_values
 from stacks.proof.demand import Spread
 from stacks.proof.speculation import Speculation
-from stacks.site.loader import KEY
 from stacks.whatif.scenario import Scenario
 from stacks.whatif.simulation import Outage, Run, ServedModel, Simulation
 from stacks.whatif.tally import Counts, gap_quantile, quantile, together
 from stacks.whatif.twin import outcome_of
+from tests.unit.stacks.site_examples import prod
 from tests.unit.whatif.workloads import Plain, served
 
 pytestmark = [pytest.mark.row("opening 12", "001.22"), pytest.mark.simulations, pytest.mark.exhaustive]
 
-ROOT = Path(__file__).parents[3]
 NGRAM = {"method": "ngram", "tokens": 4, "acceptance": 0.6}
 DRAFT = {"method": "draft", "catalogue": "qwen3-0.6b", "tokens": 3, "acceptance": 0.7}
 MTP = {"method": "mtp", "tokens": 1, "acceptance": 0.85}
@@ -36,7 +33,7 @@ def site(
     answers: tuple[int, int] = (400, 1000),
 ) -> SitePlan:
     """One replica of a model that drafts. answers: p50 and p95 of their tokens."""
-    document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    document = prod()
     load = {"requests_per_s": rate, "prompt_tokens": {"p50": 500, "p95": 1000}}
     load["answer_tokens"] = dict(zip(("p50", "p95"), answers, strict=True))
     server = {"replicas": 1, "layout": {"tensor": tensor}, "speculative": speculative}

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sitectl.output import whatif
 from stacks.plan.site_plan import SitePlan, plan_file, plan_values
-from stacks.site.loader import KEY
 from stacks.whatif.deployment import served_of, tiers_of
 from stacks.whatif.losses import losses_of
 from stacks.whatif.outcome import ModelOutcome
@@ -20,6 +18,7 @@ from stacks.whatif.scenario import WORST, Scenario
 from stacks.whatif.simulation import ServedModel
 from stacks.whatif.steps import step_times
 from stacks.whatif.twin import GONE_S, MOST_REPLICAS, outcome_of
+from tests.unit.stacks.site_examples import prod as plain_site
 
 pytestmark = [pytest.mark.row("opening 12", "004.20"), pytest.mark.simulations]
 
@@ -29,7 +28,7 @@ QWEN, GLM = "qwen3-32b", "glm-5-1"
 
 def calm() -> dict[str, Any]:
     """The reference site at loads that leave room for one replica less, whole prompts in a step, and no preemption."""
-    document: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
+    document: dict[str, Any] = plain_site()
     for model, rate in ((GLM, 0.5), (QWEN, 2.0)):
         document["models"][model]["load"]["requests_per_s"] = rate
         for key in ("long_prefill_token_threshold", "priority"):
