@@ -121,6 +121,8 @@ def test_controllers_and_addons_come_by_chart(preview: dict[str, Any]) -> None:
         "longhorn": "1.12.1",
         "cert-manager": "v1.21.2",
         "node-exporter": "4.56.1",
+        "cloudnative-pg": "0.29.0",
+        "barman-cloud": "0.7.0",
     }
 
 
