@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "validate": "check site files: every mistake at once, with line, allowed values and fix",
     "proof": "prove each model: does it fit, how fast, how many at once, what it costs; and all of them on the nodes",
     "split": "print a model's prompts and answers on replicas of their own, as objects that no site deploys",
+    "fits": "judge whether the vLLM of anyone's manifests starts, and what it holds; without a site",
     "advise": "show which kind of GPU carries a model's load at the least cost",
     "whatif": "simulate a spike, a lost node or other prompts: targets, refusals, cost, time to recover",
     "explain": "show where a value comes from: a key of a site, or a field of an object",

@@ -1,1 +1,1 @@
-"""Catalogue entries out of models' own files."""
+"""What others wrote, as facts and figures: models' own files, and manifests that run vLLM."""

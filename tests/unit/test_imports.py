@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "stacks": set(),
     "stacks.facts": {"floor", "floor.reading"},
     "stacks.proof": {"floor", "stacks.facts"},
-    "stacks.importing": {"floor.reading", "stacks.facts", "stacks.proof"},
+    "stacks.importing": {"floor", "floor.reading", "stacks.facts", "stacks.proof"},
     "stacks.site": {"floor", "floor.reading", "services", "stacks.facts", "talos", "talos.documents"}
     | {"components.specs", "components.addons"},
     "stacks.plan": {"floor", "components", "stacks.facts", "stacks.proof", "stacks.site"}

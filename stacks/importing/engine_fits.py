@@ -1,0 +1,291 @@
+"""Whether a vLLM that others configured starts on a kind of GPU, and what it holds: the proof for their manifests.
+
+The same arithmetic as for a site's models, with the values of the container's command line in the place of derived
+ones. What vLLM would choose by itself is from 0.32, engine/arg_utils.py (get_batch_defaults).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from floor.counts import counted
+from stacks.facts import catalogue, engine_flags
+from stacks.facts.catalogue import CatalogueModel
+from stacks.facts.hardware import GPUS, Gpu
+from stacks.importing.engine_lines import EngineLine, WrongLineError, engine_line
+from stacks.importing.manifests import EngineContainer
+from stacks.proof.layouts import Layout, experts_of, why_illegal
+from stacks.proof.memory import MEMORY_UTILISATION, EngineVersion, certain_room, longest_request
+from stacks.proof.order import Order
+from stacks.proof.replica import OneReplica, one_replica
+
+Verdict = Literal["starts", "uncertain", "fails", "unknown"]
+# Memory of a GPU from which vLLM takes larger steps and batches, and those: at least bytes, tokens, requests.
+_DEFAULTS = ((160 * 2**30, 16384, 1024), (70 * 2**30, 8192, 1024), (0, 2048, 256))
+_SMALLER_A100 = (2048, 256)
+# What the judgement takes from the line; other flags that change memory or speed are named as not counted.
+_COUNTED = {
+    "--model",
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--data-parallel-size",
+    "--enable-expert-parallel",
+    "--max-model-len",
+    "--max-num-seqs",
+    "--max-num-batched-tokens",
+    "--gpu-memory-utilization",
+    "--kv-cache-dtype",
+    "--revision",
+    # They move no memory of the GPU.
+    "--enable-prefix-caching",
+    "--enable-chunked-prefill",
+    "--long-prefill-token-threshold",
+    "--scheduling-policy",
+    "--load-format",
+    "--shutdown-timeout",
+}
+_DECIDES = ("proof", "adapters")
+_VERSION = re.compile(r":v?(\d+)\.(\d+)")
+# A replica of one pod is judged; these are of one that spans several.
+_SPANNING = ("--nnodes", "--headless", "--data-parallel-size-local", "--distributed-executor-backend")
+_PRODUCT = "nvidia.com/gpu.product"
+
+
+@dataclass(kw_only=True)
+class EngineFit:
+    """The judgement of one container."""
+
+    where: str
+    verdict: Verdict = "starts"
+    title: str = ""
+    """Model, GPU and layout."""
+    figures: list[tuple[str, str]] = field(default_factory=list)
+    """Label and words of each line."""
+    problems: list[str] = field(default_factory=list)
+    """Why it does not start, may not start, or cannot be judged; each with a fix."""
+    remarks: list[str] = field(default_factory=list)
+    """What it starts with and is not wise."""
+
+    def text(self) -> str:
+        """A block for people."""
+        head = f"{self.where}: {self.verdict.upper()}" + (f". {self.title}" if self.title else "")
+        rows = [
+            *self.figures,
+            *(("problem", text) for text in self.problems),
+            *(("remark", text) for text in self.remarks),
+        ]
+        return "\n".join([head, *(f"  {label:<11} {words}" for label, words in rows)])
+
+
+def engine_fit(container: EngineContainer, gpu: str | None, request_tokens: int, name: str | None = None) -> EngineFit:
+    """Of one container on that kind of GPU, or on the one that its pod's nodeSelector names.
+
+    request_tokens: prompt plus answer of a usual request, by which requests at once are counted.
+    name: of the catalogue's entry, where the line has a path in the place of a repository.
+    """
+    fit = EngineFit(where=container.where)
+    try:
+        line = engine_line(container.words)
+        kind = gpu or _kind_of(container)
+        model = catalogue.load(name) if name else _entry(line.model)
+        _judge(fit, container, line, kind, model, request_tokens)
+    except WrongLineError as error:
+        fit.verdict, fit.title = "unknown", ""
+        fit.problems = [str(error)]
+        if container.unresolved:
+            fit.problems.append(f"no value here of the variables {', '.join(container.unresolved)}: write them out")
+    return fit
+
+
+def _entry(model: str) -> CatalogueModel:
+    """By its repository, or by the last part of a path."""
+    entries = [catalogue.load(name) for name in catalogue.names()]
+    wanted = model.strip("/").lower()
+    for entry in entries:
+        repository = entry.repository.lower()
+        if wanted == repository or (model.startswith(("/", ".")) and wanted.endswith(repository.rpartition("/")[2])):
+            return entry
+    if model.startswith(("/", ".")):
+        raise WrongLineError(f"{model} is a path; fix: name what is there by --model: {', '.join(catalogue.names())}")
+    raise WrongLineError(f"{model} is no repository of the catalogue; fix: sitectl catalogue add {model}")
+
+
+def _kind_of(container: EngineContainer) -> str:
+    """By the product that GPU feature discovery labels nodes with, such as NVIDIA-H200."""
+    product = container.node_labels.get(_PRODUCT, "").lower()
+    parts = set(re.split(r"[^a-z0-9]+", product))
+    for kind in GPUS:
+        # An H100 PCIe and an SXM differ, and so do the memories of an A100.
+        if product and all(part in parts for part in kind.replace("-sxm", "").split("-")):
+            return kind
+    raise WrongLineError(f"no kind of GPU is known; fix: name one by --gpu: {', '.join(GPUS)}")
+
+
+def _layout(line: EngineLine, model: CatalogueModel) -> tuple[Layout, int]:
+    """Of one engine, and how many there are: without experts to divide, data-parallel ranks are copies."""
+    tensor, pipeline, data = (line.count(f"--{size}-parallel-size") or 1 for size in ("tensor", "pipeline", "data"))
+    if not experts_of(model):
+        return Layout(tensor=tensor, pipeline=pipeline), data
+    experts = "--enable-expert-parallel" in line.values
+    return Layout(tensor=tensor, pipeline=pipeline, data=data, expert_parallel=experts), 1
+
+
+def _batch(line: EngineLine, kind: str, gpu: Gpu) -> tuple[int, int]:
+    """Tokens of a step and requests at once: those of the line, else what vLLM takes on such a GPU."""
+    tokens, requests = next((step, most) for least, step, most in _DEFAULTS if gpu.memory_bytes >= least)
+    if kind.startswith("a100"):
+        tokens, requests = _SMALLER_A100
+    tokens = line.count("--max-num-batched-tokens") or tokens
+    return tokens, line.count("--max-num-seqs") or min(requests, tokens)
+
+
+def _judge(
+    fit: EngineFit, container: EngineContainer, line: EngineLine, kind: str, model: CatalogueModel, request_tokens: int
+) -> None:
+    (layout, copies), gpu = _layout(line, model), GPUS[kind]
+    needed = layout.gpus * copies
+    fit.title = f"{model.repository} on {kind}, {copies} x {layout} = {counted(needed, 'GPU')}"
+    if (container.gpus or needed) < needed and any(flag in line.values for flag in _SPANNING):
+        raise WrongLineError(
+            "its replica spans several pods; fix: order the model in a site's file, which proves those"
+        )
+    if illegal := why_illegal(model, layout):
+        fit.verdict = "fails"
+        fit.problems.append(f"vLLM refuses {layout}: {illegal}")
+        return
+    batched, sequences = _batch(line, kind, gpu)
+    wanted = line.count("--max-model-len") or model.max_context_tokens
+    order = Order(
+        name=model.repository,
+        model=model,
+        gpu=kind,
+        layout=layout,
+        kv_dtype="fp8" if line.values.get("--kv-cache-dtype", "").startswith("fp8") else "bf16",
+        context_tokens=wanted,
+        typical_request_tokens=min(request_tokens, wanted),
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        engine=_version(container.image),
+    )
+    share = line.share("--gpu-memory-utilization", MEMORY_UTILISATION)
+    _memory(fit, one_replica(order, layout), share, wanted, copies)
+    if (container.gpus or 0) < needed:
+        fit.verdict = "fails"
+        fit.problems.append(
+            f"it asks for {counted(container.gpus or 0, 'GPU')} and takes {needed}; fix: nvidia.com/gpu: {needed} in "
+            "resources.limits"
+        )
+    fit.remarks += _remarks(container, line, order, needed)
+
+
+def _version(image: str) -> EngineVersion | None:
+    match = _VERSION.search(image)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _memory(fit: EngineFit, replica: OneReplica, share: float, wanted: int, copies: int) -> None:
+    """Weights, cache, context and requests at once, by what vLLM measures when it starts."""
+    usable, room = replica.order.hardware.memory_bytes * share, _room(replica, share)
+    reserved = usable - replica.weights - room
+    fit.figures.append(
+        (
+            "memory",
+            f"{usable / 1e9:.1f} GB per GPU ({share:g} of it) = {replica.weights / 1e9:.1f} weights + "
+            f"{reserved / 1e9:.1f} steps, graphs and samples + {room / 1e9:.1f} cache  [estimated]",
+        )
+    )
+    if room <= 0:
+        fit.verdict = "fails"
+        fit.problems.append(f"no room is left for a cache; fix: {_wider(replica, share, wanted)}")
+        return
+    if not replica.keeps_cache:
+        return
+    certain, likely = _certain(replica, share), longest_request(replica.cache, room, batched_tokens=_batched(replica))
+    fit.figures.append(("context", f"{wanted:,} tokens are wanted, {likely:,} fit  [estimated]"))
+    if wanted > certain:
+        fit.verdict = "fails" if wanted > likely else "uncertain"
+        word = "does not fit" if wanted > likely else "fits by less than what start-ups differ by"
+        fit.problems.append(
+            f"a request of the whole context {word}, and vLLM starts with no cache that is smaller; fix: "
+            f"--max-model-len={certain}, or {_wider(replica, share, wanted)}"
+        )
+    _at_once(fit, replica, room, copies * replica.layout.data)
+
+
+def _batched(replica: OneReplica) -> int:
+    return replica.order.max_num_batched_tokens or 1
+
+
+def _room(replica: OneReplica, share: float) -> float:
+    """Bytes of a GPU for caches, where vLLM may use that share of it."""
+    more = replica.order.hardware.memory_bytes * (share - MEMORY_UTILISATION)
+    return replica.room(replica.order.max_num_seqs or 1, _batched(replica)) + more
+
+
+def _certain(replica: OneReplica, share: float) -> int:
+    """Tokens of the longest request that every start has room for."""
+    room = max(0.0, certain_room(_room(replica, share), replica.weights))
+    return longest_request(replica.cache, room, batched_tokens=_batched(replica))
+
+
+def _wider(replica: OneReplica, share: float, wanted: int) -> str:
+    """The fewest GPUs of a node over which the model is cut so that such a request fits."""
+    order, layout = replica.order, replica.layout
+    for tensor in range(layout.tensor + 1, order.hardware.gpus_per_node // layout.pipeline + 1):
+        wider = replace(layout, tensor=tensor)
+        if not why_illegal(order.model, wider) and _certain(one_replica(order, wider), share) >= wanted:
+            return f"--tensor-parallel-size={tensor}"
+    return "a smaller checkpoint, as the GPUs of one node are too few"
+
+
+def _at_once(fit: EngineFit, replica: OneReplica, room: float, schedulers: int) -> None:
+    """Each scheduler has requests and a cache of its own."""
+    order = replica.order
+    sequences, usual = order.max_num_seqs or 1, order.request_tokens
+    free = room - replica.cache.shared_bytes(_batched(replica))
+    held = int(max(0.0, free) // replica.cache.request_bytes(usual))
+    fit.figures.append(
+        (
+            "at once",
+            f"{counted(schedulers * min(held, sequences), 'request')} of {usual:,.0f} tokens; --max-num-seqs lets "
+            f"{schedulers * sequences:,} in  [estimated]",
+        )
+    )
+    if held and sequences > 2 * held:
+        fit.remarks.append(
+            f"with more than {counted(schedulers * held, 'request')} of {usual:,.0f} tokens vLLM preempts some, and "
+            f"computes their prompts again; --max-num-seqs={held} lets them wait, and leaves more memory to the cache"
+        )
+
+
+def _remarks(container: EngineContainer, line: EngineLine, order: Order, needed: int) -> Iterator[str]:
+    if container.gpus is not None and container.gpus > needed:
+        yield f"{container.gpus - needed} of its {container.gpus} GPUs are idle; --tensor-parallel-size takes them"
+    if needed > 1 and not container.shares_memory:
+        yield "ranks exchange through /dev/shm, which has 64 MiB; mount an emptyDir with medium: Memory there"
+    read_s = order.read_s()
+    if container.started_s is not None and container.started_s < read_s:
+        yield (
+            f"its probe ends it after {container.started_s:,} s, and reading {order.file_bytes / 1e9:,.1f} GB takes "
+            f"{read_s:,.0f} s at 1 GB/s; raise failureThreshold of a startupProbe"
+        )
+    if container.grace_s <= 60:
+        yield (
+            f"streams are cut {container.grace_s} s after a drain begins; set terminationGracePeriodSeconds to the "
+            "longest one, and --shutdown-timeout below it"
+        )
+    flags = engine_flags.load()["vllm"]
+    others = [
+        flag
+        for flag in line.values
+        if flag not in _COUNTED
+        and (row := flags.decision.get(flag.partition(".")[0]))
+        and (row.by in _DECIDES or row.by.startswith("server."))
+    ]
+    if others:
+        yield f"not counted: {', '.join(others)}"
+    if line.unknown:
+        yield f"not known to vLLM of the pinned release: {', '.join(line.unknown)}"
