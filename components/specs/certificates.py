@@ -28,3 +28,8 @@ class CertificatesSpec(Spec):
     cluster_issuer: str | None = None
     """A ClusterIssuer of cert-manager that you make, for example for ACME with another DNS provider. `up` waits 15
     minutes for the certificate."""
+
+    @property
+    def has_own_ca(self) -> bool:
+        """Whether cert-manager issues it of a CA of the site, whose certificate it writes beside as `ca.crt`."""
+        return self.system != "none" and self.ca_secret is not None

@@ -18,6 +18,10 @@ DATABASES = {"callers": "directory", "usage": "ledger"}
 # What is lost with all nodes at once: PostgreSQL closes a segment of its log at the latest after so long.
 ARCHIVE_MINUTES = 5
 LEAST_GIB = 5
+LOG_GIB = 10
+"""Of a volume, for PostgreSQL's own log."""
+ROW_BYTES = 512
+"""Of a row of usage with its part of the indexes; an estimate."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)")
 
 

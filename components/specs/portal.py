@@ -39,7 +39,8 @@ class PortalSpec(Spec):
     client_secret: str
     """Secret in the gateway's namespace that you make, with the issuer's secret for this client as `client-secret`."""
     ca: str | None = None
-    """Certificates (PEM) by which the portal trusts issuer and endpoint beside public ones; for private ones."""
+    """Certificates (PEM) by which the portal trusts issuer and endpoint beside public ones; for private ones. Without
+    it, it trusts the CA of `certificates.ca_secret` too."""
     operators: tuple[str, ...] = Field(default=(), max_length=MOST_VALUES)
     """Groups whose people see every tenant."""
 

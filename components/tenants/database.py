@@ -218,7 +218,8 @@ class DatabaseArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseHandle:
-    """Databases that answer, and the Secrets with their addresses."""
+    """The Secrets with the addresses of databases, which no request of a model needs: what reads rows waits for its
+    database by itself, and nothing else waits until the servers answer."""
 
     ready: list[pulumi.Resource]
 
@@ -258,10 +259,8 @@ class PostgreSql(Component, token="database:PostgreSql"):
             keeping=spec.volumes,
             depends_on=[*needs, *before],
         )
-        ready += [
+        for known in names:
             self.child(f"{known}-{spec.generation}", database(spec.generation, known), depends_on=[servers])
-            for known in names
-        ]
         if spec.backups is not None:
             self.child("schedule", scheduled_backup(spec.backups, spec.generation), depends_on=[servers])
         self.handle = DatabaseHandle(ready=ready)

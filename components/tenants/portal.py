@@ -13,9 +13,10 @@ from components.gateway.envoy_names import unprivileged
 from components.gateway.gateway import CLASS, owned_by_gateway
 from components.minted import mint, minted
 from components.namespace import NamespaceHandle
-from components.network_policies import Peer, allow_ingress, peer, read_by
+from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.placing import budget, spread
 from components.specs.dns import recorded
+from components.specs.gateway import GatewaySpec
 from components.specs.portal import PortalSpec
 from components.tenants.callers import version_of
 from components.tenants.directory import DIRECTORY_URL, shared_secrets
@@ -51,8 +52,12 @@ def deployment(
     endpoint: pulumi.Input[str],
     ledger: LedgerAccess | None,
     version: str,
+    trusted: str | None = None,
 ) -> dict[str, Any]:
-    """endpoint: OpenAI's base URL. version: of what the pods read when they start."""
+    """endpoint: OpenAI's base URL. version: of what the pods read when they start.
+
+    trusted: Secret whose `ca.crt` is of the gateway's certificate; the site's own `ca` takes its place.
+    """
     files = {
         _CATALOGUE: {
             "name": "catalogue",
@@ -78,10 +83,11 @@ def deployment(
     if ledger:
         arguments += [f"--ledger={ledger.url}", f"--ledger-token-file={_LEDGER}/{ledger.key}"]
         files |= {_LEDGER: ledger.volume}
-    if spec.ca:
+    if spec.ca or trusted:
         arguments.append(f"--ca-file={_TRUST}/ca.crt")
-        trusted = {"name": PORTAL, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-        files |= {_TRUST: {"name": "trust", "configMap": trusted}}
+        items = [{"key": "ca.crt", "path": "ca.crt"}]
+        own, gateways = {"name": PORTAL, "items": items}, {"secretName": trusted, "items": items}
+        files |= {_TRUST: {"name": "trust", **({"configMap": own} if spec.ca else {"secret": gateways})}}
     pods = ServicePods(
         name=PORTAL,
         image=image,
@@ -91,7 +97,7 @@ def deployment(
         ready={"periodSeconds": 5, "timeoutSeconds": 5},
         memory="128Mi",
         volumes=files,
-        # It is ready while its issuer is, and nothing else waits for it.
+        # It is ready with what it shows, and nothing waits for it.
         annotations={"pulumi.com/skipAwait": "true"},
         versions={"catalogue": version},
     )
@@ -103,10 +109,21 @@ def _without_path(endpoint: pulumi.Input[str]) -> pulumi.Output[str]:
     return pulumi.Output.from_input(endpoint).apply(lambda url: url.rstrip("/").removesuffix("/v1"))
 
 
-def envoy_proxy(namespace: str, spec: PortalSpec, image: str | None, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Shape of its Envoy pods. image: of Envoy; None for Envoy Gateway's own. names: whose records get the address."""
-    address = {"loadBalancerIP": spec.address} if spec.address else {}
-    balancer = {"type": "LoadBalancer", **address, **recorded(names)}
+def envoy_proxy(
+    namespace: str, spec: PortalSpec, models: GatewaySpec, image: str | None, names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Shape of its Envoy pods.
+
+    models: the gateway of the models, whose load balancer is announced in the same way. image: of Envoy; None for Envoy
+    Gateway's own. names: whose records get the address.
+    """
+    balancer = {
+        "type": "LoadBalancer",
+        "externalTrafficPolicy": models.external_traffic_policy,
+        **({"loadBalancerIP": spec.address} if spec.address else {}),
+        **({"loadBalancerClass": models.load_balancer_class} if models.load_balancer_class else {}),
+        **recorded(names),
+    }
     return {
         "apiVersion": _EG,
         "kind": "EnvoyProxy",
@@ -185,6 +202,8 @@ class PortalArgs:
     """What it shows, and whom it asks."""
 
     spec: PortalSpec
+    models: GatewaySpec
+    """The gateway of the models."""
     catalogue: str
     """What the pages show of the site, JSON."""
     image: str
@@ -194,9 +213,9 @@ class PortalArgs:
     ledger: LedgerAccess | None
     proxy_namespace: str | None
     """Where Envoy Gateway puts the Envoy pods; None where that is the cluster's, and not known."""
-    proxies: Peer
-    """Its Envoy pods, as network policies name them."""
     proxy_image: str | None
+    trusted: str | None
+    """Secret with the CA of the gateway's certificate as `ca.crt`; None for a public one."""
     names: Sequence[str]
     """In DNS, whose records get its address."""
     scrapers: Sequence[Peer]
@@ -224,13 +243,16 @@ class Portal(Component, token="portal:Portal"):
             endpoint=spec.endpoint or args.endpoint,
             ledger=args.ledger,
             version=version_of(f"{args.catalogue}{spec.ca}"),
+            trusted=args.trusted,
         )
-        entry = [([args.proxies], [variables.DEFAULT_PORT]), *read_by(args.scrapers, variables.DEFAULT_PORT)]
+        proxies = peer(owned_by_gateway(PORTAL, space), args.proxy_namespace or ANY_NAMESPACE)
+        entry = [([proxies], [variables.DEFAULT_PORT]), *read_by(args.scrapers, variables.DEFAULT_PORT)]
         self.child("service", service(space, PORTAL, variables.DEFAULT_PORT), depends_on=needs)
         self.child("network-policy", allow_ingress(PORTAL, space, PORTAL_PODS, entry), depends_on=needs)
         self.child("budget", budget(PORTAL, space, PORTAL_PODS), depends_on=needs)
         self.child("pods", pods, depends_on=[*needs, *known])
-        settings = [self.child("proxy", envoy_proxy(space, spec, args.proxy_image, args.names), depends_on=needs)]
+        proxy = envoy_proxy(space, spec, args.models, args.proxy_image, args.names)
+        settings = [self.child("proxy", proxy, depends_on=needs)]
         if args.proxy_namespace is not None:
             labels = owned_by_gateway(PORTAL, space)
             everybody = allow_ingress(PORTAL, args.proxy_namespace, labels, [((), [unprivileged(spec.port)])])
@@ -238,8 +260,3 @@ class Portal(Component, token="portal:Portal"):
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         self.child("route", route(space, spec), depends_on=[*needs, listener])
         self.finish(url=spec.url)
-
-
-def portal_proxies(namespace: str, proxy_namespace: str) -> Peer:
-    """Its Envoy pods. proxy_namespace: where they are, or any."""
-    return peer(owned_by_gateway(PORTAL, namespace), proxy_namespace)

@@ -26,12 +26,12 @@ from components.models.pod_programs import PodPrograms
 from components.models.scaling import Scaler
 from components.monitoring.monitoring import scrapers
 from components.namespace import Namespace, NamespaceHandle
-from components.network_policies import ANY_NAMESPACE, peer
+from components.network_policies import peer
 from components.objects import field_manager
 from components.tenants.gatekeeper import GATEKEEPER_PODS
 from components.tenants.ledger import LedgerHandle
 from components.tenants.limits import rate_limit
-from components.tenants.portal import Portal, PortalArgs, portal_proxies
+from components.tenants.portal import Portal, PortalArgs
 from floor import namespaces
 from floor.namespaces import PodSecurity
 from floor.revision_ids import RevisionId
@@ -274,17 +274,17 @@ def _portal(step: PartStep) -> PartDone:
     if plan.site.portal is None:
         return PartDone()
     front = step.handle("gateway-namespace", NamespaceHandle)
-    of_chart = plan.site.gateway.controllers == "chart"
     args = PortalArgs(
         spec=plan.site.portal,
+        models=plan.site.gateway,
         catalogue=portal_catalogue(plan),
         image=plan.versions.images.portal,
         namespace=front,
         endpoint=step.handle("gateway", GatewayHandle).endpoint,
         ledger=step.handle("ledger", LedgerHandle).reading if plan.site.has_ledger else None,
-        proxy_namespace=ENVOY_NAMESPACE if of_chart else None,
-        proxies=portal_proxies(front.name, ENVOY_NAMESPACE if of_chart else ANY_NAMESPACE),
+        proxy_namespace=ENVOY_NAMESPACE if plan.site.gateway.controllers == "chart" else None,
         proxy_image=plan.proxy_image,
+        trusted=plan.site.gateway.certificate_secret if plan.site.certificates.has_own_ca else None,
         names=portal_records(plan.site),
         scrapers=step.on.scrapers,
         needs=step.ready(*_GATEWAYS, "gateway", "tenants", "certificate-secrets"),

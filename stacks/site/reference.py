@@ -69,8 +69,8 @@ _RULES = (
     "with a value that its program reads.",
     "- `name` is the `<site>` of the file's own name. Sites of one folder share no kubeconfig, endpoint, VIP or "
     "machine.",
-    "- `portal` needs `callers.decided_by: gatekeeper` and `callers.database_secret`; `tenants.<name>.people` and "
-    "`orderable` need `portal`.",
+    "- `portal` needs `callers.decided_by: gatekeeper` and a database: `database.run_by: cloudnative_pg` or "
+    "`callers.database_secret`; `tenants.<name>.people` and `orderable` need `portal`.",
     "- `orderable` has no model of `models`, and the rules for `models` hold for each of its models.",
     "- `models` and `tenants` are required, as `{}` if there are none; so a file that was cut short is refused.",
     "- `engine: simulator` needs `purpose: trial`.",

@@ -87,7 +87,11 @@ _USES = (
         namespace=namespaces.GATEWAY,
         keys=_PAIR,
         type=_TLS,
-        read=lambda _: True,
+        # The gateway's own may be for both names.
+        read=lambda values: (
+            not _by_cert_manager(values)
+            or at(values, "portal", "certificate_secret") != at(values, "gateway", "certificate_secret")
+        ),
     ),
     *(
         _Use(

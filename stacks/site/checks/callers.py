@@ -7,7 +7,7 @@ from typing import Any
 
 from components.specs.limits import BOUNDS, BUDGETS, CACHE_SHARE
 from floor.problems import Path, Problem, shown
-from stacks.site.reading.raw import at, mapping, matching
+from stacks.site.reading.raw import at, host_of, mapping, matching
 
 _ADMISSIONS = ("models.<name>.pool.admission", "models.<name>.canary.pool.admission")
 
@@ -71,12 +71,20 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
             got=shown(issuer),
             fix="use the issuer's https address; a private CA of it is `ca`",
         )
+    hostname = at(values, "portal", "hostname")
+    if hostname is not None and hostname == host_of(at(values, "portal", "endpoint")):
+        yield Problem(
+            path=("portal", "hostname"),
+            what="is the host of portal.endpoint too, and pages and models have an address each",
+            got=shown(hostname),
+            fix="give the portal a name of its own",
+        )
     if at(values, "callers", "decided_by") != "gatekeeper" or at(values, "callers", "database_secret") is None:
         yield Problem(
             path=("portal",),
             what="makes keys in the directory, which takes a gatekeeper and a database",
-            fix="set callers.decided_by: gatekeeper and callers.database_secret first (sitectl docs gatekeeper), or "
-            "take portal out",
+            fix="first set callers.decided_by: gatekeeper, and database.run_by: cloudnative_pg or "
+            "callers.database_secret (sitectl docs gatekeeper); or take portal out",
         )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.specs.database import DATABASES, own_secret
+from components.specs.database import DATABASES, LOG_GIB, ROW_BYTES, DatabaseSpec, own_secret
 from components.specs.longhorn import database_class, scratch_class
+from components.specs.usage import UsageSpec
 from floor.problems import Problem, shown
-from stacks.site.reading.raw import at
+from stacks.site.reading.raw import at, matching
 
 _SECTION = "database"
 _OWN = "cloudnative_pg"
+_MONTH_S = 30.44 * 86_400
 
 
 def provided(values: dict[str, Any]) -> dict[str, Any]:
@@ -78,8 +81,28 @@ def _class(values: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
+def _rows(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """A volume that the ledger's rows fill before the last of them may go."""
+    loads = [rate for _, rate in matching(values, "models.<name>.load.requests_per_s") if isinstance(rate, int | float)]
+    months = at(values, "usage", "keep_months") or UsageSpec.model_fields["keep_months"].default
+    size = at(values, _SECTION, "size_gib") or DatabaseSpec.model_fields["size_gib"].default
+    if "usage" not in values or not isinstance(months, int) or not isinstance(size, int):
+        return
+    needed = LOG_GIB + math.ceil(sum(loads) * _MONTH_S * months * ROW_BYTES / 2**30)
+    if needed > size:
+        yield Problem(
+            path=(_SECTION, "size_gib"),
+            what=f"has no room for {months} months of rows, if the declared loads are asked for around the clock: once "
+            "it is full, no usage is confirmed and no key is made",
+            got=f"{size} GiB",
+            fix=f"write {needed}, or lower usage.keep_months",
+        )
+
+
 def warnings(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Data without a copy outside of the cluster."""
+    """Data without a copy outside of the cluster, and without room."""
+    if at(values, _SECTION, "run_by") == _OWN:
+        yield from _rows(values)
     if at(values, _SECTION, "run_by") == _OWN and at(values, _SECTION, "backups") is None:
         yield Problem(
             path=(_SECTION,),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from floor.problems import Problem
+from floor.problems import Path, Problem
 from stacks.site.checks.models import ENVOYS_OWN
 from stacks.site.checks.subnets import inner, is_no_sender, of_nodes
 from stacks.site.reading.levels import MACHINES, machines_of
@@ -34,7 +34,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     firewall = machines.get("firewall")
     if isinstance(firewall, Mapping):
         guarded = _guarded(_roles(machines))
-        yield from _ports(items(firewall.get("load_balancer_ports")), at(values, "gateway", "port"), guarded)
+        for balancer in ("gateway", "portal"):
+            if balancer == "gateway" or values.get(balancer) is not None:
+                port = at(values, balancer, "port")
+                yield from _ports(items(firewall.get("load_balancer_ports")), (balancer, "port"), port, guarded)
         yield from _control_planes(machines, firewall)
         yield from _families(machines, firewall)
         yield from _senders(firewall)
@@ -117,15 +120,15 @@ def _roles(machines: Mapping[str, Any]) -> tuple[Role, ...]:
     return ("worker", "controlplane") if serves else ("worker",)
 
 
-def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
-    """The gateway answers where pods run, at the port that its listener has; nothing else is for clients."""
+def _ports(ports: Sequence[Any], path: Path, port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
+    """Gateways answer where pods run, at the port that their listener has; nothing else is for clients."""
     port = _GATEWAY_PORT if port is None else port
     # What is no port, and one that Envoy has, is reported at the gateway's own key.
     if not isinstance(port, int) or not 1 <= port <= _LAST_PORT or port in ENVOYS_OWN:
         return
     if port in guarded:
         yield Problem(
-            path=("gateway", "port"),
+            path=path,
             what=f"is on a node the port of {guarded[port]}, and the firewall would open both to clients",
             got=str(port),
             fix=f"write {_GATEWAY_PORT}, here and in {'.'.join(_PORTS)}",
@@ -138,7 +141,7 @@ def _ports(ports: Sequence[Any], port: Any, guarded: Mapping[int, str]) -> Itera
             path=_PORTS,
             what=f"opens {what}, to the clients' networks"
             if held
-            else f"does not open gateway.port, {port}, so no client reaches the gateway",
+            else f"does not open {'.'.join(path)}, {port}, so no client reaches the {path[0]}",
             got=f"[{', '.join(map(str, ports))}]" if ports else "no port",
             fix=f"write [{', '.join(_right(ports, port, guarded))}]",
         )

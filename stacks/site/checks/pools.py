@@ -211,15 +211,22 @@ def _claims(machines: Mapping[str, Any]) -> Iterator[tuple[Address, str]]:
 
 
 def _gateway(values: Mapping[str, Any], blocks: list[AddressRange], announced_by: Any) -> Iterator[Problem]:
-    text = at(values, "gateway", "address")
-    ip = address(text)
-    if blocks and ip is not None and not any(ip in block for block in blocks):
+    named = {balancer: address(at(values, balancer, "address")) for balancer in ("gateway", "portal")}
+    for balancer, ip in named.items():
+        if blocks and ip is not None and not any(ip in block for block in blocks):
+            yield Problem(
+                path=(balancer, "address"),
+                what="is not in addresses.pool, so nothing assigns it",
+                got=str(ip),
+                allowed=", ".join(map(str, blocks)),
+                fix="choose one of the pool, or add it to the pool",
+            )
+    if named["portal"] is not None and named["portal"] == named["gateway"]:
         yield Problem(
-            path=("gateway", "address"),
-            what="is not in addresses.pool, so nothing assigns it",
-            got=shown(text),
-            allowed=", ".join(map(str, blocks)),
-            fix="choose one of the pool, or add it to the pool",
+            path=("portal", "address"),
+            what="is gateway.address too, and each has a load balancer of its own",
+            got=str(named["portal"]),
+            fix="choose another one of the pool, or take it out",
         )
     default = GatewaySpec.model_fields["external_traffic_policy"].default
     if announced_by == "cilium_l2" and at(values, *_POLICY) in (None, "Local") and default == "Local":

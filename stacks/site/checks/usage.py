@@ -64,8 +64,8 @@ def _unsuspended(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             path=("usage", "abuse", "suspend_on"),
             what="has the directory suspend keys and gatekeepers refuse them, which takes both",
-            fix="set callers.decided_by: gatekeeper and callers.database_secret first (sitectl docs gatekeeper), or "
-            "take it out: a signal is an alert then",
+            fix="first set callers.decided_by: gatekeeper, and database.run_by: cloudnative_pg or "
+            "callers.database_secret (sitectl docs gatekeeper); or take it out: a signal is an alert then",
         )
     tenants = [str(name) for name in mapping(values.get("tenants"))]
     for index, key in enumerate(items(at(values, "usage", "abuse", "never_suspended"))):
@@ -91,7 +91,8 @@ def _uncounted(values: Mapping[str, Any], path: Path) -> Iterator[Problem]:
         yield Problem(
             path=path,
             what="is held by what the ledger counts, and none runs",
-            fix="set usage.database_secret first (sitectl docs usage-and-bills), or take it out",
+            fix="first add usage, with database.run_by: cloudnative_pg or a database_secret (sitectl docs "
+            "usage-and-bills); or take it out",
         )
         return
     versions = items(at(values, "usage", "prices"))
