@@ -178,7 +178,7 @@ class Rig:
 
     def state_of(self, path: str) -> httpx.Response:
         """What the gatekeeper answers those who watch it."""
-        return httpx.get(f"http://127.0.0.1:{self.state}{path}", trust_env=False)
+        return httpx.get(f"http://127.0.0.1:{self.state}{path}", trust_env=False, timeout=60)
 
     def start_counters(self) -> None:
         # Redis's server takes its name from the program.

@@ -225,6 +225,8 @@ def rig(module_lab_of_tools: Lab, tmp_path_factory: pytest.TempPathFactory) -> I
         running(api_server(here), folder / "api-server.log", SSL_CERT_FILE=roots),
     ):
         eventually(lambda: here.kubectl("admin", "get", "--raw", "/readyz").returncode == 0)
+        # A server that is ready may still have to make it.
+        eventually(lambda: here.kubectl("admin", "get", "namespace", "default").returncode == 0)
         for body in (NODE, ACCOUNT, pod("first"), pod("second")):
             done = here.kubectl("admin", "create", "-f", "-", given=body)
             assert done.returncode == 0, done.stderr

@@ -186,7 +186,8 @@ def configuration(folder: Path) -> dict[str, Any]:
                 "authorization": {"credentials_file": str(folder / "token")},
                 "tls_config": {"ca_file": str(folder / "ca.crt"), "server_name": "kubernetes.default.svc"},
             }
-    return {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scrapes}
+    # A part that a busy machine answers for later than this is down, with an alert, and without its series.
+    return {"global": {"scrape_interval": "5s", "scrape_timeout": "5s"}, "scrape_configs": scrapes}
 
 
 def asked() -> list[dict[str, Any]]:
@@ -223,9 +224,8 @@ def test_the_list_of_a_part_is_what_it_exposes(plane: ControlPlane, part: str, a
 
 def test_of_the_api_server_is_kept_what_is_asked_for(plane: ControlPlane) -> None:
     series = '{job="apiserver", __name__!~"up|scrape_.+"}'
-    eventually(lambda: query(f"count({series})"))
-    names = {sample["metric"]["__name__"] for sample in query(f"count by (__name__) ({series})")}
-    assert names == set(host_scrapes.KEPT["apiserver"])
+    samples = eventually(lambda: query(f"count by (__name__) ({series})"))
+    assert {sample["metric"]["__name__"] for sample in samples} == set(host_scrapes.KEPT["apiserver"])
 
 
 def test_a_healthy_control_plane_has_its_figures_and_no_alert(plane: ControlPlane) -> None:

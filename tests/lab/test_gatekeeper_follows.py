@@ -71,7 +71,8 @@ class Gatekeeper:
 
     def get(self, path: str, token: str = "") -> httpx.Response | None:
         try:
-            return httpx.get(f"http://127.0.0.1:{self.state}{path}", headers={TOKEN_HEADER: token}, trust_env=False)
+            url, headers = f"http://127.0.0.1:{self.state}{path}", {TOKEN_HEADER: token}
+            return httpx.get(url, headers=headers, trust_env=False, timeout=60)
         except httpx.TransportError:
             return None
 

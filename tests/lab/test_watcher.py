@@ -246,14 +246,14 @@ def test_new_nodes_take_replicas_once_their_gpus_are_checked(rig: Rig) -> None:
     assert rig.node("hgx-1")[0][CHECK] == "pending"
     assert rig.look(watcher) == ["Exercise", "Exercise"]
     assert _metric("watcher_unchecked", node="hgx-3", reason="DCGM reports 7 of 8 GPUs") == 1
-    eventually(lambda: all(_is_ready(pod) for pod in rig.load_tests()) and len(rig.load_tests()) == 2)
+    eventually(lambda: [_is_ready(pod) for pod in rig.load_tests()] == [True, True])
     rig.look(watcher)
     assert [CHECK in rig.node(name)[0] for name in NODES] == [False, False, True]
     # Without the label, the pod ends that has the GPUs.
     eventually(lambda: not rig.load_tests())
     rig.prometheus.measured["hgx-3"] = 8
     assert "Exercise" in rig.look(watcher)
-    eventually(lambda: all(_is_ready(pod) for pod in rig.load_tests()) and rig.load_tests())
+    eventually(lambda: [_is_ready(pod) for pod in rig.load_tests()] == [True])
     rig.fail_load("GPU 3: 9 GB/s")
     rig.look(watcher)
     assert _metric("watcher_unchecked", node="hgx-3", reason="its load test fails: GPU 3: 9 GB/s") == 1

@@ -61,7 +61,7 @@ def load(site: Site) -> Iterator[None]:
 def without_data(prometheus: Prometheus) -> dict[str, frozenset[str]]:
     """Titles of the panels that show nothing, by dashboard."""
     window = Window(until_s=time.time(), length_s=120, step_s=15, rate_s=60)
-    with httpx.Client(base_url=f"http://{prometheus.pod.ip}:{PORT}", trust_env=False) as client:
+    with httpx.Client(base_url=f"http://{prometheus.pod.ip}:{PORT}", trust_env=False, timeout=60) as client:
         return {
             name: frozenset(panel.title for panel in read_panels(client, text, window) if not panel.has_data)
             for name, text in grafana.dashboards().items()

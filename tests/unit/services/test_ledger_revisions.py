@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.database import _LOCK
+from tests.lab.waiting import eventually
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import DECEMBER, Ledger, line
 from tests.unit.services.postgres_rig import ROOT, Server, setting
@@ -87,10 +88,12 @@ def test_a_migration_may_take_longer_than_an_answer(both: tuple[Server, Ledger])
     ledger.end()
     before = ledger.log.read_text()
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(server.sql, f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK}), pg_sleep(7); COMMIT")
+        pool.submit(server.sql, f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK}), pg_sleep(7); COMMIT")
+        held = f"SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = {_LOCK}"
+        eventually(lambda: server.rows(held))
         ledger.start()
         ledger.wait_ready()
-        assert other.done()
+        assert not server.rows(held)
     assert "no connection" not in ledger.log.read_text().removeprefix(before)
 
 

@@ -22,6 +22,7 @@ import pytest
 from lab.free_ports import free_port
 from lab.install import parts, system
 from services.ledger.variables import TOKEN_HEADER
+from tests.lab.waiting import eventually
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import EmulatedEnvoy, Ledger, Shipper, line
 from tests.unit.services.postgres_rig import ROOT, Server, setting
@@ -107,7 +108,8 @@ def test_the_table_has_exactly_what_was_written_whatever_is_killed(
         ended.set()
         writer.join()
     ledger.wait_ready()
-    until(lambda: shipper.metric("inference_usage_shipper_bytes_behind") == 0)
+    # The last one may not listen yet.
+    eventually(lambda: shipper.metric("inference_usage_shipper_bytes_behind") == 0)
     assert shipper.end() == 0
     assert ids(server) == sorted(envoy.ids)
     rows, hours = sums(server)

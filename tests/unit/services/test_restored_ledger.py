@@ -74,7 +74,8 @@ def test_a_ledger_goes_on_from_the_moment_that_its_database_is_restored_to(tmp_p
         server.sql("DELETE FROM requests")
         ledger.send(after)
         file = switch_log(server)
-        eventually(lambda: (archive.log / file).exists())
+        # A file is there before it is whole.
+        eventually(lambda: server.sql("SELECT last_archived_wal FROM pg_stat_archiver").stdout.strip() >= file)
         server.kill()
         restored = archive.restored(server, moment)
         try:

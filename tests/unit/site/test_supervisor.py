@@ -36,7 +36,7 @@ def component(lab: Lab, program: str, *, needs: Path | None = None) -> Component
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
