@@ -51,6 +51,17 @@ def gateway_class() -> dict[str, Any]:
     }
 
 
+def load_balancer(spec: GatewaySpec, address: str | None, names: Sequence[str]) -> dict[str, Any]:
+    """The Service before Envoy pods, announced as the site has it. names: whose records get its address."""
+    return {
+        "type": "LoadBalancer",
+        "externalTrafficPolicy": spec.external_traffic_policy,
+        **recorded(names),
+        **({"loadBalancerIP": address} if address else {}),
+        **({"loadBalancerClass": spec.load_balancer_class} if spec.load_balancer_class else {}),
+    }
+
+
 def envoy_proxy(
     namespace: str,
     spec: GatewaySpec,
@@ -73,16 +84,8 @@ def envoy_proxy(
     if measured:
         pod["annotations"] = {_MEASURED: "requests"}
     through_the_door = {"spec": {"ports": [{"port": spec.port, "targetPort": door_port(spec.port)}]}}
-    service: dict[str, Any] = {
-        "type": "LoadBalancer",
-        "externalTrafficPolicy": spec.external_traffic_policy,
-        "patch": {"type": "StrategicMerge", "value": through_the_door},
-        **recorded(names),
-    }
-    if spec.address:
-        service["loadBalancerIP"] = spec.address
-    if spec.load_balancer_class:
-        service["loadBalancerClass"] = spec.load_balancer_class
+    service = load_balancer(spec, spec.address, names)
+    service["patch"] = {"type": "StrategicMerge", "value": through_the_door}
     body: dict[str, Any] = {
         "apiVersion": f"{_EG}/v1alpha1",
         "kind": "EnvoyProxy",

@@ -10,12 +10,11 @@ import pulumi
 
 from components.component import Component
 from components.gateway.envoy_names import unprivileged
-from components.gateway.gateway import CLASS, owned_by_gateway
+from components.gateway.gateway import CLASS, load_balancer, owned_by_gateway
 from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
 from components.placing import budget, spread
-from components.specs.dns import recorded
 from components.specs.gateway import GatewaySpec
 from components.specs.portal import PortalSpec
 from components.tenants.callers import version_of
@@ -117,13 +116,6 @@ def envoy_proxy(
     models: the gateway of the models, whose load balancer is announced in the same way. image: of Envoy; None for Envoy
     Gateway's own. names: whose records get the address.
     """
-    balancer = {
-        "type": "LoadBalancer",
-        "externalTrafficPolicy": models.external_traffic_policy,
-        **({"loadBalancerIP": spec.address} if spec.address else {}),
-        **({"loadBalancerClass": models.load_balancer_class} if models.load_balancer_class else {}),
-        **recorded(names),
-    }
     return {
         "apiVersion": _EG,
         "kind": "EnvoyProxy",
@@ -137,7 +129,7 @@ def envoy_proxy(
                         "pod": spread(owned_by_gateway(PORTAL, namespace)),
                         **({"container": {"image": image}} if image else {}),
                     },
-                    "envoyService": balancer,
+                    "envoyService": load_balancer(models, spec.address, names),
                     "envoyPDB": {"maxUnavailable": 1},
                 },
             }

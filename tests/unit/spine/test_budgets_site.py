@@ -21,7 +21,7 @@ BUDGETS = {"spend_per_month": 7.5, "tokens_per_month": 5 * 10**9}
 ALERTS = {"BudgetNearlySpent", "BudgetSpent", "BudgetsNotHeld"}
 PORTAL = {
     "hostname": "portal.site.example",
-    "port": 80,
+    "certificate_secret": "portal-tls",
     "issuer": "https://login.site.example",
     "client_secret": "login",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from components.placing import Placing
 from components.specs.database import DatabaseSpec
 from components.tenants import database
 from floor import namespaces
+from floor.problems import Problem
 from floor.stateful import DATABASE, holder
 from stacks.plan.site_plan import SitePlan, plan_values
-from tests.unit.spine.test_platform import Recorder, declare
+from tests.unit.spine.test_platform import Recorder, declare, requested
 from tests.unit.stacks.site_examples import prod
 from tests.unit.stacks.wrong_sites import Wrong, changed, refused_and_fixed
 
@@ -49,6 +51,32 @@ def test_a_confirmed_row_is_on_two_nodes(made: dict[str, Any]) -> None:
     assert servers["affinity"]["podAntiAffinityType"] == "required"
     assert servers["postgresql"]["synchronous"] == {"method": "any", "number": 1, "dataDurability": "required"}
     assert holder("kubernetes:postgresql.cnpg.io/v1:Cluster", "database-servers-1") == DATABASE
+
+
+def test_nothing_but_its_own_objects_waits_for_the_servers(tmp_path: Path) -> None:
+    """A database that does not start keeps no gateway, tenant or model from being made."""
+    _, requests = requested(planned().site, tmp_path, Recorder())
+    waits = {name: {urn.rpartition("::")[2] for urn in request.dependencies} for name, request in requests.items()}
+    waiting, more = set[str](), {"database-servers-1"}
+    while more:
+        waiting |= more
+        more = {name for name, needed in waits.items() if needed & waiting} - waiting
+    assert {name for name in waiting if not name.startswith("database")} == set()
+    assert "database-directory-address" in waits["directory-secrets"] | waits["directory-pods"]
+
+
+def test_a_volume_without_room_for_the_rows_that_are_kept_is_a_warning() -> None:
+    def warned(**more: Any) -> list[Problem]:
+        return [problem for problem in planned(**more).warnings if problem.path == ("database", "size_gib")]
+
+    (problem,) = warned()
+    assert (problem.got, "for 13 months of rows" in problem.what) == ("50 GiB", True)
+    least = int(problem.fix.partition("write ")[2].partition(",")[0])
+    # 4.7 requests a second, half a KiB each, and the log.
+    assert least == 10 + math.ceil(4.7 * 13 * 30.44 * 86_400 * 512 / 2**30)
+    assert warned(**{"database.size_gib": least}) == []
+    assert len(warned(**{"database.size_gib": least - 1})) == 1
+    assert warned(usage={"keep_months": 6}) == []
 
 
 @pytest.mark.parametrize("name", ["directory", "ledger"])

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[3]
 REFERENCE: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"][KEY]
 # What gives its callers accounts. Most tests are of a site without them, and add what they are about.
 ACCOUNTS = ("plans", "counters", "callers", "usage", "database", "portal")
+OF_TENANTS = ("plan", "people", "model_limits")
+PORTAL = "portal.oslo.site.example"
 
 # Changes of it: every addon that it does not have, but those of GPUs that span nodes.
 OTHER_ADDONS: dict[str, Any] = {
@@ -66,8 +68,9 @@ def prod() -> dict[str, Any]:
     """The annotated site without accounts, to be changed: Envoy Gateway compares keys, and nothing counts."""
     site = {key: value for key, value in reference().items() if key not in ACCOUNTS}
     for tenant in site["tenants"].values():
-        for key in ("plan", "people"):
+        for key in OF_TENANTS:
             tenant.pop(key, None)
+    site["certificates"]["names"].remove(PORTAL)
     return site
 
 
@@ -77,7 +80,10 @@ def text_without_accounts() -> str:
     head, _, tail = text.partition(tenants)
     for section in ACCOUNTS:
         head = re.sub(rf"^    {section}:\n(?:     .*\n|\n)*", "", head, flags=re.MULTILINE)
-    return head + tenants + re.sub(r"^        (?:plan|people): .*\n", "", tail, flags=re.MULTILINE)
+    keys = "|".join(OF_TENANTS)
+    return (
+        head.replace(f", {PORTAL}", "") + tenants + re.sub(rf"^        (?:{keys}): .*\n", "", tail, flags=re.MULTILINE)
+    )
 
 
 def prod_with_links() -> dict[str, Any]:

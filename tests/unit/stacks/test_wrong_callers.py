@@ -12,7 +12,7 @@ DIGEST = "5e" * 32
 DECIDED = {"decided_by": "gatekeeper", "database_secret": "directory-database"}
 PORTAL = {
     "hostname": "portal.site.example",
-    "port": 80,
+    "certificate_secret": "portal-tls",
     "issuer": "https://login.site.example",
     "client_secret": "login",
 }
@@ -95,6 +95,30 @@ WRONG: dict[str, Wrong] = {
         "portal.issuer",
         "over a connection that others can read",
         {"portal.issuer": "https://login.site.example"},
+    ),
+    "pages at the name of the models": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"endpoint": "https://portal.site.example/v1"}},
+        "portal.hostname",
+        "is the host of portal.endpoint too",
+        {"portal.hostname": "pages.site.example"},
+    ),
+    "pages at an address that nothing assigns": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"address": "10.5.0.200"}},
+        "portal.address",
+        "is not in addresses.pool",
+        {"portal.address": "10.5.0.102"},
+    ),
+    "pages at the address of the models": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"address": "10.5.0.100"}},
+        "portal.address",
+        "is gateway.address too",
+        {"portal.address": None},
+    ),
+    "pages behind the machines' firewall": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"port": 8443}},
+        "cluster.machines.firewall.load_balancer_ports",
+        "does not open portal.port, 8443",
+        {"cluster.machines.firewall.load_balancer_ports": [443, 8443]},
     ),
 }
 
