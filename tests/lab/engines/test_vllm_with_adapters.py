@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.models.weights import MOUNT
+from components.models.weights import ADAPTERS
 from lab.paths import CHECKOUT, Lab
 from lab.vllm_cpu import environment, tiny_model_file
 from stacks.plan.site_plan import plan_values
@@ -39,8 +39,12 @@ def started(folder: Path, adapters: Path) -> Any:
         },
     }
     engine = plan_values(site, file.name).models[SERVED].stable.engine
-    arguments = [argument.replace(f"{MOUNT}/adapter-", f"{adapters}/") for argument in engine.args]
-    return real_vllm(folder, arguments, engine.env, SERVED)
+    text = "\n".join(engine.args)
+    for name, adapter in site["models"][SERVED]["adapters"].items():
+        mounted = f"{ADAPTERS}/{adapter['revision']}"
+        assert mounted in text
+        text = text.replace(mounted, str(adapters / name))
+    return real_vllm(folder, text.split("\n"), engine.env, SERVED)
 
 
 def answers(engine: RunningEngine) -> dict[str, str]:
