@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from stacks.importing.manifests import engine_containers
 from stacks.proof.order import TYPICAL_REQUEST_TOKENS
 
 MORE = """\
-For manifests that this platform did not write: Deployments, StatefulSets, pods, LeaderWorkerSets, InferenceServices,
-and what charts render, in files or from stdin (-). It needs no site and no cluster. Each container whose command is
+For manifests that this platform did not write: Deployments, StatefulSets, pods, LeaderWorkerSets, and what charts
+render, in files or from stdin (-). It needs no site and no cluster. Each container whose command is
 vLLM's server is judged by the proof's arithmetic: memory, context, requests at once, GPUs, probes. Figures are
 estimates; models are those of the catalogue.
 
@@ -69,9 +70,30 @@ def command(
     return int(Exit.OK if good else Exit.REFUSED)
 
 
+class _AnyTag(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads what it does not know, such as the tags of CloudFormation, as plain values."""
+
+
+def _plain(loader: Any, _: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return node.value
+    build = loader.construct_sequence if isinstance(node, yaml.SequenceNode) else loader.construct_mapping
+    return build(node, deep=True)
+
+
+_AnyTag.add_multi_constructor("", _plain)
+
+
 def _documents(file: str) -> list[Any]:
-    text = sys.stdin.read(_LARGEST_BYTES) if file == "-" else Path(file).read_text()
     try:
-        return list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
-        raise SitectlError(f"{file} is no YAML: {error}", fix="name manifests", status=Exit.USAGE) from None
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            content = stream.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise SitectlError(
+                f"{file} is larger than {_LARGEST_BYTES:,} bytes", fix="name fewer manifests at once", status=Exit.USAGE
+            )
+        return list(yaml.load_all(content, _AnyTag))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SitectlError(
+            f"{file} is no YAML: {str(error)[:300] or type(error).__name__}", fix="name manifests", status=Exit.USAGE
+        ) from None

@@ -100,6 +100,10 @@ class EngineFlags(Record):
 
     short: dict[str, str]
     """Short name -> long name."""
+    switches: tuple[str, ...] = ()
+    """Flags that a site may not give and that take no value."""
+    lists: tuple[str, ...] = ()
+    """Flags that take several words."""
     free_switches: tuple[str, ...]
     """Flags that a site may give and that take no value."""
     free_values: dict[str, Value]
@@ -113,6 +117,8 @@ class EngineFlags(Record):
         twice = sorted({flag for flag in written if written.count(flag) > 1})
         if twice:
             raise ValueError(f"{FILE.name}: written twice: {', '.join(twice)}")
+        if missing := sorted({*self.switches, *self.lists} - {*written}):
+            raise ValueError(f"{FILE.name}: flags of a form, and nothing decides them: {', '.join(missing)}")
         return self
 
     @cached_property

@@ -15,7 +15,7 @@ from floor.counts import counted
 from stacks.facts import catalogue, engine_flags
 from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS, Gpu
-from stacks.importing.engine_lines import EngineLine, WrongLineError, engine_line
+from stacks.importing.engine_lines import AUTOMATIC, EngineLine, WrongLineError, engine_line
 from stacks.importing.manifests import EngineContainer
 from stacks.proof.layouts import Layout, experts_of, why_illegal
 from stacks.proof.memory import MEMORY_UTILISATION, EngineVersion, certain_room, longest_request
@@ -47,10 +47,41 @@ _COUNTED = {
     "--load-format",
     "--shutdown-timeout",
 }
+# What decides about memory by itself, so that nothing is judged beside it.
+_DECIDING = (
+    "--config",
+    "--quantization",
+    "--quantization-config",
+    "--cpu-offload-gb",
+    "--kv-cache-memory-bytes",
+    "--num-gpu-blocks-override",
+    "--speculative-config",
+    "--spec-model",
+    "--hf-overrides",
+    "--decode-context-parallel-size",
+    "--prefill-context-parallel-size",
+)
+# Kinds of cache with as many bytes as the proof's two; others are not counted.
+_CACHES = {"auto": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8"}
 _DECIDES = ("proof", "adapters")
-_VERSION = re.compile(r":v?(\d+)\.(\d+)")
+_VERSION = re.compile(r":v?(\d{1,4})\.(\d{1,4})")
+_FIRST_YEAR = 20
 # A replica of one pod is judged; these are of one that spans several.
-_SPANNING = ("--nnodes", "--headless", "--data-parallel-size-local", "--distributed-executor-backend")
+_SPANNING = (
+    "--nnodes",
+    "--node-rank",
+    "--headless",
+    "--data-parallel-size-local",
+    "--data-parallel-rank",
+    "--data-parallel-start-rank",
+    "--data-parallel-address",
+    "--data-parallel-backend",
+    "--data-parallel-external-lb",
+    "--data-parallel-hybrid-lb",
+    "--distributed-executor-backend",
+)
+# Parts of the label of a GPU that is shared or cut, or is of a kind that the catalogue does not have.
+_OTHERS = {"mig", "shared", "nvl"}
 _PRODUCT = "nvidia.com/gpu.product"
 
 
@@ -89,26 +120,38 @@ def engine_fit(container: EngineContainer, gpu: str | None, request_tokens: int,
     fit = EngineFit(where=container.where)
     try:
         line = engine_line(container.words)
-        kind = gpu or _kind_of(container)
-        model = catalogue.load(name) if name else _entry(line.model)
+        _decided(container, line)
+        is_path = line.model.startswith(("/", "."))
+        kind, model = gpu or _kind_of(container), catalogue.load(name) if name and is_path else _entry(line.model)
         _judge(fit, container, line, kind, model, request_tokens)
     except WrongLineError as error:
         fit.verdict, fit.title = "unknown", ""
         fit.problems = [str(error)]
-        if container.unresolved:
-            fit.problems.append(f"no value here of the variables {', '.join(container.unresolved)}: write them out")
     return fit
+
+
+def _decided(container: EngineContainer, line: EngineLine) -> None:
+    """Raise WrongLineError for what decides about the engine and is not here, or not counted."""
+    if container.unresolved:
+        names = ", ".join(container.unresolved)
+        raise WrongLineError(f"no value here of the variables {names}; fix: write their values into the manifest")
+    if container.claims:
+        raise WrongLineError(f"it asks for GPUs by {container.claims}, which is not judged; fix: judge whole GPUs")
+    if given := [flag for flag in _DECIDING if flag in line.values]:
+        raise WrongLineError(f"{', '.join(given)} decides about memory, and is not counted; fix: judge it without")
+    cache = line.values.get("--kv-cache-dtype", "auto")
+    if cache not in _CACHES:
+        raise WrongLineError(f"a cache of {cache} is not counted; fix: one of {', '.join(_CACHES)}")
 
 
 def _entry(model: str) -> CatalogueModel:
     """By its repository, or by the last part of a path."""
-    entries = [catalogue.load(name) for name in catalogue.names()]
-    wanted = model.strip("/").lower()
-    for entry in entries:
+    wanted, is_path = model.strip("/").lower(), model.startswith(("/", "."))
+    for entry in map(catalogue.load, catalogue.names()):
         repository = entry.repository.lower()
-        if wanted == repository or (model.startswith(("/", ".")) and wanted.endswith(repository.rpartition("/")[2])):
+        if wanted == repository or (is_path and wanted.rpartition("/")[2] == repository.rpartition("/")[2]):
             return entry
-    if model.startswith(("/", ".")):
+    if is_path:
         raise WrongLineError(f"{model} is a path; fix: name what is there by --model: {', '.join(catalogue.names())}")
     raise WrongLineError(f"{model} is no repository of the catalogue; fix: sitectl catalogue add {model}")
 
@@ -117,7 +160,7 @@ def _kind_of(container: EngineContainer) -> str:
     """By the product that GPU feature discovery labels nodes with, such as NVIDIA-H200."""
     product = container.node_labels.get(_PRODUCT, "").lower()
     parts = set(re.split(r"[^a-z0-9]+", product))
-    for kind in GPUS:
+    for kind in GPUS if not parts & _OTHERS else ():
         # An H100 PCIe and an SXM differ, and so do the memories of an A100.
         if product and all(part in parts for part in kind.replace("-sxm", "").split("-")):
             return kind
@@ -148,7 +191,8 @@ def _judge(
     (layout, copies), gpu = _layout(line, model), GPUS[kind]
     needed = layout.gpus * copies
     fit.title = f"{model.repository} on {kind}, {copies} x {layout} = {counted(needed, 'GPU')}"
-    if (container.gpus or needed) < needed and any(flag in line.values for flag in _SPANNING):
+    spans = needed > gpu.gpus_per_node or any(flag in line.values for flag in _SPANNING)
+    if (container.gpus or needed) < needed and spans:
         raise WrongLineError(
             "its replica spans several pods; fix: order the model in a site's file, which proves those"
         )
@@ -158,12 +202,15 @@ def _judge(
         return
     batched, sequences = _batch(line, kind, gpu)
     wanted = line.count("--max-model-len") or model.max_context_tokens
+    if refused := [*_refusals(line, model, batched, sequences, wanted)]:
+        fit.verdict, fit.problems = "fails", refused
+        return
     order = Order(
         name=model.repository,
         model=model,
         gpu=kind,
         layout=layout,
-        kv_dtype="fp8" if line.values.get("--kv-cache-dtype", "").startswith("fp8") else "bf16",
+        kv_dtype=_CACHES[line.values.get("--kv-cache-dtype", "auto")],
         context_tokens=wanted,
         typical_request_tokens=min(request_tokens, wanted),
         max_num_seqs=sequences,
@@ -171,7 +218,10 @@ def _judge(
         engine=_version(container.image),
     )
     share = line.share("--gpu-memory-utilization", MEMORY_UTILISATION)
-    _memory(fit, one_replica(order, layout), share, wanted, copies)
+    shortens = line.values.get("--max-model-len") in AUTOMATIC
+    _memory(fit, one_replica(order, layout), share, 1 if shortens else wanted, copies)
+    if line.unknown and fit.verdict == "starts":
+        fit.verdict = "uncertain"
     if (container.gpus or 0) < needed:
         fit.verdict = "fails"
         fit.problems.append(
@@ -181,9 +231,29 @@ def _judge(
     fit.remarks += _remarks(container, line, order, needed)
 
 
+def _refusals(line: EngineLine, model: CatalogueModel, batched: int, sequences: int, wanted: int) -> Iterator[str]:
+    """What vLLM's own checks refuse (0.32, config/scheduler.py, config/model.py)."""
+    if sequences > batched:
+        yield (
+            f"--max-num-seqs of {sequences:,} is more than the {batched:,} tokens of a step; fix: "
+            f"--max-num-batched-tokens={sequences}"
+        )
+    if wanted > model.max_context_tokens:
+        yield (
+            f"--max-model-len of {wanted:,} is more than the model's {model.max_context_tokens:,} tokens; fix: "
+            f"--max-model-len={model.max_context_tokens}"
+        )
+    if model.task != "generate" and "--max-num-batched-tokens" in line.values and batched < wanted:
+        yield (
+            f"a prompt of {wanted:,} tokens is not cut, and a step takes {batched:,}; fix: "
+            f"--max-num-batched-tokens={wanted}"
+        )
+
+
 def _version(image: str) -> EngineVersion | None:
     match = _VERSION.search(image)
-    return (int(match[1]), int(match[2])) if match else None
+    # NVIDIA's own tags are years.
+    return (int(match[1]), int(match[2])) if match and int(match[1]) < _FIRST_YEAR else None
 
 
 def _memory(fit: EngineFit, replica: OneReplica, share: float, wanted: int, copies: int) -> None:
@@ -199,18 +269,20 @@ def _memory(fit: EngineFit, replica: OneReplica, share: float, wanted: int, copi
     )
     if room <= 0:
         fit.verdict = "fails"
-        fit.problems.append(f"no room is left for a cache; fix: {_wider(replica, share, wanted)}")
+        fit.problems.append(f"no room is left for a cache; fix: {_wider(replica, share, wanted, copies)}")
         return
     if not replica.keeps_cache:
         return
     certain, likely = _certain(replica, share), longest_request(replica.cache, room, batched_tokens=_batched(replica))
-    fit.figures.append(("context", f"{wanted:,} tokens are wanted, {likely:,} fit  [estimated]"))
+    wish = f"{wanted:,} tokens are wanted" if wanted > 1 else "as long as it fits"
+    fit.figures.append(("context", f"{wish}, {min(likely, replica.order.model.max_context_tokens):,} fit  [estimated]"))
     if wanted > certain:
         fit.verdict = "fails" if wanted > likely else "uncertain"
+        shorter = f"--max-model-len={certain}, or " if certain else ""
         word = "does not fit" if wanted > likely else "fits by less than what start-ups differ by"
         fit.problems.append(
             f"a request of the whole context {word}, and vLLM starts with no cache that is smaller; fix: "
-            f"--max-model-len={certain}, or {_wider(replica, share, wanted)}"
+            f"{shorter}{_wider(replica, share, wanted, copies)}"
         )
     _at_once(fit, replica, room, copies * replica.layout.data)
 
@@ -231,10 +303,11 @@ def _certain(replica: OneReplica, share: float) -> int:
     return longest_request(replica.cache, room, batched_tokens=_batched(replica))
 
 
-def _wider(replica: OneReplica, share: float, wanted: int) -> str:
+def _wider(replica: OneReplica, share: float, wanted: int, copies: int) -> str:
     """The fewest GPUs of a node over which the model is cut so that such a request fits."""
     order, layout = replica.order, replica.layout
-    for tensor in range(layout.tensor + 1, order.hardware.gpus_per_node // layout.pipeline + 1):
+    most = order.hardware.gpus_per_node // (layout.pipeline * layout.data * copies)
+    for tensor in range(layout.tensor + 1, most + 1):
         wider = replace(layout, tensor=tensor)
         if not why_illegal(order.model, wider) and _certain(one_replica(order, wider), share) >= wanted:
             return f"--tensor-parallel-size={tensor}"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stacks.facts import engine_flags
 
 # What vLLM takes for a count (0.32, engine/arg_utils.py, human_readable_int): a small letter is a power of 1,000.
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)")
+_COUNT = re.compile(r"(\d+)([KMGT]?)|(\d+\.\d+|\d+)([kmgt])")
+_NEGATIVE = re.compile(r"-\d+")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_LONGEST = 20
+AUTOMATIC = ("auto", "-1")
+"""Words by which vLLM takes the longest context that fits."""
 
 
 class WrongLineError(Exception):
@@ -31,15 +35,17 @@ class EngineLine:
     def count(self, flag: str) -> int | None:
         """A whole number, also as 32k; None where the flag is not given, or `auto`. Raises WrongLineError."""
         text = self.values.get(flag)
-        if text in (None, "auto", "-1"):
+        if text is None or text in AUTOMATIC:
             return None
-        match = _COUNT.fullmatch(text)
+        match = _COUNT.fullmatch(text) if len(text) < _LONGEST else None
         if match is None:
-            raise WrongLineError(f"{flag} is no whole number: {text or 'nothing'}")
-        number, unit = float(match[1]), match[2]
-        if not unit:
-            return int(number)
-        return int(number * (1000 if unit.islower() else 1024) ** _POWERS[unit.lower()])
+            raise WrongLineError(f"{flag} is no whole number: {text[:_LONGEST] or 'nothing'}")
+        number, unit = match[1] or match[3], match[2] or match[4]
+        power = _POWERS[unit.lower()] if unit else 0
+        count = int(float(number) * 1000**power) if match[4] else int(number) * 1024**power
+        if count < 1:
+            raise WrongLineError(f"{flag} is below 1: {text}")
+        return count
 
     def share(self, flag: str, usual: float) -> float:
         """A number above 0 and up to 1. Raises WrongLineError."""
@@ -59,6 +65,7 @@ def engine_line(words: Sequence[str]) -> EngineLine:
     """The line that follows `vllm serve`. Raises WrongLineError without a model."""
     flags = engine_flags.load()["vllm"]
     values, unknown, loose = dict[str, str](), list[str](), list[str]()
+    without = {*flags.free_switches, *flags.switches}
     at = 0
     while at < len(words):
         word = words[at]
@@ -68,11 +75,17 @@ def engine_line(words: Sequence[str]) -> EngineLine:
             continue
         flag = flags.read(word)
         value = word.partition("=")[2]
-        if "=" not in word and at < len(words) and not words[at].startswith("-") and _takes_value(flag.name):
-            value, at = words[at], at + 1
+        if not word.startswith("--") and not value:
+            # A short name may have its value right behind it: -O3.
+            value = word[len(next((short for short in _by_length(flags.short) if word.startswith(short)), word)) :]
+        if "=" not in word and not value and flag.name not in without:
+            more = _values_behind(words[at:], several=flag.name in flags.lists)
+            value, at = more[0] if more else "", at + len(more)
         if not flag.name:
             unknown.append(flag.written)
-        elif not word.startswith("--no-"):
+        elif word.startswith("--no-"):
+            values.pop(flag.name, None)
+        else:
             values[flag.name + flag.keys] = value
     model = values.get("--model") or next(iter(loose), "")
     if not model:
@@ -80,7 +93,13 @@ def engine_line(words: Sequence[str]) -> EngineLine:
     return EngineLine(model=model, values=values, unknown=tuple(unknown))
 
 
-def _takes_value(name: str) -> bool:
-    """Switches do not; those that the platform decides about have names of a few kinds."""
-    flags = engine_flags.load()["vllm"]
-    return name not in flags.free_switches and not name.startswith(("--enable-", "--disable-", "--enforce-"))
+def _by_length(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=len, reverse=True)
+
+
+def _values_behind(words: Sequence[str], *, several: bool) -> list[str]:
+    """Words that belong to the flag before them: a number may be negative, a list ends at the next flag."""
+    end = next(
+        (at for at, word in enumerate(words) if word.startswith("-") and not _NEGATIVE.fullmatch(word)), len(words)
+    )
+    return list(words[: end if several else min(end, 1)])

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 _SHELLS = ("sh", "bash", "ash", "dash")
-_SERVER = "vllm.entrypoints.openai.api_server"
+_SERVER, _CLI = "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main"
 _ENDS = {";", "&&", "||", "|", "&", ">", ">>", "2>&1"}
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 # $(NAME) of Kubernetes, and $NAME, ${NAME} and ${NAME:-DEFAULT} of a shell.
 _VARIABLE = re.compile(r"\$\((\w+)\)|\$(\w+)|\$\{(\w+)(?::?-([^}]*))?\}")
+_KUBERNETES = re.compile(r"\$\((\w+)\)")
+# A line that goes on.
+_JOINED = re.compile(r"\\\r?\n")
+_LONGEST = 12
 # Kubernetes' defaults of a probe.
 _PERIOD_S, _FAILURES = 10, 3
 _GRACE_S = 30
@@ -34,6 +38,8 @@ class EngineContainer:
     image: str
     gpus: int | None
     """Whole GPUs that it asks for; None where it asks for none."""
+    claims: str
+    """What it asks for in another way, such as a slice of a GPU or a claim; nothing for most."""
     node_labels: Mapping[str, str]
     """Its pod's nodeSelector."""
     shares_memory: bool
@@ -65,16 +71,20 @@ def _of_document(document: Any) -> Iterator[EngineContainer]:
                 yield _engine(f"{document.get('kind', 'object')} {name}", pod, container, read)
 
 
-def _pods(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Whatever has containers, as a pod's spec does."""
-    if isinstance(value, Mapping):
-        if _containers(value):
-            yield value
-        for part in value.values():
-            yield from _pods(part)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for part in value:
-            yield from _pods(part)
+def _pods(document: Any) -> Iterator[Mapping[str, Any]]:
+    """Whatever has containers, as a pod's spec does. An anchor may hold itself, or be held often."""
+    seen, left = set[int](), [document]
+    while left:
+        value = left.pop()
+        if isinstance(value, str) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            if _containers(value):
+                yield value
+            left += reversed([*value.values()])
+        elif isinstance(value, Sequence):
+            left += reversed(value)
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -87,23 +97,28 @@ def _engine(
 ) -> EngineContainer:
     words, unresolved = read
     asked = [_mapping(_mapping(container.get("resources")).get(key)) for key in ("limits", "requests")]
-    gpus = [int(part[name]) for part in asked for name in _GPUS if str(part.get(name, "")).isdecimal()]
+    gpus = [number for part in asked for name in _GPUS if (number := _number(part.get(name), 0))]
+    slices = [name for part in asked for name in part if str(name).startswith("nvidia.com/mig-")]
+    claimed = _list(_mapping(container.get("resources")).get("claims"))
     in_memory = {
-        volume.get("name")
+        str(volume.get("name"))
         for volume in _list(pod.get("volumes"))
         if _mapping(volume.get("emptyDir")).get("medium") == "Memory"
     }
-    mounted = {mount.get("name") for mount in _list(container.get("volumeMounts")) if mount.get("mountPath") == _SHARED}
+    mounted = {
+        str(mount.get("name")) for mount in _list(container.get("volumeMounts")) if mount.get("mountPath") == _SHARED
+    }
     return EngineContainer(
         where=f"{place}, container {container.get('name', '')}",
         words=tuple(words),
         unresolved=tuple(dict.fromkeys(unresolved)),
         image=str(container.get("image", "")),
         gpus=gpus[0] if gpus else None,
+        claims=slices[0] if slices else "resources.claims" if claimed else "",
         node_labels={str(key): str(label) for key, label in _mapping(pod.get("nodeSelector")).items()},
         shares_memory=bool(in_memory & mounted) or pod.get("hostIPC") is True,
         started_s=_started_s(container),
-        grace_s=int(pod.get("terminationGracePeriodSeconds", _GRACE_S)),
+        grace_s=_number(pod.get("terminationGracePeriodSeconds"), _GRACE_S),
     )
 
 
@@ -112,41 +127,63 @@ def _started_s(container: Mapping[str, Any]) -> int | None:
     probe = container.get("startupProbe") or container.get("livenessProbe")
     if not isinstance(probe, Mapping):
         return None
-    periods = int(probe.get("periodSeconds", _PERIOD_S)) * int(probe.get("failureThreshold", _FAILURES))
-    return int(probe.get("initialDelaySeconds", 0)) + periods
+    periods = _number(probe.get("periodSeconds"), _PERIOD_S) * _number(probe.get("failureThreshold"), _FAILURES)
+    return _number(probe.get("initialDelaySeconds"), 0) + periods
 
 
 def _command(container: Mapping[str, Any]) -> tuple[list[str], list[str]] | None:
     """What follows `vllm serve`, and the variables in it that have no value; None where it runs something else."""
-    own = [str(word) for word in container.get("command") or ()]
-    given = [str(word) for word in container.get("args") or ()]
+    own, given = (_words(container.get(key)) for key in ("command", "args"))
     values = {str(entry.get("name")): str(entry["value"]) for entry in _list(container.get("env")) if "value" in entry}
-    words = [*own, *given]
-    if own and own[0].rpartition("/")[2] in _SHELLS and len(words) > 2:
-        lexer = shlex.shlex(words[-1].replace("\\\n", " "), posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        try:
-            words = list(lexer)
-        except ValueError:
-            return None
+    missing: list[str] = []
+    words = [_KUBERNETES.sub(lambda match: values.get(match[1], match[0]), word) for word in (*own, *given)]
+    if words and words[0].rpartition("/")[2] in _SHELLS:
+        words = _of_shell(words)
     rest = _after_server(words)
     if rest is None and not own and "vllm" in str(container.get("image", "")):
-        # The image's own command is the server.
-        rest = given[1:] if given[:1] == ["serve"] else given
+        # The image's own command is the server; others of vLLM's images, such as routers, name no model.
+        rest = words[1:] if words[:1] == ["serve"] else words
+        named = rest[:1] if rest and not rest[0].startswith("-") else [w for w in rest if w.startswith("--model")]
+        rest = rest if named else None
     if not rest:
         return None
-    missing: list[str] = []
     return [_filled(word, values, missing) for word in rest], missing
+
+
+def _of_shell(words: Sequence[str]) -> list[str]:
+    """The words of the script behind -c; "$@" are those behind it."""
+    script = next((at for at, word in enumerate(words) if word.startswith("-") and word.endswith("c")), None)
+    if script is None or script + 1 >= len(words):
+        return [*words]
+    lexer = shlex.shlex(_JOINED.sub(" ", words[script + 1]), posix=True, punctuation_chars=";&|<>")
+    lexer.whitespace_split = True
+    try:
+        return [part for word in lexer for part in (words[script + 3 :] if word == "$@" else [word])]
+    except ValueError:
+        return []
 
 
 def _after_server(words: Sequence[str]) -> list[str] | None:
     for place, word in enumerate(words):
-        serves = word == "serve" and place > 0 and words[place - 1].rpartition("/")[2] == "vllm"
-        if serves or word == _SERVER:
+        command = words[place - 1].rpartition("/")[2] if place else ""
+        if word == _SERVER or (word == "serve" and command in ("vllm", _CLI)):
             rest = list(words[place + 1 :])
             end = next((at for at, part in enumerate(rest) if part in _ENDS), len(rest))
             return rest[:end]
     return None
+
+
+def _words(value: Any) -> list[str]:
+    """A list of words; Kubernetes takes no text here, and charts that others read do."""
+    if isinstance(value, str):
+        return shlex.split(value) if value.count('"') % 2 == value.count("'") % 2 == 0 else []
+    return [str(word) for word in value if word is not None] if isinstance(value, list) else []
+
+
+def _number(value: Any, usual: int) -> int:
+    """A whole number, also as text; `usual` for what is none."""
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < _LONGEST else usual
 
 
 def _filled(word: str, values: Mapping[str, str], missing: list[str]) -> str:

@@ -72,7 +72,7 @@ def _of_portal(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="use the issuer's https address; a private CA of it is `ca`",
         )
     hostname = at(values, "portal", "hostname")
-    if hostname is not None and hostname == host_of(at(values, "portal", "endpoint")):
+    if hostname is not None and str(hostname).lower() == host_of(at(values, "portal", "endpoint")).lower():
         yield Problem(
             path=("portal", "hostname"),
             what="is the host of portal.endpoint too, and pages and models have an address each",

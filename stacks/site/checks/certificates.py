@@ -32,6 +32,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
             fix="set names, such as [llm.site.example], which DNS resolves to the gateway's address",
         )
     yield from _twice(section)
+    yield from _pages(values, section)
     yield from _acme(section, system)
     yield from _of_the_account(values)
     issuers = [key for key in _ISSUERS if section.get(key) is not None]
@@ -121,6 +122,20 @@ def _unread(section: Mapping[str, Any]) -> Iterator[Problem]:
                 allowed="with system cert_manager or external",
                 fix="take it out, or set system to cert_manager",
             )
+
+
+def _pages(values: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[Problem]:
+    """The portal's name, where its pages have the gateway's certificate."""
+    secret, hostname = (at(values, "portal", key) for key in ("certificate_secret", "hostname"))
+    if secret is None or secret != at(values, "gateway", "certificate_secret") or not isinstance(hostname, str):
+        return
+    covering = {hostname, f"*.{hostname.partition('.')[2]}"}
+    if not covering & {str(name) for name in items(section.get("names"))}:
+        yield Problem(
+            path=(_SECTION, "names"),
+            what=f"lacks {hostname}, and portal.certificate_secret is the Secret of this certificate",
+            fix=f"add {hostname}, or name a Secret of its own there",
+        )
 
 
 def _twice(section: Mapping[str, Any]) -> Iterator[Problem]:

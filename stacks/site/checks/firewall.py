@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from floor.problems import Path, Problem
+from floor.problems import Problem
 from stacks.site.checks.models import ENVOYS_OWN
 from stacks.site.checks.subnets import inner, is_no_sender, of_nodes
 from stacks.site.reading.levels import MACHINES, machines_of
@@ -34,10 +34,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     firewall = machines.get("firewall")
     if isinstance(firewall, Mapping):
         guarded = _guarded(_roles(machines))
-        for balancer in ("gateway", "portal"):
-            if balancer == "gateway" or values.get(balancer) is not None:
-                port = at(values, balancer, "port")
-                yield from _ports(items(firewall.get("load_balancer_ports")), (balancer, "port"), port, guarded)
+        yield from _ports(items(firewall.get("load_balancer_ports")), _listeners(values), guarded)
         yield from _control_planes(machines, firewall)
         yield from _families(machines, firewall)
         yield from _senders(firewall)
@@ -120,30 +117,44 @@ def _roles(machines: Mapping[str, Any]) -> tuple[Role, ...]:
     return ("worker", "controlplane") if serves else ("worker",)
 
 
-def _ports(ports: Sequence[Any], path: Path, port: Any, guarded: Mapping[int, str]) -> Iterator[Problem]:
+def _listeners(values: Mapping[str, Any]) -> dict[str, int]:
+    """Key of each port that clients reach -> the port; one that is none, or Envoy's, is reported at its key."""
+    asked = {"gateway.port": at(values, "gateway", "port")}
+    if values.get("portal") is not None:
+        asked["portal.port"] = at(values, "portal", "port")
+    ports = {key: _GATEWAY_PORT if port is None else port for key, port in asked.items()}
+    return {
+        key: port
+        for key, port in ports.items()
+        if isinstance(port, int) and 1 <= port <= _LAST_PORT and port not in ENVOYS_OWN
+    }
+
+
+def _ports(ports: Sequence[Any], listeners: Mapping[str, int], guarded: Mapping[int, str]) -> Iterator[Problem]:
     """Gateways answer where pods run, at the port that their listener has; nothing else is for clients."""
-    port = _GATEWAY_PORT if port is None else port
-    # What is no port, and one that Envoy has, is reported at the gateway's own key.
-    if not isinstance(port, int) or not 1 <= port <= _LAST_PORT or port in ENVOYS_OWN:
-        return
-    if port in guarded:
+    wrong = {key: port for key, port in listeners.items() if port in guarded}
+    for key, port in wrong.items():
         yield Problem(
-            path=path,
+            path=tuple(key.split(".")),
             what=f"is on a node the port of {guarded[port]}, and the firewall would open both to clients",
             got=str(port),
             fix=f"write {_GATEWAY_PORT}, here and in {'.'.join(_PORTS)}",
         )
+    if wrong or not listeners:
         return
     held = [number for number in guarded if any(opens(entry, number) for entry in ports)]
-    what = " and ".join(f"{number}, the port of {guarded[number]}" for number in held)
-    if held or not any(opens(entry, port) for entry in ports):
+    shut = {key: port for key, port in listeners.items() if not any(opens(entry, port) for entry in ports)}
+    opened = " and ".join(f"{number}, the port of {guarded[number]}" for number in held)
+    closed = " and ".join(f"{key}, {port}" for key, port in shut.items())
+    reached = " and ".join(key.partition(".")[0] for key in shut)
+    if held or shut:
         yield Problem(
             path=_PORTS,
-            what=f"opens {what}, to the clients' networks"
+            what=f"opens {opened}, to the clients' networks"
             if held
-            else f"does not open {'.'.join(path)}, {port}, so no client reaches the {path[0]}",
+            else f"does not open {closed}, so no client reaches the {reached}",
             got=f"[{', '.join(map(str, ports))}]" if ports else "no port",
-            fix=f"write [{', '.join(_right(ports, port, guarded))}]",
+            fix=f"write [{', '.join(_right(ports, sorted({*listeners.values()}), guarded))}]",
         )
 
 
@@ -159,8 +170,8 @@ def _guarded(roles: tuple[Role, ...]) -> Mapping[int, str]:
     return listeners
 
 
-def _right(ports: Sequence[Any], port: int, guarded_ports: Mapping[int, str]) -> Iterator[str]:
-    """The ports that clients may have, cut out of those that were written, and the gateway's."""
+def _right(ports: Sequence[Any], listeners: Sequence[int], guarded_ports: Mapping[int, str]) -> Iterator[str]:
+    """The ports that clients may have, cut out of those that were written, and those of the gateways."""
     allowed: dict[tuple[int, int], None] = {}
     for entry in ports:
         first, last = _ends(entry)
@@ -173,8 +184,9 @@ def _right(ports: Sequence[Any], port: int, guarded_ports: Mapping[int, str]) ->
                 first = guarded + 1
         if first <= last:
             allowed[first, last] = None
-    if not any(first <= port <= last for first, last in allowed):
-        allowed[port, port] = None
+    for port in listeners:
+        if not any(first <= port <= last for first, last in allowed):
+            allowed[port, port] = None
     for first, last in allowed:
         yield str(first) if first == last else f"{first}-{last}"
 

@@ -347,14 +347,15 @@ def _keeps_prompts(entry: object) -> bool:
 
 
 def _port(values: Mapping[str, Any]) -> Iterator[Problem]:
-    port = at(values, "gateway", "port")
-    if isinstance(port, int) and port in ENVOYS_OWN:
-        yield Problem(
-            path=("gateway", "port"),
-            what=f"is taken in each Envoy pod, by {ENVOYS_OWN[port]}",
-            got=str(port),
-            fix="write 443, or another port",
-        )
+    for balancer in ("gateway", "portal"):
+        port = at(values, balancer, "port")
+        if isinstance(port, int) and port in ENVOYS_OWN:
+            yield Problem(
+                path=(balancer, "port"),
+                what=f"is taken in each Envoy pod, by {ENVOYS_OWN[port]}",
+                got=str(port),
+                fix="write 443, or another port",
+            )
 
 
 def _envoys(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -39,7 +39,8 @@ def test_the_page_shows_what_is_printed(folder: Path) -> None:
 def test_a_list_on_stdin_is_judged_and_what_starts_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = documented.shell("kubectl get deployments -A -o yaml | python -m sitectl fits -")
     assert documented.shell("helm template my-release my-chart | python -m sitectl fits - --gpu h100-sxm")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(MANIFEST.replace("size=2,", "size=4,").replace("gpu: 2", "gpu: 4")))
+    text = MANIFEST.replace("size=2,", "size=4,").replace("gpu: 2", "gpu: 4")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"other: !Ref x\n---\n{text}".encode())))
     result = run(folder, *line.partition(" sitectl ")[2].split(), "--gpu", "h100-sxm", "--json")
     assert result.status == Exit.OK
     (judged,) = result.data["containers"]

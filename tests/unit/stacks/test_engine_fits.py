@@ -65,6 +65,13 @@ def judged(*words: str, gpu: str | None = "h200-sxm", **of_container: Any) -> En
             "kind": "LeaderWorkerSet",
             "spec": {"leaderWorkerTemplate": {"leaderTemplate": {"spec": {"containers": [container(LLAMA, "-tp=2")]}}}},
         },
+        deployment(container('exec vllm serve "$@"', "--", LLAMA, "-tp=2", command=["sh", "-c"])),
+        deployment(
+            container("vllm serve $(MODEL) -tp 2", command=["sh", "-c"], env=[{"name": "MODEL", "value": LLAMA}])
+        ),
+        deployment(container(command=["python3", "-m", "vllm.entrypoints.cli.main", "serve", LLAMA, "-tp", "2"])),
+        deployment(container(command=f"vllm serve {LLAMA} -tp 2") | {"args": None}),
+        deployment(container("--trust-remote-code", LLAMA, "-O3", "-tp", "2", command=["vllm", "serve"])),
         {"kind": "InferenceService", "spec": {"predictor": {"containers": [container(LLAMA, "-tp", "2")]}}},
     ],
 )
@@ -109,6 +116,60 @@ def test_what_is_too_large_fails_with_the_length_that_fits() -> None:
     assert "as the GPUs of one node are too few" in problem
 
 
+@pytest.mark.parametrize("length", ["auto", "-1"])
+def test_a_length_that_vllm_chooses_is_no_reason_to_fail(length: str) -> None:
+    fit = judged(LLAMA, "-tp", "2", "--max-model-len", length, gpu="h100-sxm")
+    assert (fit.verdict, "as long as it fits" in dict(fit.figures)["context"]) == ("starts", True)
+
+
+def test_what_fits_by_less_than_start_ups_differ_is_uncertain_and_so_is_a_flag_of_another_release() -> None:
+    likely = dict(judged(LLAMA, "-tp", "2", gpu="h100-sxm").figures)["context"].split(", ", 1)[1].split(" fit")[0]
+    longest = likely.replace(",", "")
+    assert judged(LLAMA, "-tp", "2", "--max-model-len", longest, gpu="h100-sxm").verdict == "uncertain"
+    assert judged(LLAMA, "-tp", "2", "--frobnicate").verdict == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "batch"),
+    [("b200", (16384, 1024)), ("h200-sxm", (8192, 1024)), ("a100-80gb", (2048, 256)), ("l4", (2048, 256))],
+)
+def test_a_server_that_sets_no_batch_gets_vllms_for_its_gpu(gpu: str, batch: tuple[int, int]) -> None:
+    def memory(*words: str) -> tuple[str, str]:
+        return judged(LLAMA, "-tp=2", *words, gpu=gpu).figures[0]
+
+    tokens, requests = f"--max-num-batched-tokens={batch[0]}", f"--max-num-seqs={batch[1]}"
+    assert memory() == memory(tokens, requests)
+    assert memory("--max-num-batched-tokens=5000", requests) != memory() != memory(tokens, "--max-num-seqs=100")
+
+
+def test_copies_and_ranks_multiply_gpus_and_requests() -> None:
+    one, two = (judged(QWEN, "-dp", str(count), gpus=count) for count in (1, 2))
+    held = [int(dict(fit.figures)["at once"].split()[0].replace(",", "")) for fit in (one, two)]
+    assert (held[1], two.verdict) == (2 * held[0], "starts")
+    staged = judged(LLAMA, "-tp=2", "-pp=2", gpus=4)
+    assert "1 x TP2 PP2 = 4 GPUs" in staged.title
+
+
+def test_odd_manifests_are_judged_or_passed_over() -> None:
+    odd = container(LLAMA, "-tp=2", livenessProbe={"periodSeconds": None, "failureThreshold": "${X}"})
+    odd["volumeMounts"] = [{"name": ["a"], "mountPath": SHARED}]
+    pod = {"terminationGracePeriodSeconds": "60s", "volumes": [{"name": {"a": 1}, "emptyDir": {"medium": "Memory"}}]}
+    assert engine_fit(only(deployment(odd, **pod)), "h200-sxm", 16_384).verdict == "starts"
+    itself: dict[str, Any] = deployment(container(LLAMA, "-tp=2"))
+    itself["again"] = itself
+    assert only(itself)
+    for words in (5, None, "vllm serve"):
+        assert engine_containers([deployment({"name": "a", "image": "x", "command": words, "args": 5})]) == []
+    router = {"name": "router", "image": "vllm/vllm-router:1", "args": ["--port", "8000"]}
+    assert engine_containers([deployment(router)]) == []
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-H200-MIG-1g.18gb", "NVIDIA-H200-SHARED", "NVIDIA-H100-NVL"])
+def test_a_part_of_a_gpu_is_not_judged_as_a_whole_one(product: str) -> None:
+    asked = only(deployment(container(QWEN, gpus=1), nodeSelector={"nvidia.com/gpu.product": product}))
+    assert engine_fit(asked, None, 16_384).verdict == "unknown"
+
+
 def test_a_larger_share_of_the_memory_is_room_for_the_cache() -> None:
     sizes = [
         float(
@@ -131,6 +192,16 @@ def test_a_larger_share_of_the_memory_is_room_for_the_cache() -> None:
         ((LLAMA, "--max-model-len", "many"), {}, "--max-model-len is no whole number: many"),
         ((LLAMA, "--gpu-memory-utilization", "90"), {}, "is no number above 0 and up to 1: 90"),
         (("/models/own",), {}, "/models/own is a path; fix: name what is there by --model: "),
+        ((LLAMA, "-tp=2", "--max-model-len=200000"), {}, "is more than the model's 131,072 tokens"),
+        ((LLAMA, "-tp=2", "--max-num-seqs=512", "--max-num-batched-tokens=256"), {}, "--max-num-batched-tokens=512"),
+        ((LLAMA, "-tp=0"), {}, "--tensor-parallel-size is below 1"),
+        ((LLAMA, "-tp=2", "--max-model-len=1.5K"), {}, "is no whole number: 1.5K"),
+        ((LLAMA, "-tp=2", "--quantization=fp8"), {}, "--quantization decides about memory, and is not counted"),
+        ((LLAMA, "-tp=2", "--config=/etc/vllm.yaml"), {}, "--config decides about memory"),
+        ((LLAMA, "-tp=2", "--kv-cache-dtype=int4"), {}, "a cache of int4 is not counted"),
+        ((LLAMA, "-tp=2", "$(MORE)"), {}, "no value here of the variables MORE"),
+        ((QWEN,), {"gpus": None, "resources": {"limits": {"nvidia.com/mig-1g.18gb": 1}}}, "by nvidia.com/mig-1g.18gb"),
+        (("deepseek-ai/DeepSeek-R1", "-dp=16", "-dpn", "0", "-ep"), {"gpus": 1}, "its replica spans several pods"),
         ((LLAMA, "-tp", "16", "--nnodes", "2"), {"gpus": 8}, "its replica spans several pods"),
     ],
 )

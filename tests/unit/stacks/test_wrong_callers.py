@@ -120,6 +120,28 @@ WRONG: dict[str, Wrong] = {
         "does not open portal.port, 8443",
         {"cluster.machines.firewall.load_balancer_ports": [443, 8443]},
     ),
+    "pages and models behind it": Wrong(
+        {
+            "callers": DECIDED,
+            "portal": PORTAL | {"port": 8443},
+            "cluster.machines.firewall.load_balancer_ports": [9000],
+        },
+        "cluster.machines.firewall.load_balancer_ports",
+        "does not open gateway.port, 443 and portal.port, 8443",
+        {"cluster.machines.firewall.load_balancer_ports": [9000, 443, 8443]},
+    ),
+    "pages at a port of Envoy's own": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"port": 19001}},
+        "portal.port",
+        "is taken in each Envoy pod",
+        {"portal.port": 443},
+    ),
+    "pages with a certificate of another name": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"certificate_secret": "inference-tls"}},
+        "certificates.names",
+        "lacks portal.site.example",
+        {"certificates.names": ["llm.oslo.site.example", "portal.site.example"]},
+    ),
 }
 
 
