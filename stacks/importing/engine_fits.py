@@ -17,6 +17,7 @@ from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS, Gpu
 from stacks.importing.engine_lines import AUTOMATIC, EngineLine, WrongLineError, engine_line
 from stacks.importing.manifests import EngineContainer
+from stacks.proof.cache import KvDtype
 from stacks.proof.layouts import Layout, experts_of, why_illegal
 from stacks.proof.memory import MEMORY_UTILISATION, EngineVersion, certain_room, longest_request
 from stacks.proof.order import Order
@@ -62,7 +63,7 @@ _DECIDING = (
     "--prefill-context-parallel-size",
 )
 # Kinds of cache with as many bytes as the proof's two; others are not counted.
-_CACHES = {"auto": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8"}
+_CACHES: dict[str, KvDtype] = {"auto": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8"}
 _DECIDES = ("proof", "adapters")
 _VERSION = re.compile(r":v?(\d{1,4})\.(\d{1,4})")
 _FIRST_YEAR = 20
