@@ -176,7 +176,10 @@ def _after_server(words: Sequence[str]) -> list[str] | None:
 def _words(value: Any) -> list[str]:
     """A list of words; Kubernetes takes no text here, and charts that others read do."""
     if isinstance(value, str):
-        return shlex.split(value) if value.count('"') % 2 == value.count("'") % 2 == 0 else []
+        try:
+            return shlex.split(value)
+        except ValueError:
+            return []
     return [str(word) for word in value if word is not None] if isinstance(value, list) else []
 
 
