@@ -11,6 +11,7 @@ from lab.plugins import values
 from tests.lab.plugin_kubernetes.conftest import Plane
 from tests.lab.plugin_kubernetes.declared import config_map, declare, deployment, named, workload
 from tests.lab.provider_driver import Declared, Driver, FailedError
+from tests.lab.waiting import eventually
 
 FORCE = {"pulumi.com/patchForce": "true"}
 ODD = {"ports": [{"port": 80, "colour": "red"}], "prots": [], "externalIPs": []}
@@ -164,11 +165,22 @@ def test_a_conflict_on_update_names_who_what_and_how(driver: Driver, plane: Plan
     driver.unchanged(forced)
 
 
+def seen_by_its_controller(plane: Plane, name: str) -> None:
+    """Until then a refresh finds a Deployment that is not ready, which the next preview updates."""
+
+    def seen() -> bool:
+        live = plane.get("deployment", name)
+        return bool(live["status"].get("observedGeneration") == live["metadata"]["generation"])
+
+    eventually(seen)
+
+
 def test_the_next_update_removes_what_kubectl_has_set(driver: Driver, plane: Plane) -> None:
     driver.up(deployment("hand", replicas=0))
     plane.kubectl("label", "deployment", "hand", "note=mine")
     plane.kubectl("set", "env", "deployment/hand", "DEBUG=1")
     plane.kubectl("rollout", "restart", "deployment/hand")
+    seen_by_its_controller(plane, "hand")
     driver.refresh()
     driver.unchanged(deployment("hand", replicas=0))
     changed = deployment("hand", replicas=0, annotations={"a": "b"})
