@@ -48,7 +48,9 @@ _LARGEST_BYTES = 64 * 1024**2
     show_default=True,
     help="prompt plus answer of a usual request",
 )
-@click.option("--model", type=click.Choice(names()), help="the catalogue's entry for manifests that have a path")
+@click.option(
+    "--model", type=click.Choice(names()), metavar="NAME", help="the catalogue's entry for manifests that have a path"
+)
 @pass_context
 def command(
     context: CommandContext, /, *, files: tuple[str, ...], gpu: str | None, request_tokens: int, model: str | None

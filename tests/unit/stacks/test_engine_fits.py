@@ -143,9 +143,9 @@ def test_a_server_that_sets_no_batch_gets_vllms_for_its_gpu(gpu: str, batch: tup
 
 
 def test_copies_and_ranks_multiply_gpus_and_requests() -> None:
-    one, two = (judged(QWEN, "-dp", str(count), gpus=count) for count in (1, 2))
-    held = [int(dict(fit.figures)["at once"].split()[0].replace(",", "")) for fit in (one, two)]
-    assert (held[1], two.verdict) == (2 * held[0], "starts")
+    fits = [judged(QWEN, "-dp", str(count), gpus=count) for count in (1, 2)]
+    held = [int(dict(fit.figures)["at once"].split()[0].replace(",", "")) for fit in fits]
+    assert (held[1], fits[1].verdict) == (2 * held[0], "starts")
     staged = judged(LLAMA, "-tp=2", "-pp=2", gpus=4)
     assert "1 x TP2 PP2 = 4 GPUs" in staged.title
 

@@ -103,7 +103,8 @@ def test_two_sites_announce_no_address_of_each_other(tmp_path: Path) -> None:
         pool = {"prod": "10.7.0.0/28, 10.8.0.1", "rome": "10.7.0.9-10.7.0.40, 10.8.0.2"}[name]
         section = yaml.safe_load(by_bgp.replace("ROUTER", router).replace("POOL", pool))
         site["config"]["inference-platform:site"]["addresses"] = section
-        site["config"]["inference-platform:site"]["gateway"].pop("address")
+        for balancer in ("gateway", "portal"):
+            site["config"]["inference-platform:site"][balancer].pop("address")
         texts[name] = yaml.safe_dump(site)
     file_of(tmp_path, "prod", texts["prod"])
     refused = reported(file_of(tmp_path, "rome", texts["rome"]))
@@ -120,7 +121,8 @@ def test_sites_with_bgp_and_without_have_no_manifest_in_common(tmp_path: Path) -
     router = {"address": "10.4.0.1", "asn": 64700}
     bgp = {"local_asn": 64512, "peers": {"tor": router}}
     values["addresses"] = {"announced_by": "cilium_bgp", "pool": ["10.7.0.0/28"], "bgp": bgp}
-    values["gateway"].pop("address")
+    for balancer in ("gateway", "portal"):
+        values[balancer].pop("address")
     file_of(tmp_path, "prod", PROD)
     key = "cluster.machines.cilium_manifest"
     shared = reported(file_of(tmp_path, "rome", yaml.safe_dump(site)))
