@@ -131,16 +131,15 @@ class EngineFlags(Record):
         """The flag that the engine would take `item` for, in every form that its command line knows."""
         written = re.split(r"[=\s]", item, maxsplit=1)[0]
         if not written.startswith("--"):
-            return Flag(written=written, name=self._by_short_name(written))
+            return Flag(written=written, name=self.short.get(self.short_name(written), ""))
         # Keys of a JSON value may follow the first dot: --structured-outputs-config.backend=xgrammar
         name, dot, keys = written.partition(".")
         name = name.replace("_", "-")
         return Flag(written=written, name=self._by_long_name(name), keys=dot + keys)
 
-    def _by_short_name(self, written: str) -> str:
-        """A short name may have its value or `.key` right behind it; the longest one that matches wins."""
-        matching = [short for short in self.short if written.startswith(short)]
-        return self.short[max(matching, key=len)] if matching else ""
+    def short_name(self, written: str) -> str:
+        """The longest short name that it begins with, or nothing; a value or `.key` may follow at once."""
+        return max((short for short in self.short if written.startswith(short)), key=len, default="")
 
     def _by_long_name(self, name: str) -> str:
         """A switch may be turned off by `--no-`, and a name may end where no other goes on like it."""

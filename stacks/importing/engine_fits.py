@@ -15,7 +15,7 @@ from floor.counts import counted
 from stacks.facts import catalogue, engine_flags
 from stacks.facts.catalogue import CatalogueModel
 from stacks.facts.hardware import GPUS, Gpu
-from stacks.importing.engine_lines import AUTOMATIC, EngineLine, WrongLineError, engine_line
+from stacks.importing.engine_lines import EngineLine, WrongLineError, engine_line
 from stacks.importing.manifests import EngineContainer
 from stacks.proof.cache import KvDtype
 from stacks.proof.layouts import Layout, experts_of, why_illegal
@@ -202,7 +202,8 @@ def _judge(
         fit.problems.append(f"vLLM refuses {layout}: {illegal}")
         return
     batched, sequences = _batch(line, kind, gpu)
-    wanted = line.count("--max-model-len") or model.max_context_tokens
+    longest = None if line.shortens else line.count("--max-model-len")
+    wanted = longest or model.max_context_tokens
     if refused := [*_refusals(line, model, batched, sequences, wanted)]:
         fit.verdict, fit.problems = "fails", refused
         return
@@ -219,8 +220,7 @@ def _judge(
         engine=_version(container.image),
     )
     share = line.share("--gpu-memory-utilization", MEMORY_UTILISATION)
-    shortens = line.values.get("--max-model-len") in AUTOMATIC
-    _memory(fit, one_replica(order, layout), share, 1 if shortens else wanted, copies)
+    _memory(fit, one_replica(order, layout), share, 1 if line.shortens else wanted, copies)
     if line.unknown and fit.verdict == "starts":
         fit.verdict = "uncertain"
     if (container.gpus or 0) < needed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stacks.facts import engine_flags
@@ -13,8 +13,7 @@ _COUNT = re.compile(r"(\d+)([KMGT]?)|(\d+\.\d+|\d+)([kmgt])")
 _NEGATIVE = re.compile(r"-\d+")
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _LONGEST = 20
-AUTOMATIC = ("auto", "-1")
-"""Words by which vLLM takes the longest context that fits."""
+_AUTOMATIC = ("auto", "-1")
 
 
 class WrongLineError(Exception):
@@ -32,10 +31,15 @@ class EngineLine:
     unknown: tuple[str, ...]
     """Flags that the pinned release does not have."""
 
+    @property
+    def shortens(self) -> bool:
+        """Whether vLLM takes the longest context that fits."""
+        return self.values.get("--max-model-len") in _AUTOMATIC
+
     def count(self, flag: str) -> int | None:
-        """A whole number, also as 32k; None where the flag is not given, or `auto`. Raises WrongLineError."""
+        """A whole number, also as 32k; None where the flag is not given. Raises WrongLineError."""
         text = self.values.get(flag)
-        if text is None or text in AUTOMATIC:
+        if text is None:
             return None
         match = _COUNT.fullmatch(text) if len(text) < _LONGEST else None
         if match is None:
@@ -75,9 +79,9 @@ def engine_line(words: Sequence[str]) -> EngineLine:
             continue
         flag = flags.read(word)
         value = word.partition("=")[2]
-        if not word.startswith("--") and not value:
-            # A short name may have its value right behind it: -O3.
-            value = word[len(next((short for short in _by_length(flags.short) if word.startswith(short)), word)) :]
+        if flag.name and not word.startswith("--") and not value:
+            # Its value may be right behind it: -O3.
+            value = word.removeprefix(flags.short_name(word))
         if "=" not in word and not value and flag.name not in without:
             more = _values_behind(words[at:], several=flag.name in flags.lists)
             value, at = more[0] if more else "", at + len(more)
@@ -91,10 +95,6 @@ def engine_line(words: Sequence[str]) -> EngineLine:
     if not model:
         raise WrongLineError("it names no model")
     return EngineLine(model=model, values=values, unknown=tuple(unknown))
-
-
-def _by_length(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=len, reverse=True)
 
 
 def _values_behind(words: Sequence[str], *, several: bool) -> list[str]:

@@ -148,12 +148,12 @@ def test_a_share_overflows_and_a_session_stays_where_it_is(door: Rig, pickers: P
     filled(door, pickers)
     # It falls far slower than it grows, so that a busy machine is in time to hold it.
     pickers.pools[MODEL] = ROOM
-    eventually(lambda: share(door) <= 0.7)
+    eventually(lambda: share(door) <= 0.8)
     pickers.pools[MODEL] = BUSY
     # Two readings: that the share holds shows in no other way.
     time.sleep(2.5)
     held = share(door)
-    assert 0.2 <= held < 1
+    assert 0.5 <= held < 1
     names = [str(number) for number in range(60)]
     first = [served(door, user=name) for name in names]
     assert {*first} == {MODEL, SMALL}

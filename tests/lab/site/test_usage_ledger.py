@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from components.addons import callers
+from components.tenants.gatekeeper import GATEKEEPER
 from floor.headers import PROMPT_ID_HEADER
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_database
@@ -314,7 +315,9 @@ def test_ledger_and_shippers_are_measured(metered: Site, cluster: Cluster) -> No
 
 @pytest.mark.exhaustive
 @pytest.mark.row("001.40", "004.11", "004.17")
-def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: EditedStack, ledger: Ledger) -> None:
+def test_a_used_budget_is_refused_until_it_is_raised(
+    metered: Site, stack: EditedStack, ledger: Ledger, cluster: Cluster
+) -> None:
     """By the path of every request: Envoy's line, the ledger's sum, the gatekeeper's refusal, and its row."""
     stack.up(partial(_both, "gatekeeper"))
     saving = replace(metered, front=stack.up(partial(_deciding, BUDGET)))
@@ -339,8 +342,9 @@ def test_a_used_budget_is_refused_until_it_is_raised(metered: Site, stack: Edite
     with saving.http(key=saving.front.keys["saving.one"]) as http:
         assert http.get("/models").status_code == 200
     stack.up(partial(_deciding, 1.0))
-    # Envoy may still ask a gatekeeper that ends.
-    until(lambda: ask_budgeted()[1].status_code == 200, what="an answer within the larger budget")
+    gatekeepers = partial(cluster.pods, GATEWAY, f"app.kubernetes.io/name={GATEKEEPER}")
+    until(lambda: len(gatekeepers()) == 2, what="the gatekeepers before to have left")
+    assert ask_budgeted()[1].status_code == 200
     # Out of the gatekeeper's decision, by Envoy's line and the shipper.
     assert {len(name) for name in ledger.networks("saving")} == {16}
     stack.up(partial(_both, "gateway"))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.metadata import DISPOSABLE
 from floor.reading.document import read_file
 from floor.stateful import holder
 from sitectl.offline import checkout
@@ -175,7 +176,9 @@ def test_what_is_protected_is_what_holds_data(outcomes: dict[str, Any]) -> None:
     stateful = [
         resource["name"]
         for resource in declared
-        if holder(resource["type"], resource["name"]) and not resource["name"].startswith("limit-counters-")
+        if holder(resource["type"], resource["name"])
+        # Counters of limits may go.
+        and DISPOSABLE not in resource["inputs"].get("metadata", {}).get("annotations", {})
     ]
     assert stateful == [resource["name"] for resource in declared if resource["protect"]]
     accounts = ["directory-pepper", "database-servers-1"]

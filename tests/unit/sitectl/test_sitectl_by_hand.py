@@ -34,6 +34,13 @@ def test_a_host_that_only_looks_like_an_example_is_the_sites_own() -> None:
         assert "hub.example" not in "".join(listed({"storage.weights.mirror": f"https://{host}"}))
 
 
+@pytest.mark.parametrize(("secret", "asked"), [("inference-tls", False), ("portal-tls", True)])
+def test_a_certificate_that_cert_manager_writes_is_not_to_make(secret: str, asked: bool) -> None:
+    site = changed(reference(), {"portal.certificate_secret": secret})
+    listing = "\n".join(by_hand(plan_values(site, "site.yaml")))
+    assert (f"Secret inference-gateway/{secret} with tls.crt" in listing) == asked
+
+
 @pytest.mark.parametrize(
     ("changes", "gone", "new"),
     [

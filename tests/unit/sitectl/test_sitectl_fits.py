@@ -47,6 +47,17 @@ def test_a_list_on_stdin_is_judged_and_what_starts_is_no_failure(folder: Path, m
     assert (judged["verdict"], judged["problems"]) == ("starts", [])
 
 
+def test_options_decide_about_the_model_of_a_path_and_the_usual_request(folder: Path) -> None:
+    file = folder / "deployment.yaml"
+    file.write_text(MANIFEST.replace("meta-llama/Llama-3.3-70B-Instruct", "/models/own").replace("gpu: 2", "gpu: 4"))
+    words = ("fits", file.name, "--gpu", "h200-sxm")
+    unknown = run(folder, *words, "--json")
+    assert (unknown.status, unknown.data["containers"][0]["verdict"]) == (Exit.REFUSED, "unknown")
+    named = [run(folder, *words, "--model", "llama-3.3-70b", "--request-tokens", size) for size in ("1000", "8000")]
+    assert [result.status for result in named] == [Exit.OK, Exit.OK]
+    assert ["requests of 1,000 tokens" in result.out for result in named] == [True, False]
+
+
 def test_files_without_vllm_and_files_that_are_none_are_an_error_with_a_fix(folder: Path) -> None:
     (folder / "other.yaml").write_text("kind: ConfigMap\n---\nkind: Secret\n")
     nothing = run(folder, "fits", "other.yaml")

@@ -36,6 +36,22 @@ def declared(folder: Path, limits: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: made.inputs for name, made in declare(site, folder)[0].resources.items()}
 
 
+def test_the_portal_trusts_the_sites_own_authority_unless_it_names_another(tmp_path: Path) -> None:
+    def trust(name: str, **more: Any) -> dict[str, Any] | None:
+        pod = declared(tmp_path / name, more)["portal-pods"]["spec"]["template"]["spec"]
+        assert ("--ca-file=/etc/trust/ca.crt" in pod["containers"][0]["args"]) == (
+            "trust" in {volume["name"] for volume in pod["volumes"]}
+        )
+        return next((volume for volume in pod["volumes"] if volume["name"] == "trust"), None)
+
+    items = [{"key": "ca.crt", "path": "ca.crt"}]
+    own, named = trust("own"), trust("named", **{"portal.ca": "PEM"})
+    assert own and own["secret"] == {"secretName": "inference-tls", "items": items}
+    assert named and named["configMap"] == {"name": "portal", "items": items}
+    acme = {"certificates.ca_secret": None, "certificates.cluster_issuer": "letsencrypt"}
+    assert trust("public", **acme) is None
+
+
 def test_budgets_reach_what_holds_them_and_nothing_is_there_for_none(tmp_path: Path) -> None:
     """On a site whose budgets go, what is declared is what a site without any has."""
     made, plain = declared(tmp_path / "with", {"tenants.search.limits": BUDGETS}), declared(tmp_path / "without", {})

@@ -88,8 +88,8 @@ def test_what_runs_no_vllm_is_passed_over(document: Any) -> None:
     assert engine_containers([document]) == []
 
 
-@pytest.mark.parametrize(("text", "count"), [("32k", 32_000), ("32K", 32_768), ("1.5k", 1_500), ("auto", None)])
-def test_counts_are_read_as_vllm_reads_them(text: str, count: int | None) -> None:
+@pytest.mark.parametrize(("text", "count"), [("32k", 32_000), ("32K", 32_768), ("1.5k", 1_500)])
+def test_counts_are_read_as_vllm_reads_them(text: str, count: int) -> None:
     assert engine_line([LLAMA, "--max-model-len", text]).count("--max-model-len") == count
 
 
@@ -164,6 +164,15 @@ def test_odd_manifests_are_judged_or_passed_over() -> None:
     assert engine_containers([deployment(router)]) == []
 
 
+def test_what_a_pod_says_of_gpus_memory_and_probes_is_read() -> None:
+    probes = {"startupProbe": {"failureThreshold": 60}, "livenessProbe": {"initialDelaySeconds": 5}}
+    amd = container(QWEN, resources={"requests": {"amd.com/gpu": 2}}, **probes)
+    read = only(deployment(amd, hostIPC=True))
+    assert (read.gpus, read.shares_memory, read.started_s) == (2, True, 600)
+    plain = only(deployment(container(QWEN, gpus=None, livenessProbe={"initialDelaySeconds": 5})))
+    assert (plain.gpus, plain.shares_memory, plain.started_s) == (None, False, 35)
+
+
 @pytest.mark.parametrize("product", ["NVIDIA-H200-MIG-1g.18gb", "NVIDIA-H200-SHARED", "NVIDIA-H100-NVL"])
 def test_a_part_of_a_gpu_is_not_judged_as_a_whole_one(product: str) -> None:
     asked = only(deployment(container(QWEN, gpus=1), nodeSelector={"nvidia.com/gpu.product": product}))
@@ -195,6 +204,7 @@ def test_a_larger_share_of_the_memory_is_room_for_the_cache() -> None:
         ((LLAMA, "-tp=2", "--max-model-len=200000"), {}, "is more than the model's 131,072 tokens"),
         ((LLAMA, "-tp=2", "--max-num-seqs=512", "--max-num-batched-tokens=256"), {}, "--max-num-batched-tokens=512"),
         ((LLAMA, "-tp=0"), {}, "--tensor-parallel-size is below 1"),
+        ((LLAMA, "-tp=-1"), {}, "--tensor-parallel-size is no whole number: -1"),
         ((LLAMA, "-tp=2", "--max-model-len=1.5K"), {}, "is no whole number: 1.5K"),
         ((LLAMA, "-tp=2", "--quantization=fp8"), {}, "--quantization decides about memory, and is not counted"),
         ((LLAMA, "-tp=2", "--config=/etc/vllm.yaml"), {}, "--config decides about memory"),
