@@ -165,7 +165,7 @@ def test_odd_manifests_are_judged_or_passed_over() -> None:
 
 
 def test_what_a_pod_says_of_gpus_memory_and_probes_is_read() -> None:
-    probes = {"startupProbe": {"failureThreshold": 60}, "livenessProbe": {"initialDelaySeconds": 5}}
+    probes: dict[str, Any] = {"startupProbe": {"failureThreshold": 60}, "livenessProbe": {"initialDelaySeconds": 5}}
     amd = container(QWEN, resources={"requests": {"amd.com/gpu": 2}}, **probes)
     read = only(deployment(amd, hostIPC=True))
     assert (read.gpus, read.shares_memory, read.started_s) == (2, True, 600)
