@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stacks.proof.adapter_turns import load_s, turns
-from stacks.proof.adapters import adapter_bytes, host_bytes
+from stacks.proof.adapters import Adapters, adapter_bytes, host_bytes
 from stacks.proof.case import Case
 from stacks.proof.figures import Fidelity, Figure
 from stacks.proof.offload import PCIE_SHARE
@@ -25,7 +25,7 @@ def adapted(case: Case) -> dict[str, Figure]:
     taken = turns(adapters)
     if taken is None:
         return figures
-    wait_s = load_s(model, case.layout, adapters, case.order.hardware.pcie_bytes_per_s * PCIE_SHARE)
+    wait_s = copy_s(case, adapters)
     at_once = case.replica.adapted_at_once * case.layout.data
     figures |= {
         "adapter_misses": _figure(100 * taken.missed, "%", "requests whose adapter has lost its place"),
@@ -40,6 +40,11 @@ def adapted(case: Case) -> dict[str, Figure]:
             "adapter_stalls": _figure(stalled, "%", "loads a second x the time of one"),
         }
     return figures
+
+
+def copy_s(case: Case, adapters: Adapters) -> float:
+    """Seconds for which a step waits until an adapter has its place."""
+    return load_s(case.order.model, case.layout, adapters, case.order.hardware.pcie_bytes_per_s * PCIE_SHARE)
 
 
 def _figure(value: float, unit: str, source: str, fidelity: Fidelity = "estimated") -> Figure:

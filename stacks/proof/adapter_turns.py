@@ -44,11 +44,17 @@ def turns(adapters: Adapters | None) -> AdapterTurns | None:
 
 @lru_cache(maxsize=256)
 def _turns(places: int, count: int, skew: float) -> AdapterTurns:
-    weights = [(place + 1) ** -skew for place in range(count)]
-    shares = [weight / sum(weights) for weight in weights]
+    shares = asked_shares(count, skew)
     kept = kept_until(lambda asked: sum(-math.expm1(-share * asked) for share in shares), places, _MOST)
     at_once = kept_until(lambda running: sum(1 - (1 - share) ** running for share in shares), places, _MOST)
     return AdapterTurns(missed=sum(share * math.exp(-share * kept) for share in shares), kept=kept, at_once=at_once)
+
+
+def asked_shares(count: int, skew: float) -> list[float]:
+    """Shares of the requests by adapter, the most asked first (Zipf's law); their sum is 1."""
+    weights = [(place + 1) ** -skew for place in range(count)]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 def load_s(model: CatalogueModel, layout: Layout, adapters: Adapters, bytes_per_s: float) -> float:

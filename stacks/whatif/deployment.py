@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
+from stacks.proof.adapter_figures import copy_s
+from stacks.proof.adapter_turns import turns
+from stacks.proof.case import Case
 from stacks.proof.front_end import FRONT_END
 from stacks.whatif.outcome import Tier
 from stacks.whatif.picker import PickingPlan
+from stacks.whatif.places import PlacesPlan
 from stacks.whatif.rank import RankPlan
 from stacks.whatif.refusal import NoScenarioError
 from stacks.whatif.room import RoomPlan
@@ -43,6 +47,7 @@ def served_of(
         asynchronous=case.replica.asynchronous,
         generates=case.order.model.task == "generate",
         speculation=case.order.speculation,
+        places=_places_of(case),
     )
     room = {band.priority: band.requests for band in picker.bands}
     picking = PickingPlan(
@@ -51,6 +56,8 @@ def served_of(
         prefix_weight=pool.prefix_weight,
         queue_weight=pool.queue_weight,
         kv_weight=pool.kv_weight,
+        adapter_weight=pool.adapter_weight if rank.places else 0.0,
+        places=rank.places.places if rank.places else 0,
         queue_threshold=picker.queue_threshold,
         kv_threshold=picker.kv_threshold,
         shedding_threshold=picker.shedding_queue_threshold,
@@ -71,6 +78,14 @@ def served_of(
         front_end=FRONT_END,
         scaling=_scaling_of(revision) if scaling else None,
     )
+
+
+def _places_of(case: Case) -> PlacesPlan | None:
+    """None where no adapter of the model waits for a place."""
+    adapters = case.order.adapters
+    if adapters is None or turns(adapters) is None:
+        return None
+    return PlacesPlan(places=adapters.slots, load_s=copy_s(case, adapters))
 
 
 def _room_of(plan: SitePlan, revision: RevisionPlan, tiers: Sequence[Tier]) -> RoomPlan | None:

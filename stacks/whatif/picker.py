@@ -2,9 +2,10 @@
 
 After the endpoint picker of the Gateway API Inference Extension 1.5.0 with the platform's configuration
 (manifests/templates/endpoint-picker.yaml.j2): scorers of prefix (matched / prompt), queue ((longest - own) / (longest -
-shortest)) and cache (1 - share in use), a filter at the thresholds that is open where no replica is below them, and
-saturation as the mean over replicas of the larger of queue / threshold and cache / threshold, 1 for a silent replica.
-With `pool.queues` a saturated picker holds requests, and then lets one go each millisecond, by priority.
+shortest)), cache (1 - share in use) and, where adapters take turns, adapter; a filter at the thresholds that is open
+where no replica is below them, and saturation as the mean over replicas of the larger of queue / threshold and cache /
+threshold, 1 for a silent replica. With `pool.queues` a saturated picker holds requests, and then lets one go each
+millisecond, by priority.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from random import Random
 from typing import Literal
 
 from stacks.whatif.jobs import Job
-from stacks.whatif.traffic import PromptPart
+from stacks.whatif.traffic import Arrival, PromptPart
 
 Picking = Literal["picker", "in turn"]
 
@@ -36,6 +37,9 @@ class PickingPlan:
     prefix_weight: float = 3.0
     queue_weight: float = 2.0
     kv_weight: float = 2.0
+    adapter_weight: float = 0.0
+    places: int = 0
+    """Of adapters, in each replica."""
     queue_threshold: float = 5.0
     """Waiting requests of a replica beyond which another one is preferred."""
     kv_threshold: float = 0.8
@@ -59,6 +63,10 @@ class Metrics:
 
     waiting: int
     kv_share: float
+    adapters: frozenset[int] = frozenset()
+    """That requests run with."""
+    awaited: frozenset[int] = frozenset()
+    """Whose requests wait."""
 
 
 class _Index:
@@ -149,16 +157,16 @@ class EndpointPicker:
             total += max(metrics.waiting / plan.shedding_threshold, metrics.kv_share / plan.kv_threshold)
         return total >= len(fresh) + silent
 
-    def pick(self, parts: Sequence[PromptPart], prompt: int, listed: Sequence[int], fresh: Sequence[int]) -> int:
+    def pick(self, arrival: Arrival, listed: Sequence[int], fresh: Sequence[int]) -> int:
         """One of the replicas that are `listed`, which is not empty; rather one whose metrics are `fresh`."""
         if self._plan.picking == "in turn":
             self._turn += 1
             return listed[self._turn % len(listed)]
-        replica = self._best(parts, prompt, listed, fresh)
-        self._indexes[replica].add(parts)
+        replica = self._best(arrival, listed, fresh)
+        self._indexes[replica].add(arrival.parts)
         return replica
 
-    def _best(self, parts: Sequence[PromptPart], prompt: int, listed: Sequence[int], fresh: Sequence[int]) -> int:
+    def _best(self, arrival: Arrival, listed: Sequence[int], fresh: Sequence[int]) -> int:
         plan, metrics = self._plan, self._metrics
         below = [
             replica
@@ -170,14 +178,24 @@ class EndpointPicker:
         longest, shortest = max(queues), min(queues)
         best, chosen = -1.0, []
         for replica, queue in zip(candidates, queues, strict=True):
-            score = plan.prefix_weight * self._indexes[replica].match(parts) / prompt
+            score = plan.prefix_weight * self._indexes[replica].match(arrival.parts) / arrival.prompt
             score += plan.queue_weight * ((longest - queue) / (longest - shortest) if longest > shortest else 1.0)
             score += plan.kv_weight * (1 - metrics[replica].kv_share)
+            if plan.adapter_weight and arrival.adapter is not None:
+                score += plan.adapter_weight * self._affinity(arrival.adapter, metrics[replica])
             if score > best:
                 best, chosen = score, [replica]
             elif score == best:
                 chosen.append(replica)
         return chosen[0] if len(chosen) == 1 else self._random.choice(chosen)
+
+    def _affinity(self, adapter: int, metrics: Metrics) -> float:
+        """The picker's scorer of adapters (plugins/scheduling/scorer/loraaffinity), 0 to 1."""
+        if adapter in metrics.adapters:
+            return 1.0
+        if len(metrics.adapters) + len(metrics.awaited) < self._plan.places:
+            return 0.8
+        return 0.6 if adapter in metrics.awaited else 0.0
 
     def forget(self, replica: int) -> None:
         """A lost replica is back, with an empty cache."""

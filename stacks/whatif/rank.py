@@ -1,8 +1,9 @@
 """One scheduler of vLLM: what it runs, what waits, and how long each of its steps takes.
 
 After vLLM 0.32 (v1/core/sched/scheduler.py): running requests get a token each, the rest of the step's tokens goes to
-prompts in the order in which they came, in chunks. A waiting request starts if a slot is free and its whole prompt
-finds room. If the cache is full, the last one that started gives its room back and computes everything again later.
+prompts in the order in which they came, in chunks. A waiting request starts if a slot is free, its adapter may run
+(`places.py`) and its whole prompt finds room. If the cache is full, the last one that started gives its room back and
+computes everything again later.
 
 With drafts the steps of an answer are drawn when it begins, and each of them is one piece for its client. Until its end
 a request writes evenly, so the cache and the contexts are right on average.
@@ -22,6 +23,7 @@ from random import Random
 from stacks.proof.front_end import FrontEnd
 from stacks.proof.speculation import Speculation
 from stacks.whatif.jobs import Job
+from stacks.whatif.places import Places, PlacesPlan
 from stacks.whatif.prefixes import PrefixCache
 from stacks.whatif.steps import StepTime
 from stacks.whatif.tally import Tally
@@ -50,6 +52,8 @@ class RankPlan:
     """Whether answers are written; else a request ends with its prompt."""
     speculation: Speculation | None = None
     """What drafts; `step_s` has its time."""
+    places: PlacesPlan | None = None
+    """None where no request waits for another's adapter."""
 
     @property
     def width(self) -> int:
@@ -66,6 +70,7 @@ class Rank:
         """chances: by which drafts are accepted."""
         self._plan, self._tally, self._answered, self._chances = plan, tally, answered, chances
         self.cache = PrefixCache(plan.cache_tokens)
+        self.places = Places(plan.places)
         self.waiting: deque[Job] = deque()
         self.wake_s = NEVER
         self.version = 0
@@ -82,6 +87,8 @@ class Rank:
         self._started = 0
         self._planned: tuple[float, int, float] = (0.0, 0, 0.0)
         self._chunks: list[tuple[Job, int]] = []
+        # For which the step waits until adapters are in their places.
+        self._loads_s = 0.0
         # When the last step began.
         self._scheduled_s = 0.0
         # Whether a request waits for the next step only because it came after that was scheduled.
@@ -97,6 +104,12 @@ class Rank:
         """What vLLM balances its ranks by (v1/engine/core_client.py): waiting requests count more with a full cache."""
         waiting = len(self.waiting)
         return waiting + self.running + waiting * 6 * max(0.0, self.cache.share - 0.5)
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Adapters of requests that wait."""
+        named = (job.arrival.adapter for job in self.waiting) if self._plan.places else ()
+        return frozenset(adapter for adapter in named if adapter is not None)
 
     def outputs_share(self, front_end: FrontEnd) -> float:
         """Share of an API server's time that the steps under way take, each token in a piece of its own."""
@@ -114,13 +127,19 @@ class Rank:
         job.came_s = now
         if self.wake_s == NEVER:
             self._plan_step(now)
-        elif not self._chunks and len(self.waiting) == 1 and self.running < self._plan.slots:
+        elif not self._chunks and self._may_start(job) and self.running < self._plan.slots:
             began, count, step_s = self._planned
             # The step under way, and where the next one is scheduled, that one.
             done = max(1, math.ceil((now - began) / step_s - 1e-9)) + self._plan.asynchronous
             if done < count:
                 self._planned = (began, done, step_s)
                 self._set(began + done * step_s)
+
+    def _may_start(self, newest: Job) -> bool:
+        """Whether nothing before it in the queue keeps the newest request from the next step."""
+        return all(job is newest or not self.places.admits(job.arrival.adapter) for job in self.waiting) and (
+            self.places.admits(newest.arrival.adapter)
+        )
 
     def stop(self) -> list[Job]:
         """Lose everything; what was under way."""
@@ -130,7 +149,7 @@ class Rank:
         self._by_tier = [0] * len(self._by_tier)
         self._growth = [0.0] * len(self._growth)
         self._context = 0.0
-        self.cache = PrefixCache(self._plan.cache_tokens)
+        self.cache, self.places = PrefixCache(self._plan.cache_tokens), Places(self._plan.places)
         self._set(NEVER)
         return jobs
 
@@ -177,11 +196,15 @@ class Rank:
             budget -= chunk
         # Where nothing else runs, no step is scheduled ahead.
         last_s = self._scheduled_s + _SAME_S if self._plan.asynchronous and self.running else NEVER
+        passed: list[Job] = []
         while not full and budget > 0 and self.waiting and self.running < self._plan.slots:
             job = self.waiting[0]
             if job.came_s > last_s:
                 self._late = True
                 break
+            if not self.places.admits(job.arrival.adapter):
+                passed.append(self.waiting.popleft())
+                continue
             # A prompt that is larger than the whole cache would block the queue for ever.
             if not self.cache.fits(job.arrival.parts, self._unshared(job) + job.written) and self.running:
                 break
@@ -190,6 +213,7 @@ class Rank:
             chunk = min(job.left, budget, most)
             self._chunks.append((job, chunk))
             budget -= chunk
+        self.waiting.extendleft(reversed(passed))
         if self._chunks:
             self._plan_mixed(now, running)
         elif running:
@@ -205,6 +229,8 @@ class Rank:
             # Its first token attends to all before it, its last one to the chunk too.
             reach += chunk * (job.arrival.prompt + job.written - job.left + chunk / 2)
         step_s = self._plan.step_s(tokens, reach / tokens, running, self._context / running if running else 0.0)
+        step_s += self._loads_s
+        self._loads_s = 0.0
         self._planned = (now, 1, step_s)
         self._set(now + step_s)
 
@@ -234,6 +260,7 @@ class Rank:
         self.cache.hold(arrival.parts)
         self.cache.answers += self._unshared(job) + job.written
         self.cache.make_room()
+        self._loads_s += self.places.start(arrival.adapter)
         self._started += 1
         job.admitted = self._started
         self._prompts.append(job)
@@ -270,6 +297,7 @@ class Rank:
 
     def _end(self, job: Job, now: float) -> None:
         self._leave(job)
+        self.places.end(job.arrival.adapter)
         self.cache.answers -= self._unshared(job)
         self.cache.release(job.arrival.parts, job.written)
         job.answered, job.end, job.ended_s = job.written, "answered", now
@@ -287,6 +315,7 @@ class Rank:
             heapq.heapify(self._writing)
             self._leave(victim)
             victim.ended_s = now
+        self.places.end(victim.arrival.adapter)
         self.cache.answers -= self._unshared(victim) + victim.written
         self.cache.release(victim.arrival.parts, 0)
         self.waiting.appendleft(victim)

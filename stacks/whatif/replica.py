@@ -27,4 +27,4 @@ class RunningReplica:
     def metrics(self) -> Metrics:
         """Of its first rank, whose series alone the picker reads."""
         rank = self.ranks[0]
-        return Metrics(len(rank.waiting), rank.cache.share)
+        return Metrics(len(rank.waiting), rank.cache.share, rank.places.running, rank.awaited)

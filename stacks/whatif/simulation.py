@@ -335,7 +335,7 @@ class Simulation:
         if not listed:
             self._over(job, "nowhere")
             return
-        replica = self._replicas[picker.pick(arrival.parts, arrival.prompt, listed, fresh)]
+        replica = self._replicas[picker.pick(arrival, listed, fresh)]
         if not replica.alive:
             self._over(job, "lost")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
 from typing import Protocol
 
@@ -39,6 +40,8 @@ class Arrival:
     """Tokens, reasoning included."""
     parts: tuple[PromptPart, ...]
     """Its prompt, outermost first; what follows them is in no other prompt."""
+    adapter: int | None = None
+    """Which of the model's adapters it is for; None for the model itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,8 @@ class _Conversation:
     Their shares of the distribution are the ascending order statistics of as many random numbers, drawn one by one.
     """
 
-    def __init__(self, key: int, prompts: int) -> None:
-        self.key, self.left = key, prompts
+    def __init__(self, key: int, prompts: int, adapter: int | None) -> None:
+        self.key, self.left, self.adapter = key, prompts, adapter
         self._share = 0.0
         self.last = 0
 
@@ -106,12 +109,17 @@ class Traffic:
         seed: str,
         shares: Sequence[float] = (1.0,),
         surge: Surge | None = None,
+        adapters: Sequence[float] = (),
     ) -> None:
-        """shares: of the requests, by tier. context: tokens that prompt and answer may have together."""
+        """shares: of the requests, by tier. context: tokens that prompt and answer may have together.
+
+        adapters: shares of the conversations, by adapter; without any, all are with the model itself.
+        """
         self._load, self._context, self._surge = load, context, surge
         self._shares = list(shares)
         self._times, self._lengths = seeded(seed, "times"), seeded(seed, "lengths")
-        self._choices = seeded(seed, "choices")
+        self._choices, self._adapted = seeded(seed, "choices"), seeded(seed, "adapters")
+        self._adapters = list(accumulate(adapters))
         self._longest = max(1, context - 1)
         self._turns = turns_for(load.prompt_tokens, load.prefix_hit, self._longest)
         self._made = 0
@@ -123,10 +131,15 @@ class Traffic:
     def _conversation(self, *, begun: bool = False) -> _Conversation:
         count = self._turns.draw(self._lengths)
         self._made += 1
-        conversation = _Conversation(self._made, count)
+        conversation = _Conversation(self._made, count, self._adapter())
         if begun and (asked := self._lengths.randrange(count)):
             conversation.skip(asked, self._load.prompt_tokens, self._lengths, self._longest)
         return conversation
+
+    def _adapter(self) -> int | None:
+        if not self._adapters:
+            return None
+        return self._adapted.choices(range(len(self._adapters)), cum_weights=self._adapters)[0]
 
     def earlier(self) -> list[Arrival]:
         """The last prompts of conversations that are under way at the beginning: what caches hold by then."""
@@ -172,4 +185,4 @@ class Traffic:
             self._under_way[place] = self._conversation()
         answer = drawn(self._load.answer_tokens, self._lengths, max(1, self._context - part.tokens))
         tier = self._choices.choices(range(len(self._shares)), self._shares)[0] if len(self._shares) > 1 else 0
-        return Arrival(now, tier, part.tokens, answer, (part,))
+        return Arrival(now, tier, part.tokens, answer, (part,), conversation.adapter)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan
 from stacks.proof import money
+from stacks.proof.adapter_turns import asked_shares
 from stacks.proof.demand import Load
 from stacks.proof.figures import Figure
 from stacks.proof.serving import PATH_S, REQUEST_OVERHEAD_S
@@ -124,6 +125,8 @@ class ModelTwin:
         self._most_replicas = most_replicas
         self._step_s = step_times(self._case.roofline.at(pace), self._case.layout.pipeline)
         self._tiers = tiers_of(plan, revision.name, shares)
+        adapters = self._case.order.adapters
+        self._adapters = asked_shares(len(adapters.loaded), adapters.skew) if adapters else []
 
     def column(self, scenario: Scenario, lost: LostReplicas) -> Column:
         """Simulate it."""
@@ -158,7 +161,9 @@ class ModelTwin:
             shares = [tier.share for tier in self._tiers]
             simulation = Simulation(
                 served,
-                Traffic(load, context=self._case.context, seed=seed, shares=shares, surge=surge),
+                Traffic(
+                    load, context=self._case.context, seed=seed, shares=shares, surge=surge, adapters=self._adapters
+                ),
                 seed=seed,
                 borders_s=(times.change_s, times.end_s),
                 outages=_outages(lost, times.change_s, outage_s),

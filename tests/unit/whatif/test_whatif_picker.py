@@ -9,7 +9,7 @@ from stacks.whatif.lengths import seeded
 from stacks.whatif.picker import EndpointPicker, Metrics, Picking, PickingPlan
 from stacks.whatif.simulation import Simulation
 from stacks.whatif.tally import Counts, quantile, together
-from stacks.whatif.traffic import PromptPart, Traffic
+from stacks.whatif.traffic import Arrival, PromptPart, Traffic
 from tests.unit.whatif.workloads import served
 
 pytestmark = pytest.mark.row("opening 12", "000.24", "000.26", "000.27")
@@ -25,7 +25,7 @@ def picker(plan: PickingPlan = PLAN, replicas: int = 3) -> EndpointPicker:
 
 def chosen(picks: EndpointPicker, parts: tuple[PromptPart, ...], prompt: int, *, replicas: int = 3) -> int:
     """Where it sends a prompt while every replica answers."""
-    return picks.pick(parts, prompt, range(replicas), range(replicas))
+    return picks.pick(Arrival(0.0, 0, prompt, 1, parts), range(replicas), range(replicas))
 
 
 def test_the_next_prompt_goes_where_the_first_one_was() -> None:
@@ -95,9 +95,9 @@ def test_a_silent_replica_is_chosen_where_all_others_are_full() -> None:
     """As the real filter, which lets all through rather than none: its last metrics look idle."""
     picks = picker(replicas=2)
     picks.read({0: Metrics(0, 0.1), 1: Metrics(2, 0.1)}, 0.0)
-    assert picks.pick(TALK, 1000, [0, 1], [1]) == 1
+    assert picks.pick(Arrival(0.0, 0, 1000, 1, TALK), [0, 1], [1]) == 1
     picks.read({1: Metrics(9, 0.95)}, 0.0)
-    assert picks.pick((PromptPart(9, 100, 0),), 100, [0, 1], [1]) == 0
+    assert picks.pick(Arrival(0.0, 0, 100, 1, (PromptPart(9, 100, 0),)), [0, 1], [1]) == 0
 
 
 @pytest.mark.parametrize(("index_tokens", "place"), [(2000, 0), (1500, 1)])
