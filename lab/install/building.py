@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lab.errors import LabError
@@ -20,6 +21,10 @@ from lab.install.toolchain import GoToolchain, go_environment
 from lab.paths import Lab
 
 _SHOWN_LINES = 12
+# What go compiles is on the disk twice until its command ends: in the build cache, and in a temporary folder. So
+# libraries are compiled by so many, those first that others import.
+_AT_ONCE = 400
+_LIBRARIES = '{{if not (or .Standard (eq .Name "main"))}}{{.ImportPath}}{{end}}'
 _MODULE_AT_VERSION = re.compile(r"([a-zA-Z0-9][\w.\-]*\.[a-z]+(?:/[\w.\-~]+)+)@(v[\w.\-+]+)")
 # The Go proxy's own addresses name a module as HOST/PATH/@v/VERSION.zip.
 _PROXY_ADDRESS = re.compile(r"https?://[^/\s\"]+/([^\s\"@]+)/@v/(v[^\s\"]+?)\.(?:zip|mod|info)")
@@ -70,10 +75,11 @@ class GoBuilder:
         binaries = folder / "bin"
         binaries.mkdir()
         log = self.lab.cache / "logs" / f"{family.name}.log"
-        command = [str(self.toolchain.program), "build", "-v", "-trimpath", "-ldflags", family.linker_flags]
+        options = ["-trimpath", "-ldflags", family.linker_flags]
         if family.tags:
-            command += ["-tags", ",".join(family.tags)]
-        environment = go_environment(self.lab)
+            options += ["-tags", ",".join(family.tags)]
+        go = str(self.toolchain.program)
+        run = partial(run_logged, log=log, inherit=lock, cwd=family.folder, environment=go_environment(self.lab))
         with (
             locked(go_cache_lock(self.lab), "the Go caches", shared=True),
             tempfile.TemporaryDirectory(prefix=f"{family.name}-") as work,
@@ -81,11 +87,19 @@ class GoBuilder:
             if family.patches:
                 source = self._module(family)
                 changed = patched_go_mod(family.folder / "go.mod", family.module, source, family.patches, Path(work))
-                command += ["-modfile", str(changed)]
-            command += ["-o", f"{binaries}/", *(program.package for program in family.programs)]
-            status = run_logged(
-                command, log=log, label=family.name, inherit=lock, cwd=family.folder, environment=environment
-            )
+                options += ["-modfile", str(changed)]
+            programs = [program.package for program in family.programs]
+            status = run([go, "list", "-deps", "-f", _LIBRARIES, *options, *programs], label=f"{family.name}, list")
+            # Lines with a space report downloads.
+            libraries = [line for line in log.read_text().split("\n") if line and " " not in line]
+            steps = [["-o", f"{binaries}/", *programs]]
+            if len(libraries) > _AT_ONCE:
+                starts = range(0, len(libraries), _AT_ONCE)
+                steps = [libraries[start : start + _AT_ONCE] for start in starts] + steps
+            for number, step in enumerate(steps if status == 0 else (), 1):
+                label = f"{family.name}, {number} of {len(steps)}"
+                if (status := run([go, "build", "-v", *options, *step], label=label)) != 0:
+                    break
         if status != 0:
             raise build_error(family.name, family.name, log)
         for program in family.programs:

@@ -16,11 +16,14 @@ from lab.paths import Lab
 FAKE_GO = """#!/bin/sh
 case "$1" in
   mod) echo '{"Dir": "MODULE"}' ;;
+  list) cat LIBRARIES 2>/dev/null || true ;;
   build)
+    echo "$@" >> STEPS
     echo "$@" > ARGUMENTS
     env > ENVIRONMENT
     if [ -f FAILURE ]; then cat FAILURE; exit 1; fi
-    while [ "$1" != "-o" ]; do shift; done
+    while [ $# != 0 ] && [ "$1" != "-o" ]; do shift; done
+    [ $# != 0 ] || exit 0
     for package in controller server; do echo program > "$2$package"; chmod 755 "$2$package"; done ;;
 esac
 """
@@ -55,7 +58,7 @@ def builder(lab: Lab, tmp_path: Path) -> GoBuilder:
     (tmp_path / "module" / "scripts").mkdir(parents=True)
     (tmp_path / "module" / "scripts" / "helper").write_text("#!/bin/sh\n")
     text = FAKE_GO
-    for word in ("MODULE", "ARGUMENTS", "ENVIRONMENT", "FAILURE"):
+    for word in ("MODULE", "ARGUMENTS", "ENVIRONMENT", "FAILURE", "LIBRARIES", "STEPS"):
         text = text.replace(word, str(tmp_path / word.lower()))
     go = tmp_path / "go"
     go.write_text(text)
@@ -71,6 +74,20 @@ def test_programs_get_their_names_and_scripts_come_along(builder: GoBuilder, fam
     assert (
         "-trimpath -ldflags -s -w -X example.org/gateway/version.text=v1.2.3-x" in (tmp_path / "arguments").read_text()
     )
+
+
+def test_libraries_are_compiled_by_some_so_that_few_are_on_the_disk_twice(
+    builder: GoBuilder, family: GoFamily, tmp_path: Path
+) -> None:
+    libraries = [f"example.org/library/{number}" for number in range(900)]
+    downloads = "go: downloading example.org/library v1.0.0\n\n"
+    (tmp_path / "libraries").write_text(downloads + "".join(f"{library}\n" for library in libraries))
+    builder.obtain(family)
+    *before, last = [line.split() for line in (tmp_path / "steps").read_text().splitlines()]
+    compiled = [[word for word in step if word in libraries] for step in before]
+    assert [library for step in compiled for library in step] == libraries
+    assert [len(step) for step in compiled] == [400, 400, 100]
+    assert not {*libraries} & {*last}
 
 
 def test_tags_and_the_releases_number_reach_go(builder: GoBuilder, family: GoFamily, tmp_path: Path) -> None:
