@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_logs, alert_scaling
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
+from tests.alert_series import CERTIFICATES_LEFT
 from tests.alert_site import (
     GPUS,
     ITL,
@@ -97,12 +98,16 @@ CASES = (
         labels={"pod": "envoy-a"},
         shown="75%",
     ),
-    Case(
-        alert="CertificateExpires",
-        change={f"envoy_server_days_until_first_cert_expiring{{{PROXY}}}": constant(13)},
-        labels={"pod": "envoy-a"},
-        shown="13",
-        minutes=90,
+    # The endpoint's, and the portal's.
+    *(
+        Case(
+            alert="CertificateExpires",
+            change={series: constant(13)},
+            labels=labels,
+            shown="13",
+            minutes=90,
+        )
+        for series, labels in CERTIFICATES_LEFT.items()
     ),
     Case(
         alert="CertificateNotReady",

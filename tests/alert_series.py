@@ -1,6 +1,12 @@
-"""Names of the series that the platform's own services have, those of one pod of each."""
+"""Names of the series that the platform's own services have, those of one pod of each, and of proxies' certificates."""
 
 from __future__ import annotations
+
+# With the labels by which an alert names the proxy.
+CERTIFICATES_LEFT = {
+    f'envoy_server_days_until_first_cert_expiring{{job="{job}", pod="{pod}"}}': {"job": job, "pod": pod}
+    for job, pod in (("inference-proxies", "envoy-a"), ("portal-proxies", "envoy-portal-a"))
+}
 
 
 def answered(answer: str) -> str:

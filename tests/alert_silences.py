@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.alert_series import kept_tokens
+from tests.alert_series import CERTIFICATES_LEFT, kept_tokens
 from tests.alert_site import (
     HEALTHY,
     ITL,
     OBJECT,
     POD,
-    PROXY,
     VOLUME,
     Values,
     certificate,
@@ -146,7 +145,7 @@ SILENCES = (
             cluster("envoy_cluster_upstream_rq_xx", ', envoy_response_code_class="5"'): grows(0.5),
             cluster("envoy_cluster_upstream_rq_active_overflow"): grows(0.5),
             engine("vllm:admission_rejections_total", ', reason="max_num_queued_reqs"'): grows(0.5),
-            f"envoy_server_days_until_first_cert_expiring{{{PROXY}}}": constant(15),
+            **dict.fromkeys(CERTIFICATES_LEFT, constant(15)),
             certificate("certmanager_certificate_renewal_timestamp_seconds"): constant(-20 * 3600),
             ends("credential", "kubeconfig"): constant(31 * 86400),
             ends("authority", "os"): constant(181 * 86400),

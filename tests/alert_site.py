@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from components.models.weights import claim_name, volume_gib
 from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
 from tests.alert_series import (
+    CERTIFICATES_LEFT,
     answered,
     budget_used,
     files_refused,
@@ -276,7 +277,7 @@ HEALTHY: Mapping[str, Values] = {
     cluster("envoy_cluster_upstream_rq_active_overflow"): grows(0),
     f"envoy_http_ext_proc_streams_failed{{{LISTENER}}}": grows(0),
     f"envoy_overload_envoy_resource_monitors_fixed_heap_pressure{{{PROXY}}}": constant(30),
-    f"envoy_server_days_until_first_cert_expiring{{{PROXY}}}": constant(300),
+    **dict.fromkeys(CERTIFICATES_LEFT, constant(300)),
     **ttft({"1": 0.97, "2.5": 1, "5": 1, "+Inf": 1}),
     **itl(0.03, {"0.05": 0.995, "0.1": 1, "0.5": 1, "+Inf": 1}),
     engine("vllm:num_requests_running"): constant(4),
@@ -355,8 +356,7 @@ HEALTHY: Mapping[str, Values] = {
     of_shipper("oldest_seconds"): constant(2),
     target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),
-    of_watcher("reported", ', node="hgx-1", source="dcgm"'): constant(0),
-    of_watcher("reported", ', node="hgx-1", source="cluster"'): constant(0),
+    **{of_watcher("reported", f', node="hgx-1", source="{source}"'): constant(0) for source in ("dcgm", "cluster")},
     of_shipper("unreadable_lines_total"): grows(0),
     of_collector("vl_rows_dropped_total", ', reason="too_many_fields"'): grows(0),
     of_collector("vm_persistentqueue_bytes_dropped_total", ', path="q"'): grows(0),

@@ -89,14 +89,14 @@ _DATABASE = DatabaseSpec(
     run_by="cloudnative_pg",
     backups=DatabaseBackupsSpec(address="https://s3.site.example/database", keys_secret="bucket"),  # noqa: S106 - a name
 )
-ALL = Measured(parts=_OF_PARTS.keys(), servers=True, etcd_backup_every_h=6, database=_DATABASE)
+ALL = Measured(parts={*_OF_PARTS, gateway.PORTAL_PROXIES}, servers=True, etcd_backup_every_h=6, database=_DATABASE)
 
 
 def alerts(promise: SitePromise, measured: Measured = ALL) -> Mapping[str, Sequence[Alert]]:
     """Every alert of a site, by the group that they are computed in."""
     groups = {
         "error-budget": gateway.error_budget(),
-        "proxies": gateway.proxies(),
+        "proxies": gateway.proxies(portal=gateway.PORTAL_PROXIES in measured.parts),
         "latency": models.latency(),
         "load": models.load(),
         "replicas": models.replicas(promise),

@@ -13,6 +13,7 @@ from components.scrape_target import POD_META, Relabeling, ScrapeTarget, label_f
 from components.specs.inference_pool import METRICS_PORT, PICKER
 from floor import namespaces
 from services.ledger import variables as ledger
+from services.portal import variables as portal
 
 ENGINES = "inference-engines"
 """Job of the replicas of every model."""
@@ -35,6 +36,14 @@ _NO_TOKEN_BUCKETS: Relabeling = {
     "action": "drop",
     "sourceLabels": ["__name__"],
     "regex": "gen_ai_client_token_usage_bucket",
+}
+
+
+# Some panels about the proxies of models ask for metrics of Envoy by name alone.
+_CERTIFICATES_ALONE: Relabeling = {
+    "action": "keep",
+    "sourceLabels": ["__name__"],
+    "regex": "envoy_server_days_until_first_cert_expiring",
 }
 
 
@@ -86,6 +95,19 @@ def serving_targets(
 def _shippers(proxy_namespace: str | None, proxies: Mapping[str, str]) -> ScrapeTarget:
     name = ledger.SHIPPER
     return ScrapeTarget(name=name, job=name, namespace=proxy_namespace, pods=proxies, port=ledger.SHIPPER_PORT)
+
+
+def portal_target(gateway_namespace: str, proxy_namespace: str | None) -> ScrapeTarget:
+    """The proxies before the portal's pages: when their certificates end."""
+    return ScrapeTarget(
+        name="portal-proxies",
+        job="portal-proxies",
+        namespace=proxy_namespace,
+        pods=gateway.owned_by_gateway(portal.SERVICE, gateway_namespace),
+        port=gateway.ENVOY_METRICS_PORT,
+        path="/stats/prometheus",
+        sample_labels=[_CERTIFICATES_ALONE],
+    )
 
 
 def own_targets() -> list[ScrapeTarget]:

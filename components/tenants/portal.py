@@ -10,7 +10,7 @@ import pulumi
 
 from components.component import Component
 from components.gateway.envoy_names import unprivileged
-from components.gateway.gateway import CLASS, load_balancer, owned_by_gateway
+from components.gateway.gateway import CLASS, ENVOY_METRICS_PORT, load_balancer, owned_by_gateway
 from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
@@ -189,6 +189,12 @@ def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
     }
 
 
+def proxy_policy(proxy_namespace: str, namespace: str, spec: PortalSpec, scrapers: Sequence[Peer]) -> dict[str, Any]:
+    """Everyone reaches the listener of its Envoy pods, and these scrapers their metrics."""
+    entry = [((), [unprivileged(spec.port)]), *read_by(scrapers, ENVOY_METRICS_PORT)]
+    return allow_ingress(PORTAL, proxy_namespace, owned_by_gateway(PORTAL, namespace), entry)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PortalArgs:
     """What it shows, and whom it asks."""
@@ -246,8 +252,7 @@ class Portal(Component, token="portal:Portal"):
         proxy = envoy_proxy(space, spec, args.models, args.proxy_image, args.names)
         settings = [self.child("proxy", proxy, depends_on=needs)]
         if args.proxy_namespace is not None:
-            labels = owned_by_gateway(PORTAL, space)
-            everybody = allow_ingress(PORTAL, args.proxy_namespace, labels, [((), [unprivileged(spec.port)])])
+            everybody = proxy_policy(args.proxy_namespace, space, spec, args.scrapers)
             settings.append(self.child("proxy-network-policy", everybody, depends_on=needs))
         listener = self.child("listener", gateway(space, spec), depends_on=settings)
         self.child("route", route(space, spec), depends_on=[*needs, listener])

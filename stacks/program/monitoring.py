@@ -14,7 +14,7 @@ from components.gateway.gateway_controllers import ENVOY_NAMESPACE
 from components.monitoring import host_scrapes, kube_state_metrics, prometheus, watcher
 from components.monitoring.monitoring import Monitoring, MonitoringArgs, scrapers
 from components.monitoring.rules import SCALING, STARTING, Measured
-from components.monitoring.scraping import ENGINES, own_targets, serving_targets
+from components.monitoring.scraping import ENGINES, own_targets, portal_target, serving_targets
 from components.network_policies import peer
 from components.scrape_target import ScrapeTarget
 from floor import namespaces
@@ -125,7 +125,8 @@ def targets_of(site: SiteConfig, models_namespace: str, gateway_namespace: str) 
     by_chart = site.gateway.controllers == "chart"
     proxies = ENVOY_NAMESPACE if by_chart else None
     targets = serving_targets(models_namespace, gateway_namespace, proxies, shipped=site.has_ledger)
-    return [*targets, *(target for addon in registry.installed(site) for target in addon.targets)]
+    portal = [portal_target(gateway_namespace, proxies)] if site.has_portal else []
+    return [*targets, *portal, *(target for addon in registry.installed(site) for target in addon.targets)]
 
 
 def host_jobs(site: SiteConfig) -> list[str]:

@@ -13,7 +13,9 @@ _FEWEST_ERRORS = 5
 _FAILED_SHARE = 0.01
 # Envoy resets streams from 0.7 of its heap on (components/gateway/gateway_overload.py).
 _HEAP_SHARE = 0.7
-_CERTIFICATE_DAYS = 14
+_CERTIFICATE_LEFT, _CERTIFICATE_DAYS = "envoy_server_days_until_first_cert_expiring", 14
+PORTAL_PROXIES = "portal-proxies"
+"""Job of the proxies before the portal's pages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,8 @@ def _burning(burn: Burn) -> Alert:
     )
 
 
-def proxies() -> list[Alert]:
-    """Envoy, by its own figures."""
+def proxies(*, portal: bool) -> list[Alert]:
+    """Envoy, by its own figures. portal: whether proxies of the portal are measured too."""
     failed = queries.rate_by_model("envoy_cluster_upstream_rq_xx", 'envoy_response_code_class="5"', window="5m")
     answered = queries.rate_by_model("envoy_cluster_upstream_rq_xx", window="5m")
     # Shorter than the alert waits: a picker that was replaced leaves one burst of failed calls.
@@ -117,16 +119,32 @@ def proxies() -> list[Alert]:
             "that read slowly. A larger `gateway.memory_mib` or more `gateway.replicas`.",
             runbook="stream-cut",
         ),
-        Alert(
-            name="CertificateExpires",
-            severity="ticket",
-            expression=(
-                f"min by (pod) (envoy_server_days_until_first_cert_expiring{{{queries.PROXIES}}}) < {_CERTIFICATE_DAYS}"
-            ),
-            minutes=60,
-            summary="A certificate of the proxy {{ $labels.pod }} expires in {{ $value }} days",
-            description="The endpoint's own one, in the Secret that `gateway.certificate_secret` names, or the one "
-            "between proxy and controller.",
-            runbook="certificate-expires",
-        ),
+        _expiring(portal=portal),
     ]
+
+
+def _expiring(*, portal: bool) -> Alert:
+    """Of the endpoint's proxies, and of the portal's where there are any."""
+    if portal:
+        by: tuple[str, ...] = ("job", "pod")
+        where = f'job=~"inference-proxies|{PORTAL_PROXIES}"'
+        which = (
+            "The proxy is one of {{ $labels.job }}. Of inference-proxies it is the endpoint's own one, in the Secret "
+            f"that `gateway.certificate_secret` names; of {PORTAL_PROXIES} the portal's, in the Secret that "
+            "`portal.certificate_secret` names; of both it may be the one between proxy and controller."
+        )
+    else:
+        by, where = ("pod",), queries.PROXIES
+        which = (
+            "The endpoint's own one, in the Secret that `gateway.certificate_secret` names, or the one between proxy "
+            "and controller."
+        )
+    return Alert(
+        name="CertificateExpires",
+        severity="ticket",
+        expression=f"{queries.lowest(_CERTIFICATE_LEFT, where, by=by)} < {_CERTIFICATE_DAYS}",
+        minutes=60,
+        summary="A certificate of the proxy {{ $labels.pod }} expires in {{ $value }} days",
+        description=which,
+        runbook="certificate-expires",
+    )

@@ -1,0 +1,66 @@
+"""The portal's own proxies as Prometheus reads them: when a certificate ends, and nothing that panels of models see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.monitoring import prometheus
+from floor import namespaces
+from stacks.facts import metrics
+from tests.unit.spine.test_dns_site import PORTAL_SITE
+from tests.unit.spine.test_grafana_site import declared
+
+pytestmark = pytest.mark.row("002.09")
+
+JOB = "portal-proxies"
+POLICY, MONITOR, RULES = "portal-proxy-network-policy", f"monitoring-monitor-{JOB}", "monitoring-rules"
+
+
+def alerts(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    rules = [rule for group in made[RULES]["spec"]["groups"] for rule in group["rules"]]
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def test_the_end_of_the_portals_certificate_is_measured(tmp_path: Path) -> None:
+    made = declared(tmp_path, PORTAL_SITE)[0]
+    spec = made[MONITOR]["spec"]
+    # The pods that the portal's policy is about let Prometheus in at the port that it reads, and no other pod.
+    assert spec["namespaceSelector"]["matchNames"] == [made[POLICY]["metadata"]["namespace"]]
+    assert spec["selector"] == made[POLICY]["spec"]["podSelector"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    people, scrapers = made[POLICY]["spec"]["ingress"]
+    assert "from" not in people and [port["port"] for port in people["ports"]] == [10443]
+    (prometheus_alone,) = scrapers["from"]
+    assert prometheus_alone["podSelector"]["matchLabels"] == prometheus.LABELS
+    assert prometheus_alone["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": namespaces.MONITORING
+    }
+    assert [port["port"] for port in scrapers["ports"]] == [endpoint["portNumber"]]
+    (kept,) = endpoint["metricRelabelings"]
+    assert (kept["action"], kept["sourceLabels"]) == ("keep", ["__name__"])
+    assert kept["regex"] in metrics.load()["envoy"].gauges
+    rule = alerts(made)["CertificateExpires"]
+    assert f'{kept["regex"]}{{job=~"inference-proxies|{JOB}"}}' in rule["expr"]
+    for key in ("gateway.certificate_secret", "portal.certificate_secret"):
+        assert f"`{key}`" in rule["annotations"]["description"]
+    # Beside it, those that are about every job.
+    assert {name for name, rule in alerts(made).items() if JOB in str(rule)} == {
+        *("CertificateExpires", "TargetDown", "TargetsMissing")
+    }
+
+
+def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
+    made = declared(tmp_path, {})[0]
+    assert [name for name, inputs in made.items() if JOB in name + str(inputs)] == []
+    days = 'min by (pod) (envoy_server_days_until_first_cert_expiring{job="inference-proxies"}) < 14'
+    assert alerts(made)["CertificateExpires"]["expr"] == days
+
+
+def test_where_nothing_measures_people_alone_reach_the_portal(tmp_path: Path) -> None:
+    made = declared(tmp_path, {**PORTAL_SITE, "monitoring": {"system": "none"}})[0]
+    assert MONITOR not in made
+    (people,) = made[POLICY]["spec"]["ingress"]
+    assert "from" not in people
