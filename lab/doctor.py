@@ -26,8 +26,8 @@ from lab.site import status
 
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30
-# Go's caches while tools are built (30.5 GB measured), then the tools with a lab's state, and its memory.
-BUILD_DISK_BYTES = 30 * GIB
+# Tools and Go's caches while they are built (7.5 GiB measured), then the tools with a lab's state, and its memory.
+BUILD_DISK_BYTES = 8 * GIB
 LAB_DISK_BYTES = 3 * GIB
 LAB_MEMORY_BYTES = 4 * GIB
 _CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21

@@ -158,7 +158,7 @@ def build_error(part: str, family: str, log: Path, default: tuple[str, str] | No
     module = " ".join(named.groups() if named else default or ("a module of", f"tools/{family}"))
     if _FULL_DISK.search(text):
         what = "the disk is full"
-        fix = "free about 26 GB for the Go caches (--drop-go-cache removes them afterwards)"
+        fix = "free about 8 GB for a first build (--drop-go-cache removes most of it afterwards)"
     elif _REFUSED.search(text):
         what = f"the module proxy refuses {module}"
         fix = f"set GOPROXY to a proxy that serves it, or pin a version that is served in tools/{family}/go.mod"

@@ -284,7 +284,7 @@ def install(
         worked = True
         with progress.step(title):
             _install_part(part, run)
-        # All parts together would fill 28 GB.
+        # What all parts compile together would fill 28 GB.
         go_caches.trim(lab)
     if parts is None:
         _unlink_strangers(lab)
@@ -302,7 +302,7 @@ def _install_part(part: Part, run: Installation) -> None:
             raise
         raise LabError(
             f"part {part.name}: {error}",
-            fix=f"make {run.lab.cache} and {run.lab.home} writable, with some 26 GB free for a first build",
+            fix=f"make {run.lab.cache} and {run.lab.home} writable, with some 8 GB free for a first build",
         ) from error
 
 
