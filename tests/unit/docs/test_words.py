@@ -54,11 +54,10 @@ def test_pages_and_other_files_keep_to_the_words() -> None:
 
 
 def test_messages_docstrings_and_comments_keep_to_the_words() -> None:
-    lines = {
-        documented.shown(path): [line for text in sentences(path.read_text()) for line in avoided(text)]
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-    }
+    sources = {path: path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+    # Most files have none of the words anywhere, and are not parsed.
+    suspects = {documented.shown(path): source for path, source in sources.items() if avoided(source)}
+    lines = {path: [line for text in sentences(source) for line in avoided(text)] for path, source in suspects.items()}
     assert {path: words for path, words in lines.items() if words} == {}
 
 
