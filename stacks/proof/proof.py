@@ -8,6 +8,7 @@ from functools import cached_property
 
 from stacks.proof import money
 from stacks.proof.adapter_figures import adapted
+from stacks.proof.adapters import taken_up_s
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.ends import Ends, Verdict
@@ -155,7 +156,8 @@ class Proof:
 
     def start_s(self, readers: int = 1) -> float:
         """Seconds from a scheduled Pod to its first answer, where so many start at once."""
-        return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S + cleared_s(self.order.kv_offload_gib)
+        added = cleared_s(self.order.kv_offload_gib) + taken_up_s(self.order.model, self.order.adapters)
+        return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S + added
 
     @property
     def _copy_s(self) -> float:
