@@ -22,8 +22,8 @@ from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel, DenseFeedForward
 from stacks.proof.layouts import Layout, layer_count
 
-# Of one matrix from a file to pinned memory, in the type of the model: estimated. Out of a cached file to memory that is
-# not pinned, vLLM 0.32 took 0.35 ms of a CPU each, of 256 matrices of rank 16.
+# Of one matrix from a file to pinned memory, in the type of the model: estimated. Out of a cached file to memory that
+# is not pinned, vLLM 0.32 took 0.35 ms of a CPU each, of 256 matrices of rank 16.
 _TAKEN_UP_S = 0.5e-3
 # As config.json has it for models whose weights are quantised, too (lora_dtype).
 _BYTES = 2
