@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sitectl.offline import checkout, mocked_registration
 from sitectl.shell.cli import COMMANDS
 
@@ -35,10 +37,12 @@ def imported(*commands: str) -> dict[str, set[str]]:
     return {name: set(modules) for name, modules in json.loads(reported).items()}
 
 
+@pytest.mark.whole_sites
 def test_validate_imports_neither_the_sdk_nor_a_client() -> None:
     assert imported("validate")["validate"] & (SDK | CLIENTS) == set()
 
 
+@pytest.mark.whole_sites
 def test_no_command_imports_the_sdk() -> None:
     commands = imported(*COMMANDS)
     assert {name: modules & SDK for name, modules in commands.items() if modules & SDK} == {}

@@ -47,6 +47,7 @@ def made(recorded: Recorder) -> dict[str, Any]:
     return {name: resource.inputs for name, resource in recorded.resources.items()}
 
 
+@pytest.mark.whole_sites
 @pytest.mark.parametrize(("lets_go", "broken"), [(None, 0), (0, 1), (2, 0), (3, 1)])
 def test_the_budget_of_groups_keeps_the_rules(recorded: Recorder, lets_go: int | None, broken: int) -> None:
     """With two pods a group, a third one may be of a second group."""
@@ -79,6 +80,7 @@ def test_a_change_of_the_groups_is_judged_as_of_replicas() -> None:
     assert judged("update", groups(2), groups(3)).gpus == 16
 
 
+@pytest.mark.whole_sites
 def test_explain_names_the_keys_of_a_groups_fields(made: dict[str, Any]) -> None:
     rows = [row for row in ROWS if row.kind == "LeaderWorkerSet"]
     assert rows
@@ -183,6 +185,7 @@ def test_simulators_of_a_group_join_no_other(made: dict[str, Any]) -> None:
     assert group["workerTemplate"]["metadata"]["labels"]["app.kubernetes.io/name"] == replica_groups.WORKER
 
 
+@pytest.mark.whole_sites
 def test_a_site_without_such_a_model_has_nothing_of_it(tmp_path: Path) -> None:
     recorder = Recorder()
     single = alone({"models.glm-5-1.server.nodes": 1})
