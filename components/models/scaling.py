@@ -52,13 +52,7 @@ def scaled_object(
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicaCount": plan.least,
             "maxReplicaCount": plan.most,
-            "fallback": {
-                "failureThreshold": _FAILURES,
-                # KEDA 2.21 takes 0 for no fallback, and a failed query for a reason to stop the last replica.
-                "replicas": max(1, plan.least),
-                "behavior": "currentReplicasIfHigher",
-            },
-            **(_stops(zero) if zero else {}),
+            **(_stops(zero) if zero else _stays(plan.least)),
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(plan)}},
             "triggers": [
                 *([_measured("asked", prometheus, asked(name, zero), 1)] if zero else []),
@@ -105,8 +99,19 @@ def _of_pickers(name: str) -> str:
     return f'{{job="inference-pickers", model="{name}"}}'
 
 
+def _stays(least: int) -> dict[str, Any]:
+    return {
+        "fallback": {"failureThreshold": _FAILURES, "replicas": least, "behavior": "currentReplicasIfHigher"},
+    }
+
+
 def _stops(zero: ZeroPlan) -> dict[str, Any]:
-    """KEDA itself takes the last replica and starts the first one; the autoscaler never does."""
+    """KEDA itself takes the last replica and starts the first one; the autoscaler never does.
+
+    Without a fallback, which counts as load: KEDA 2.21 would start the first replica for it (pkg/scaling/
+    scale_handler.go, isActiveOrFallback). After failed queries it leaves what there is, none too
+    (pkg/scaling/executor/scale_scaledobjects.go).
+    """
     wait = {"cooldownPeriod": zero.cooldown_s, "initialCooldownPeriod": zero.cooldown_s}
     return {"pollingInterval": zero.noticed_s, **wait}
 

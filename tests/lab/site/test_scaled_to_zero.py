@@ -18,15 +18,15 @@ from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
 from tests.lab.site.stack_changes import Document, edited_stack
 from tests.lab.site.streams import chat
-from tests.lab.site.test_autoscaling import ask_of_no_model, condition, falls_back, patch, uids
+from tests.lab.site.test_autoscaling import ask_of_no_model, condition, patch, uids
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("001.24", "001.30")]
 
 MODEL = "qwen3-32b"
 _SOON = {"cooldownPeriod": 5, "initialCooldownPeriod": 5}
 _LATER = {"cooldownPeriod": 900}
-# KEDA looks every 15 s.
-_PASSED_S = 60
+# KEDA looks every 15 s, and would act on the fourth failed query.
+_PASSED_S = 90
 
 
 def may_end(site: Document) -> None:
@@ -52,6 +52,8 @@ class Walk:
     """Replicas after `up`."""
     unasked: int = -1
     """After minutes without a request."""
+    unasked_and_blind: int = -1
+    """The same while Prometheus has no answer either."""
     refused: Answer
     """Of the first request."""
     others: list[Answer] = field(default_factory=list)
@@ -79,6 +81,11 @@ def ask(site: Site) -> Answer:
     )
 
 
+def fails(site: Site) -> bool:
+    """Whether KEDA has no answer to its queries."""
+    return condition(site, "scaledobject", MODEL, "Ready") != "True"
+
+
 @pytest.fixture(scope="module")
 def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     with keda_chart(), edited_stack(site.lab, tmp_path_factory.mktemp("zero")) as stack:
@@ -89,9 +96,16 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
         # KEDA looks every 15 s; that it starts none unasked shows in no other way.
         time.sleep(2 * 15)
         unasked = len(cluster.replicas(MODEL))
-        works = condition(site, "scaledobject", MODEL, "Ready") + condition(site, "scaledobject", MODEL, "Fallback")
+        works = condition(site, "scaledobject", MODEL, "Ready")
+        triggers = ask_of_no_model(site)
+        until(lambda: fails(site), what="failed queries")
+        # That none starts shows in no other way.
+        time.sleep(_PASSED_S)
+        blind = len(cluster.replicas(MODEL))
+        patch(site, triggers)
+        until(lambda: not fails(site), what="queries that work again")
         patch(site, _LATER)
-        walked = Walk(began=began, unasked=unasked, active=works, refused=ask(site))
+        walked = Walk(began=began, unasked=unasked, unasked_and_blind=blind, active=works, refused=ask(site))
 
         def answered() -> bool:
             walked.others.append(ask(site))
@@ -102,7 +116,7 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
         until(answered, what="an answer")
         walked.served = uids(cluster, 1)
         triggers = ask_of_no_model(site)
-        until(lambda: falls_back(site), what="a number that stays")
+        until(lambda: fails(site), what="failed queries")
         patch(site, _SOON)
         # A replica that would go is gone by then; that none goes shows in no other way.
         time.sleep(_PASSED_S)
@@ -117,7 +131,11 @@ def walk(site: Site, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_model_that_no_one_asks_for_has_no_replica(walk: Walk) -> None:
     assert (len(walk.began), walk.unasked) == (2, 0)
-    assert walk.active == "TrueFalse"
+    assert walk.active == "True"
+
+
+def test_without_an_answer_of_prometheus_none_is_started(walk: Walk) -> None:
+    assert walk.unasked_and_blind == 0
 
 
 def test_requests_meanwhile_are_refused_at_once_with_the_models_own_time(walk: Walk) -> None:
