@@ -41,11 +41,19 @@ def spread(labels: Mapping[str, str], skew: int = 1) -> dict[str, Any]:
     return {"topologySpreadConstraints": [constraint]}
 
 
-def budget(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """PodDisruptionBudget by which a node drain takes one of several pods at a time."""
+def budget(name: str, namespace: str, labels: Mapping[str, str], *, max_unavailable: int = 1) -> dict[str, Any]:
+    """PodDisruptionBudget by which a node drain takes so many of several pods at a time.
+
+    A pod that serves nothing takes nothing away as it goes: by default Kubernetes would refuse to evict it while too
+    many others are not ready either, and its node could not be drained.
+    """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
+        "spec": {
+            "maxUnavailable": max_unavailable,
+            "selector": {"matchLabels": dict(labels)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }

@@ -12,9 +12,11 @@ from components.addons.addon import (
     AddonChart,
     AddonComponent,
     AddonContent,
+    AddonObject,
     AddonRelease,
     AddonSite,
 )
+from components.addons.webhooks import answering
 from components.network_policies import allow_ingress
 from floor import namespaces
 
@@ -23,6 +25,7 @@ RELEASE = "lws"
 # By the chart: its pods' labels, and the port of its webhooks, without which no pod of a group is admitted.
 _PODS = {"app.kubernetes.io/name": "lws", "control-plane": "controller-manager"}
 _WEBHOOK_PORT = 9443
+_VALIDATED = "lws-validating-webhook-configuration"
 
 
 def lws_values(version: str) -> dict[str, Any]:
@@ -37,12 +40,14 @@ def lws_values(version: str) -> dict[str, Any]:
 
 
 def content(site: AddonSite) -> AddonContent:
-    """Works when Helm has seen its pods ready."""
+    """Works when the API server trusts its webhooks."""
     chart = site.charts["leader_worker_set"]
+    answers = answering(_VALIDATED, "groups", f"{RELEASE}-{chart.version}")
     return AddonContent(
         releases=[AddonRelease(name=RELEASE, chart=chart, values=lws_values(chart.version))],
         # The API server, which no label names.
         network_policies=[allow_ingress("webhooks", NAMESPACE, _PODS, [((), [_WEBHOOK_PORT])])],
+        objects=[AddonObject(suffix="answering", body=answers, is_patch=True)],
     )
 
 

@@ -16,7 +16,7 @@ from components.models.weights import WeightsPlan
 from components.namespace import NamespaceHandle
 from components.network_policies import Peer, Rule, allow_ingress
 from components.objects import declare
-from components.placing import spread
+from components.placing import budget, spread
 from components.specs.model_server import SCALED, ModelServerPlan, ModelServerSpec, PodPriority
 from components.specs.weights import Place
 from floor import gpu_nodes
@@ -154,16 +154,6 @@ def priority_class(name: str, namespace: str, priority: PodPriority) -> dict[str
     }
 
 
-def disruption_budget(name: str, namespace: str, *, max_unavailable: int) -> dict[str, Any]:
-    """A node drain takes so many replicas at a time."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels(name)},
-        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": labels(name)}},
-    }
-
-
 def labels(name: str) -> dict[str, str]:
     """Labels by which the pool and the picker find the replicas of a model."""
     return {"app.kubernetes.io/name": SERVER, "app.kubernetes.io/instance": name}
@@ -274,11 +264,11 @@ class ModelServer(Component, token="model_server:ModelServer"):
         if args.plan.scaling and args.scaler:
             scaled = scaled_object(name, space.name, labels(name), args.plan.scaling, args.scaler.prometheus)
             self.child("scaling", scaled, depends_on=[replicas, *args.scaler.ready])
-        budget = disruption_budget(name, space.name, max_unavailable=args.plan.max_unavailable)
+        drained = budget(name, space.name, labels(name), max_unavailable=args.plan.max_unavailable)
         if args.plan.nodes > 1:
-            budget = replica_groups.disruption_budget(budget, args.plan.nodes)
+            drained = replica_groups.disruption_budget(drained, args.plan.nodes)
             self.child("group-policy", replica_groups.group_policy(name, space.name), depends_on=[space.ready])
-        self.child("budget", budget, depends_on=[space.ready])
+        self.child("budget", drained, depends_on=[space.ready])
         policy = network_policy(name, space.name, args.clients, args.engine.egress)
         self.child("network-policy", policy, depends_on=[space.ready])
         self.handle = ModelServerHandle(labels=labels(name), port=PORT, needs=needs, filled=filled, ready=replicas)

@@ -55,8 +55,9 @@ def leader_worker_set(deployment: Mapping[str, Any], nodes: int, rdma: str, star
             "networkConfig": {"subdomainPolicy": "Shared"},
             "leaderWorkerTemplate": {
                 "size": nodes,
-                # Ranks that have lost one of them never find each other again.
-                "restartPolicy": "RecreateGroupOnPodRestart",
+                # Ranks that have lost one of them never find each other again. A check of weights that fails before all
+                # have begun takes no group with it, and its log stays.
+                "restartPolicy": "RecreateGroupAfterStart",
                 "leaderTemplate": _leader(template, nodes, rdma, start_s),
                 "workerTemplate": _worker(template, nodes, rdma, start_s),
             },
@@ -103,8 +104,10 @@ def _joined(engine: Mapping[str, Any], nodes: int, rank: str, rdma: str, start_s
             f"--nnodes={nodes}",
             f"--node-rank={rank}",
             f"--master-addr={_LEADER}",
-            # One node may pull its image or read its weights while others wait; PyTorch's own is ten minutes.
+            # One node may pull its image or read its weights while others wait; PyTorch's own are ten minutes, and half
+            # an hour between CPUs, over which ranks meet again once they have loaded the model.
             f"--distributed-timeout-seconds={start_s}",
+            f"--cpu-distributed-timeout-seconds={start_s}",
         ],
         # Without it the engine asks the kernel for the way to an address outside, which pods may not have.
         "env": [*engine["env"], {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
@@ -122,7 +125,7 @@ def disruption_budget(single: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """
     most = (single["spec"]["maxUnavailable"] - 1) * nodes + 1
     selector = {"matchLabels": {GROUPS_LABEL: single["metadata"]["name"]}}
-    return {**single, "spec": {"maxUnavailable": most, "selector": selector}}
+    return {**single, "spec": {**single["spec"], "maxUnavailable": most, "selector": selector}}
 
 
 def group_policy(name: str, namespace: str) -> dict[str, Any]:

@@ -155,6 +155,7 @@ COMPOSITES = {"registry", "model", "cluster", "monitoring"}
 PARTS = {
     "cert_manager": {"webhooks"},
     "external_secrets": {"webhooks"},
+    "leader_worker_set": {"webhooks"},
     "gpu_stack": {"gpu_counters"},
     "load_balancer_addresses": {"bgp"},
     "host_queries": {"host_scrapes"},

@@ -109,6 +109,11 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "update",
         tuple(f"spec.jsonPatches[0].operation.value.mappers[7].filter.{kind}_filter" for kind in ("and", "or")),
     ),
+    # A replica that serves nothing keeps no node from being drained.
+    **{
+        f"kubernetes:policy/v1:PodDisruptionBudget::{model}-budget": ("update", ("spec.unhealthyPodEvictionPolicy",))
+        for model in _MODELS
+    },
     # Each picker's patches are a policy of its own, and the front door's go.
     **{
         f"kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyPatchPolicy::front-door-{model}-picker": ("create", ())

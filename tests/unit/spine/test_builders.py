@@ -58,7 +58,7 @@ def model_objects(site_file: str, name: str) -> list[dict[str, Any]]:
             name, "m", spec.server, plan, engine, model.weights, unfilled=weights.claim_name(name, "longhorn")
         ),
         *weights_objects(model),
-        model_server.disruption_budget(name, "m", max_unavailable=plan.max_unavailable),
+        budget(name, "m", model_server.labels(name), max_unavailable=plan.max_unavailable),
         model_server.network_policy(name, "m", [PROXIES, peer(inference_pool.picker_labels(name))], engine.egress),
         inference_pool.inference_pool(name, "m", selector=model_server.labels(name), port=PORT),
         inference_pool.picker_config(name, "m", spec.pool, model.picker),

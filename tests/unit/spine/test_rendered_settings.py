@@ -12,6 +12,7 @@ import yaml
 
 from components.gateway import traffic_policies
 from components.models import inference_pool, model_route, model_server
+from components.placing import budget
 from stacks.facts import versions
 from stacks.plan.models import RevisionPlan, plan_model
 from stacks.plan.settings.registry import DEFINITIONS
@@ -55,7 +56,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
     }
     detector, shedding = plugins["utilization-detector"], plugins["shedding"]
     limit = model_route.parallel_limit("m", "n", requests=model.parallel_requests, connections=65_536)
-    budget = model_server.disruption_budget("m", "n", max_unavailable=plan.max_unavailable)
+    drained = budget("m", "n", {}, max_unavailable=plan.max_unavailable)
     reported = {variable["name"]: variable.get("value") for variable in container["env"]}
     return {
         **dict(flag.partition("=")[::2] for flag in container["args"]),
@@ -74,7 +75,7 @@ def places(engine: str = "vllm", overrides: Mapping[str, float] = MappingProxyTy
         "picker prefix": plugins["prefix-cache-scorer"]["maxPrefixTokensToMatch"],
         "parallel": limit["spec"]["circuitBreaker"]["maxParallelRequests"],
         "pending": limit["spec"]["circuitBreaker"]["maxPendingRequests"],
-        "unavailable": budget["spec"]["maxUnavailable"],
+        "unavailable": drained["spec"]["maxUnavailable"],
     }
 
 

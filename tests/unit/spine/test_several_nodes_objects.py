@@ -16,6 +16,7 @@ import pytest
 
 from components.models import replica_groups
 from components.models.liveness import PROGRAM, WATCH_PORT
+from components.placing import budget
 from policy import serving
 from policy.model import Resource, SiteFacts
 from sitectl.change.changes import Change, Op
@@ -102,7 +103,7 @@ def test_a_replica_is_a_group_of_pods_of_one_node_each(made: dict[str, Any]) -> 
     assert (server["apiVersion"], server["kind"]) == ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
     assert server["spec"]["replicas"] == 2
     group = server["spec"]["leaderWorkerTemplate"]
-    assert (group["size"], group["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    assert (group["size"], group["restartPolicy"]) == (2, "RecreateGroupAfterStart")
     assert server["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] == {
         "maxUnavailable": 1,
         "maxSurge": 0,
@@ -143,11 +144,12 @@ def test_pods_of_the_groups_reach_each_other_and_names_alone(made: dict[str, Any
 @pytest.mark.parametrize(("nodes", "groups", "pods"), [(2, 1, 1), (2, 2, 3), (3, 2, 4)])
 def test_a_drain_takes_so_many_groups_at_a_time(nodes: int, groups: int, pods: int) -> None:
     """The last pod that goes finds the other groups out whole."""
-    single = {"metadata": {"name": "m"}, "spec": {"maxUnavailable": groups, "selector": {}}}
-    budget = replica_groups.disruption_budget(single, nodes)["spec"]
-    assert budget == {
+    single = budget("m", "n", {}, max_unavailable=groups)
+    assert replica_groups.disruption_budget(single, nodes)["spec"] == {
         "maxUnavailable": pods,
         "selector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "m"}},
+        # A leader whose worker is lost serves nothing, and keeps no node from being drained.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
 
 
