@@ -100,9 +100,7 @@ def _of_pickers(name: str) -> str:
 
 
 def _stays(least: int) -> dict[str, Any]:
-    return {
-        "fallback": {"failureThreshold": _FAILURES, "replicas": least, "behavior": "currentReplicasIfHigher"},
-    }
+    return {"fallback": {"failureThreshold": _FAILURES, "replicas": least, "behavior": "currentReplicasIfHigher"}}
 
 
 def _stops(zero: ZeroPlan) -> dict[str, Any]:

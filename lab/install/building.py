@@ -92,10 +92,7 @@ class GoBuilder:
             status = run([go, "list", "-deps", "-f", _LIBRARIES, *options, *programs], label=f"{family.name}, list")
             # Lines with a space report downloads.
             libraries = [line for line in log.read_text().split("\n") if line and " " not in line]
-            steps = [["-o", f"{binaries}/", *programs]]
-            if len(libraries) > _AT_ONCE:
-                starts = range(0, len(libraries), _AT_ONCE)
-                steps = [libraries[start : start + _AT_ONCE] for start in starts] + steps
+            steps = [*_by_some(libraries), ["-o", f"{binaries}/", *programs]]
             for number, step in enumerate(steps if status == 0 else (), 1):
                 label = f"{family.name}, {number} of {len(steps)}"
                 if (status := run([go, "build", "-v", *options, *step], label=label)) != 0:
@@ -115,6 +112,12 @@ class GoBuilder:
     def _module(self, family: GoFamily) -> Path:
         wanted = ModuleFolder(family=family.name, module=family.module, path=".", tools=family.tools)
         return module_folder(self, wanted, family.name)
+
+
+def _by_some(libraries: list[str]) -> list[list[str]]:
+    """Nothing where the programs' own command compiles few enough of them."""
+    starts = range(0, len(libraries), _AT_ONCE) if len(libraries) > _AT_ONCE else ()
+    return [libraries[start : start + _AT_ONCE] for start in starts]
 
 
 def tool_store(lab: Lab) -> ToolStore:
