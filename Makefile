@@ -60,11 +60,11 @@ test: root lint ## lint, the unit tier, then the lab tier (as root; starts its o
 	@$(unit_tests) -m "not exhaustive and not second_source" tests/unit
 	@$(MAKE) --no-print-directory test-lab
 
-test-fast: venv ## all fast tests: those of the unit tier that start no processes and declare no whole site
+test-fast: venv ## all fast tests: those of the unit tier that start no processes and take no second
 	@$(unit_tests) tests/unit
 
-test-processes: venv ## tests of commands as processes, whole sites, emulated racks and simulated traffic, left out of the fast tier
-	@$(unit_tests) -m "(processes or whole_sites or simulations) and not exhaustive" tests/unit
+test-processes: venv ## slow tests: of commands as processes, whole sites, emulated racks and simulated traffic, left out of the fast tier
+	@$(unit_tests) -m "(processes or slow or simulations) and not exhaustive" tests/unit
 
 test-lab: root tools ## tests against running labs, each worker with its own labs
 	@$(call lab_tests,$(WORKERS)) tests/lab

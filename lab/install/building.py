@@ -22,8 +22,8 @@ from lab.paths import Lab
 
 _SHOWN_LINES = 12
 # What go compiles is on the disk twice until its command ends: in the build cache, and in a temporary folder. So
-# libraries are compiled by so many, those first that others import.
-_AT_ONCE = 400
+# libraries are compiled in batches, those first that others import.
+_BATCH = 400
 _LIBRARIES = '{{if not (or .Standard (eq .Name "main"))}}{{.ImportPath}}{{end}}'
 _MODULE_AT_VERSION = re.compile(r"([a-zA-Z0-9][\w.\-]*\.[a-z]+(?:/[\w.\-~]+)+)@(v[\w.\-+]+)")
 # The Go proxy's own addresses name a module as HOST/PATH/@v/VERSION.zip.
@@ -92,7 +92,7 @@ class GoBuilder:
             status = run([go, "list", "-deps", "-f", _LIBRARIES, *options, *programs], label=f"{family.name}, list")
             # Lines with a space report downloads.
             libraries = [line for line in log.read_text().split("\n") if line and " " not in line]
-            steps = [*_by_some(libraries), ["-o", f"{binaries}/", *programs]]
+            steps = [*_batches(libraries), ["-o", f"{binaries}/", *programs]]
             for number, step in enumerate(steps if status == 0 else (), 1):
                 label = f"{family.name}, {number} of {len(steps)}"
                 if (status := run([go, "build", "-v", *options, *step], label=label)) != 0:
@@ -114,10 +114,10 @@ class GoBuilder:
         return module_folder(self, wanted, family.name)
 
 
-def _by_some(libraries: list[str]) -> list[list[str]]:
+def _batches(libraries: list[str]) -> list[list[str]]:
     """Nothing where the programs' own command compiles few enough of them."""
-    starts = range(0, len(libraries), _AT_ONCE) if len(libraries) > _AT_ONCE else ()
-    return [libraries[start : start + _AT_ONCE] for start in starts]
+    starts = range(0, len(libraries), _BATCH) if len(libraries) > _BATCH else ()
+    return [libraries[start : start + _BATCH] for start in starts]
 
 
 def tool_store(lab: Lab) -> ToolStore:

@@ -24,7 +24,7 @@ from stacks.proof.layouts import Layout, layer_count
 
 # Of one matrix from a file to pinned memory, in the type of the model: estimated. Out of a cached file to memory that
 # is not pinned, vLLM 0.32 took 0.35 ms of a CPU each, of 256 matrices of rank 16.
-_TAKEN_UP_S = 0.5e-3
+_MATRIX_S = 0.5e-3
 # As config.json has it for models whose weights are quantised, too (lora_dtype).
 _BYTES = 2
 # PEFT writes 32 bits unless it is asked for fewer.
@@ -103,13 +103,13 @@ def adapter_files(model: CatalogueModel, adapters: Adapters | None) -> float:
     return float(sum(_FILE_BYTES * adapter.rank * sum(_elements(model, 1, adapter.modules)) for adapter in loaded))
 
 
-def taken_up_s(model: CatalogueModel, adapters: Adapters | None) -> float:
-    """Seconds in which an engine that has loaded its model takes up its adapters, one after the other; 0 without.
+def all_loaded_s(model: CatalogueModel, adapters: Adapters | None) -> float:
+    """Seconds in which an engine that has its model loads its adapters, one after the other; 0 without.
 
-    Only then it serves (vLLM 0.32 entrypoints/openai/models/serving.py, init_static_loras).
+    Only then does it serve (vLLM 0.32 entrypoints/openai/models/serving.py, init_static_loras).
     """
     loaded = adapters.loaded if adapters else ()
-    return sum(2 * layer_count(model) * len(adapter.modules) * _TAKEN_UP_S for adapter in loaded)
+    return sum(2 * layer_count(model) * len(adapter.modules) * _MATRIX_S for adapter in loaded)
 
 
 def host_bytes(model: CatalogueModel, layout: Layout, adapters: Adapters | None) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from stacks.proof import money
 from stacks.proof.adapter_figures import adapted
-from stacks.proof.adapters import taken_up_s
+from stacks.proof.adapters import all_loaded_s
 from stacks.proof.bands import band_of, fidelity_of
 from stacks.proof.case import Case, Shortcoming
 from stacks.proof.ends import Ends, Verdict
@@ -156,7 +156,7 @@ class Proof:
 
     def start_s(self, readers: int = 1) -> float:
         """Seconds from a scheduled Pod to its first answer, where so many start at once."""
-        added = cleared_s(self.order.kv_offload_gib) + taken_up_s(self.order.model, self.order.adapters)
+        added = cleared_s(self.order.kv_offload_gib) + all_loaded_s(self.order.model, self.order.adapters)
         return max(self.order.read_s(readers), self._copy_s) + ENGINE_START_S + added
 
     @property

@@ -137,9 +137,7 @@ class Rank:
 
     def _may_start(self, newest: Job) -> bool:
         """Whether nothing before it in the queue keeps the newest request from the next step."""
-        return all(job is newest or not self.places.admits(job.arrival.adapter) for job in self.waiting) and (
-            self.places.admits(newest.arrival.adapter)
-        )
+        return next((job for job in self.waiting if self.places.admits(job.arrival.adapter)), None) is newest
 
     def stop(self) -> list[Job]:
         """Lose everything; what was under way."""

@@ -84,7 +84,6 @@ def test_lab_tests_are_named_by_folder() -> None:
     assert selection([], SMALL).unit == selection([], SMALL).lab == ()
 
 
-@pytest.mark.whole_sites
 @pytest.mark.parametrize(
     ("file", "chosen", "left_out"),
     [

@@ -230,7 +230,6 @@ def room(module: str) -> str:
     return folder if package in WITH_ROOMS and folder in MAY_IMPORT else package
 
 
-@pytest.mark.whole_sites
 def test_nothing_imports_upward() -> None:
     above: dict[str, set[str]] = {}
     for package, path in modules():
@@ -256,7 +255,6 @@ def test_no_rooms_import_each_other() -> None:
     TopologicalSorter(MAY_IMPORT).prepare()
 
 
-@pytest.mark.whole_sites
 def test_every_edge_is_used() -> None:
     """An edge that no file needs would let the next file in unseen."""
     used: dict[str, set[str]] = {name: set() for name in MAY_IMPORT}

@@ -31,7 +31,6 @@ def patched(source: str) -> Iterator[str]:
                 yield name
 
 
-@pytest.mark.whole_sites
 def test_no_test_patches_a_limit_of_the_product() -> None:
     by_file = {path.relative_to(TESTS): list(patched(path.read_text())) for path in sorted(TESTS.rglob("*.py"))}
     assert {path: names for path, names in by_file.items() if names} == {}

@@ -58,7 +58,6 @@ def test_no_file_is_left_out() -> None:
     assert {Path(file).parts[0] for file in listed.splitlines()} <= set(CLEAN)
 
 
-@pytest.mark.whole_sites
 @pytest.mark.parametrize("place", CLEAN)
 def test_names_say_what_they_hold(place: str) -> None:
     by_file = {str(path.relative_to(ROOT)): placeholders(path.read_text()) for path in python_files(place)}
@@ -102,7 +101,6 @@ def shared_classes(*places: str) -> dict[str, list[str]]:
     return {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
 
 
-@pytest.mark.whole_sites
 def test_no_two_classes_of_the_product_share_a_name() -> None:
     shared = shared_classes(*PRODUCT)
     assert {name: paths for name, paths in shared.items() if name not in SHARED} == {}

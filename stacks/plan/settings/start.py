@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stacks.plan.settings.definition import Basis, Bounds, Definition, Derived, Place
-from stacks.proof.adapters import taken_up_s
+from stacks.proof.adapters import all_loaded_s
 from stacks.proof.offload import cleared_s
 
 # Kubernetes asks a starting replica this often.
@@ -37,14 +37,14 @@ def _budget(basis: Basis) -> Derived:
     together = readers(basis.case.replicas)
     order = basis.case.order
     read, cleared = order.read_s(together), cleared_s(order.kv_offload_gib)
-    taken_up = taken_up_s(order.model, order.adapters)
+    loaded = all_loaded_s(order.model, order.adapters)
     return Derived(
-        value=math.ceil(START_MARGIN * (read + cleared + taken_up)) + START_SLACK_S,
+        value=math.ceil(START_MARGIN * (read + cleared + loaded)) + START_SLACK_S,
         inputs={
             "readers": together,
             "read_weights_s": round(read),
             **({"clear_memory_s": round(cleared)} if cleared else {}),
-            **({"take_up_adapters_s": round(taken_up)} if taken_up else {}),
+            **({"load_adapters_s": round(loaded)} if loaded else {}),
         },
     )
 
@@ -82,7 +82,7 @@ DEFINITIONS = (
         unit="s",
         formula=f"{START_MARGIN} x time in which all replicas read the weights at once (their number rounded up to "
         f"{_FEWEST_READERS}, {2 * _FEWEST_READERS}, {4 * _FEWEST_READERS}, ...; and time to clear "
-        f"server.kv_offload_gib and to take up adapters) + {START_SLACK_S} for compilation and CUDA graphs",
+        f"server.kv_offload_gib and to load adapters) + {START_SLACK_S} for compilation and CUDA graphs",
         derive=_budget,
         used="variable VLLM_ENGINE_READY_TIMEOUT_S; progressDeadlineSeconds of the Deployment",
         places=(Place(kind="variable", name="VLLM_ENGINE_READY_TIMEOUT_S"),),

@@ -57,7 +57,7 @@ def test_both_halves_of_the_split_have_every_kind_of_weights_and_engine() -> Non
         assert len(part) > 60
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_proof_is_close_to_most_rows() -> None:
     """As docs/proof.md states: all rows, and those that no constant was fitted to."""
     rows = held_rows()
@@ -152,7 +152,6 @@ def test_joined_steps_take_as_long_as_single_ones(row: FittedRow) -> None:
     assert row.pace(CALIBRATION, row.row.series.roofline()) == pytest.approx(row.row.pace, rel=0.03)
 
 
-@pytest.mark.whole_sites
 def test_the_result_shows_every_row_and_the_worst_one() -> None:
     result = run(Lab.from_environment())
     assert len(result.tables[0].rows) == len(ROWS)

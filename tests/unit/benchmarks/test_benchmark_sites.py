@@ -17,7 +17,7 @@ from sitectl.offline import checkout
 from stacks.plan.site_plan import plan_file
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:
     words = [generated_sites.site(number) for number in range(8)]
     assert words == [generated_sites.site(number) for number in range(8)]

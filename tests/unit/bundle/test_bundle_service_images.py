@@ -32,7 +32,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnServices:
     return OwnServices.in_folder(tmp_path)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_same_sources_have_one_digest_wherever_and_whenever_they_are(own: OwnServices, tmp_path: Path) -> None:
     digests = {name: own.build(name) for name in ("gatekeeper", "ledger", "portal")}
     other = tmp_path / "another" / "place"
@@ -44,7 +44,7 @@ def test_the_same_sources_have_one_digest_wherever_and_whenever_they_are(own: Ow
     assert [*own.images.images.problems(replace(own_image("ledger"), digest=digests["ledger"]))] == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_change_gives_those_images_another_digest_that_have_it(own: OwnServices) -> None:
     names = ("gatekeeper", "ledger", "portal")
     before = {name: own.build(name) for name in names}
@@ -65,7 +65,7 @@ def test_a_change_gives_those_images_another_digest_that_have_it(own: OwnService
         before = after
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_an_image_has_the_base_its_packages_and_its_sources_and_nothing_else(own: OwnServices) -> None:
     own.build("ledger")
     base, packages, sources = own.files("ledger")
@@ -156,7 +156,7 @@ def test_another_content_of_a_locked_package_is_refused(own: OwnServices) -> Non
         own.build("ledger")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_bundle_takes_what_was_built_and_refuses_what_is_locked_otherwise(own: OwnServices, tmp_path: Path) -> None:
     bundle, image = ImageFolder(tmp_path / "disk"), own_image("ledger")
     built = replace(image, digest=own.build("ledger"))

@@ -47,7 +47,7 @@ def test_packages_are_downloaded_as_locked(tmp_path: Path, index: Path) -> None:
     assert len([*wheel_problems([package], tmp_path / "wheels")]) == 2
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_raised_package_leaves_no_earlier_file(tmp_path: Path, index: Path) -> None:
     bring_wheels(tmp_path, tmp_path / "wheels")
     raised = publish(index.parent, "1.1", tmp_path / LOCK)

@@ -43,7 +43,7 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
 }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_pages_commands_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unchanged, one page after the other, from a checkout without a site."""
     ran = 0

@@ -165,7 +165,7 @@ def test_dry_run_asks_nobody(ground: Ground, capsys: pytest.CaptureFixture[str])
     assert ground.forge.requests == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_whole_is_kept_beside_a_cut_comment(ground: Ground, tmp_path: Path) -> None:
     for number in range(40):
         ground.put(f"site-{number}", "provider-identity-changed")

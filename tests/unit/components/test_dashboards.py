@@ -245,7 +245,7 @@ def test_a_dashboard_fits_into_a_config_map(board: Board) -> None:
     assert len(json.dumps(body)) < MOST_BYTES / 10
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_program_needs_nothing_of_grafanas_builders() -> None:
     """They are tools of developers: neither installed with the program, nor a part of its start."""
     makers = ROOT / "components" / "monitoring" / "dashboards"

@@ -220,14 +220,14 @@ def test_it_is_ready_when_the_operator_reports_that_the_plugin_runs() -> None:
     assert "pulumi.com/waitFor" not in annotated(requests(waits=False)[0]["rdma-devices-policy"])
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "waits"), [({}, True), ({"cluster.machines.nodes.hgx-4.dead": True}, False)])
 def test_a_dead_node_s_plugin_is_not_waited_for(tmp_path: Path, change: dict[str, Any], waits: bool) -> None:
     _, made = requested(site(change).site, tmp_path, Engine())
     assert ("pulumi.com/waitFor" in annotated(made["rdma-devices-policy"])) == waits
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_with_a_gpu_stack_patches_no_object_twice(tmp_path: Path) -> None:
     """Both would be by one field manager, which then owns what the last of them states."""
     _, made = requested(site().site, tmp_path, Engine())
@@ -251,7 +251,7 @@ def test_its_namespace_takes_privileged_pods_and_lets_no_one_in() -> None:
     assert [name for name in made if name.startswith("rdma-devices-network-policy")] == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_on_a_site_it_comes_after_the_gpus_and_no_model_waits_for_it(tmp_path: Path) -> None:
     _, made = requested(site().site, tmp_path, Engine())
     release = made["rdma-devices-network-operator"]

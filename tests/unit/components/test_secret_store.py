@@ -216,7 +216,7 @@ READERS = {
 }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_reads_a_secret_waits_until_it_is_filled(tmp_path: Path) -> None:
     plan = bgp_site(
         {

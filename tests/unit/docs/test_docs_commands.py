@@ -43,7 +43,7 @@ PROMISES = {
         f'pytest -q -p tests.forks --forks {CORES + 2} -m "not exhaustive and not second_source" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",
     ],
-    "test-processes": ['-m "(processes or whole_sites or simulations) and not exhaustive" tests/unit'],
+    "test-processes": ['-m "(processes or slow or simulations) and not exhaustive" tests/unit'],
     "test-all": [
         '-m "not exhaustive and not second_source" tests/unit',
         f"{CORES + 1}*popen//python=tests/lab/alone.sh .venv/bin/python' tests/lab",

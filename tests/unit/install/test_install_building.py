@@ -76,7 +76,7 @@ def test_programs_get_their_names_and_scripts_come_along(builder: GoBuilder, fam
     )
 
 
-def test_libraries_are_compiled_by_some_so_that_few_are_on_the_disk_twice(
+def test_libraries_are_compiled_in_batches_so_that_few_are_on_the_disk_twice(
     builder: GoBuilder, family: GoFamily, tmp_path: Path
 ) -> None:
     libraries = [f"example.org/library/{number}" for number in range(900)]

@@ -85,7 +85,7 @@ def planned(tenants: int, *, share: bool = False, gatekeeper: bool = True) -> Si
     )
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_shows_what_isolation_costs_and_its_proof_pays_it() -> None:
     """Red without the second proof: the figures that the site's settings follow from would count on lost hits."""
     few, many = planned(2).named[MODEL], planned(2_000).named[MODEL]
@@ -102,7 +102,7 @@ def test_a_site_shows_what_isolation_costs_and_its_proof_pays_it() -> None:
     assert "EUR/M tokens in place of" in line
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_tenants_that_share_and_sites_without_a_gatekeeper_lose_nothing() -> None:
     for plan in (planned(2_000, share=True), planned(2_000, gatekeeper=False)):
         assert plan.named[MODEL].apart is None

@@ -257,7 +257,7 @@ def test_a_new_node_whose_gpus_are_well_is_admitted_by_its_load_test() -> None:
     assert of(replace(passed, load_test="h100-8"))[0] == [Exercise(node="hgx-1", name="h200-8")]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_hundred_days_of_faults_never_take_two_nodes_or_two_within_an_hour() -> None:
     """Faults, lost marks and operators at random, and a watcher that forgets at any time what only it knows."""
     chance = random.Random(25)  # noqa: S311 - no secret

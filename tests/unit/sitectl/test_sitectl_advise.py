@@ -133,7 +133,7 @@ def test_the_verdict_counts_kinds_and_gpus(checkout_folder: Path) -> None:
     assert others.splitlines()[-2].endswith(" EUR/h")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("001.22", "002.08", "003.03")
 def test_drafts_can_be_asked_for_before_they_are_written(checkout_folder: Path) -> None:
     asked = ("advise", "--site", "prod", "glm-5-1", "--offer", "b200=6", "--json")

@@ -39,7 +39,7 @@ def locked(own: OwnServices) -> list[str]:
     return (own.project / FILE).read_text().splitlines()
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_is_built_is_locked_and_a_change_takes_the_place_of_its_line_alone(own: OwnServices) -> None:
     (own.project / FILE).write_text(f"{PINS.vllm}@{digest_of('vllm')}\n{BASE}@{own.images.base.digest}\n")
     first = run(own.project, "bundle", "services", "gatekeeper", "ledger", *programs(own))

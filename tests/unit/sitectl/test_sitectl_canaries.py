@@ -81,7 +81,7 @@ def nowhere_printed(own: Path, step: int) -> None:
     assert refused > tried * 0.9
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_secret_in_a_site_is_not_printed(own: Path) -> None:
     nowhere_printed(own, 7)
 
@@ -91,7 +91,7 @@ def test_a_secret_anywhere_in_a_site_is_not_printed(own: Path) -> None:
     nowhere_printed(own, 1)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_secrets_in_many_places_are_printed_by_no_command(own: Path) -> None:
     document = yaml.safe_load(REFERENCE.read_text())
     site = document["config"][KEY]

@@ -56,7 +56,7 @@ def test_mistakes_of_a_site_are_results_at_their_lines(wrong: Path) -> None:
     assert all("fix: " in text and str(wrong) not in text for text in texts)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_broken_rules_are_results_of_the_sites_file(wrong: Path) -> None:
     ran = run(wrong, "rules", "lab", "--format", "sarif")
     assert ran.status == 1
@@ -69,7 +69,7 @@ def test_broken_rules_are_results_of_the_sites_file(wrong: Path) -> None:
     assert {result["ruleId"] for result in log["runs"][0]["results"]} <= ids
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_that_cannot_be_rendered_is_a_result(wrong: Path) -> None:
     log = json.loads(run(wrong, "rules", "bad", "--format", "sarif").out)
     assert located(log) == [("renders", "error", "Pulumi.bad.yaml", 1)]

@@ -29,7 +29,7 @@ def own(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "own", sites=())
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_from_init_to_a_checked_site_by_the_printed_words_alone(own: Path) -> None:
     """A user who follows `next:` gets from nothing to a site that is valid and keeps the rules."""
     result = run(own, "validate")

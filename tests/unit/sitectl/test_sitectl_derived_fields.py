@@ -54,7 +54,7 @@ def explained(folder: Path, *words: str) -> Any:
     return run(folder, "explain", "--json", "--site", "prod", *words).data
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_each_flag_of_the_engine_that_follows_from_the_proof_says_how(checkout_folder: Path, prod: SitePlan) -> None:
     shown = explained(checkout_folder, "deployment/qwen3-32b", ARGS)
     known = prod.models["qwen3-32b"].stable.settings
@@ -97,7 +97,6 @@ def test_what_follows_from_no_proof_says_nothing_of_one(checkout_folder: Path, f
     assert explained(checkout_folder, "deployment/qwen3-32b", field)["settings"] == []
 
 
-@pytest.mark.whole_sites
 def test_every_rendered_setting_is_found_on_the_reference_site(checkout_folder: Path, prod: SitePlan) -> None:
     """Over whole objects: a renamed flag or a moved field shows here."""
     files = checkout.site_files(checkout_folder)

@@ -20,7 +20,7 @@ def own(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "own", sites=())
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_doctor_tells_what_is_missing_and_how_to_get_it(checkout_folder: Path, tmp_path: Path) -> None:
     """Everything is missing on a machine without programs; nothing of that is an error for work without a cluster."""
     bare = OwnMachine(environment={"PULUMI_HOME": str(tmp_path)}, which=lambda _: None, say=lambda _: "")

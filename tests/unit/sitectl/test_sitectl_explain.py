@@ -104,7 +104,7 @@ def test_explain_an_object_says_its_fields(checkout_folder: Path) -> None:
     assert data["fields"] == ["metadata", "spec"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_explain_counts_one_as_one_and_writes_values_as_the_file_does(own: Path) -> None:
     run(own, "init", "berlin", "--model", "chat=qwen3-32b-fp8")
     printed = run(own, "explain", "--site", "berlin", "models.chat.settings").out
@@ -124,7 +124,6 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
     assert record["object"] == "Deployment inference-models/glm-5-1"
 
 
-@pytest.mark.whole_sites
 @pytest.mark.parametrize(
     ("words", "says"),
     [

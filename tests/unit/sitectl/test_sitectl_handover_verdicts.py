@@ -55,7 +55,7 @@ def rows(changes: list[Change]) -> list[Verdict]:
     return report("prod", changes, {"search": set(), "archive": set()}).rows
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("step", PATH, ids="-".join)
 def test_no_step_of_the_way_takes_anything_from_callers(step: tuple[str, str], base: Path) -> None:
     before, after = (declared(name, base) for name in step)

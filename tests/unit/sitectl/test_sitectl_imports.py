@@ -37,12 +37,12 @@ def imported(*commands: str) -> dict[str, set[str]]:
     return {name: set(modules) for name, modules in json.loads(reported).items()}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_validate_imports_neither_the_sdk_nor_a_client() -> None:
     assert imported("validate")["validate"] & (SDK | CLIENTS) == set()
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_no_command_imports_the_sdk() -> None:
     commands = imported(*COMMANDS)
     assert {name: modules & SDK for name, modules in commands.items() if modules & SDK} == {}

@@ -70,7 +70,7 @@ def test_there_are_commands_on_the_pages() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 60
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_way_from_the_rack_begins_with_commands_that_work(tmp_path: Path) -> None:
     own = make_checkout(tmp_path / "own", sites=())
     ours = [shlex.split(words) for module, words in commands(WALK) if module == "sitectl"]

@@ -88,7 +88,7 @@ def test_a_proposed_command_is_understood(where: str, module: str, words: str) -
     assert refusal(COMMAND_LINES[module], arguments) == "", f"{where}: python -m {module}{words}"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_no_proposed_command_writes_over_a_file_that_the_user_named() -> None:
     """`plan --from Pulumi.prod.yaml` proposed `pulumi preview --json > Pulumi.prod.yaml`."""
     risky = re.compile(r"(?:python -m|pulumi|talosctl|kubectl) [^\n]*(?:> ?|--save |--markdown )one(?![/\w])")

@@ -360,7 +360,7 @@ def test_git_and_the_cluster_are_not_both_asked(live: Path) -> None:
     assert asked(live, "--from", "HEAD").status == Exit.USAGE
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_containers_are_those_that_the_program_declares(tmp_path: Path) -> None:
     """A renamed container would not be found any more; those of Prometheus are named by their operators."""
     limited = tmp_path / "Pulumi.lab.yaml"

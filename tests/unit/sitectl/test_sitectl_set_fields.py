@@ -100,7 +100,6 @@ def own_value(key: str) -> Any:
 
 
 # Groups of pods have a test beside their objects.
-@pytest.mark.whole_sites
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.kind != "LeaderWorkerSet"], ids=lambda row: f"{row.kind} {row.key}"
 )
@@ -136,7 +135,7 @@ def test_a_field_with_another_value_names_no_key(
     assert keys == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("000.12", "001.08")
 def test_the_name_of_a_slices_resource_holds_the_key(folder: Path) -> None:
     container = "spec.template.spec.containers.0.resources"

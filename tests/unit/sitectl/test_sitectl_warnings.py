@@ -49,7 +49,7 @@ def line_of(folder: Path) -> int:
     return next(number for number, line in enumerate(lines, 1) if line == "        nodes:")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "proof", "rules", "plan"])
 def test_each_command_shows_the_warning_with_its_line_and_ends_well(folder: Path, command: str) -> None:
     result = run(folder, command, "prod")
@@ -122,7 +122,7 @@ def test_a_model_that_hangs_on_its_speed_is_uncertain_and_no_failure(tmp_path: P
     assert run(own, "validate", "prod").status == Exit.OK
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("opening 1")
 @pytest.mark.parametrize("command", ["validate", "proof", "rules"])
 def test_a_target_beyond_the_band_is_a_failure(tmp_path: Path, command: str) -> None:

@@ -49,7 +49,7 @@ def warnings(project: Path, file: Path, **of_preview: Any) -> list[str]:
     return [text for text in shown if "storage.weights.revisions" in text]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_new_commit_without_room_beside_the_served_one_is_a_warning(project: Path) -> None:
     file = file_of(project, revisions=1)
     (text,) = warnings(project, file)
@@ -59,7 +59,7 @@ def test_a_new_commit_without_room_beside_the_served_one_is_a_warning(project: P
     assert "fix: write revisions: 2" in text
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_fix_ends_the_warning(project: Path) -> None:
     assert warnings(project, file_of(project, revisions=2)) == []
 
@@ -78,6 +78,6 @@ def test_a_server_that_read_no_weights_before_leaves_room(project: Path) -> None
     assert not [text for text in warned.of_file(file, project, changed) if "storage.weights.revisions" in text]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_volume_that_a_person_fills_is_theirs(project: Path) -> None:
     assert warnings(project, file_of(project, revisions=1, source="volume")) == []

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("opening 12", "004.20", "001.05", "004.09", "002.12
 PAGE = ROOT / "docs" / "what-if.md"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_page_shows_what_is_printed(checkout_folder: Path) -> None:
     """UPDATE_GOLDEN=1 writes the block of the page again."""
     words = documented.argv("python -m sitectl whatif prod --spike 20")
@@ -36,7 +36,7 @@ def test_the_page_shows_what_is_printed(checkout_folder: Path) -> None:
     assert "simulate qwen3-32b ..." in result.err
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_page_s_lost_node_keeps_its_targets(checkout_folder: Path) -> None:
     words = documented.argv("python -m sitectl whatif prod --lose-node --model glm-5-1")
     result = run(checkout_folder, *words[3:])
@@ -48,14 +48,14 @@ def test_the_page_s_lost_node_keeps_its_targets(checkout_folder: Path) -> None:
     assert "qwen3-32b" not in result.out
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_without_scaling_is_a_scenario_of_its_own(checkout_folder: Path) -> None:
     words = documented.argv("python -m sitectl whatif prod --spike 20 --no-scaling")
     result = run(checkout_folder, *words[3:], "--model", "qwen3-32b")
     assert result.out.startswith("site prod: what if 20 times the load for 60 s, no replica goes or comes?")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_without_a_change_there_is_one_column(checkout_folder: Path) -> None:
     result = run(checkout_folder, "whatif", "prod", "--quiet")
     assert (result.status, result.err) == (Exit.OK, "")
@@ -76,7 +76,7 @@ def test_a_target_that_the_slow_end_of_the_band_misses_is_uncertain(tmp_path: Pa
     assert "  uncertain   at the slow end of the band: ITL p95 is " in result.out
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_data_has_every_figure_with_unit_source_and_label(checkout_folder: Path) -> None:
     words = ("whatif", "prod", "--lose-gpus", "8", "--model", "qwen3-32b", "--json")
     result = run(checkout_folder, *words)
@@ -159,7 +159,7 @@ def test_the_extra_is_what_the_message_installs() -> None:
     assert f"pip install '{wanted}'" == whatif_plot.INSTALL
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_plot_has_a_panel_for_each_model(
     checkout_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

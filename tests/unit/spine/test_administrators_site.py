@@ -18,7 +18,7 @@ pytestmark = pytest.mark.row("000.05")
 HIDDEN = {"rbac.authorization.k8s.io", "helm.sh"}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_viewers_read_every_kind_that_the_site_declares_but_secrets_and_roles(tmp_path: Path) -> None:
     site = plan_values(changed(prod(), {SECTION: PEOPLE}), "Pulumi.prod.yaml").site
     resources = declare(site, tmp_path)[0].resources

@@ -36,7 +36,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return declared(tmp_path_factory.mktemp("sites") / "fixed", {})[0]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_number_is_declared_once_and_is_the_clusters_after_that(fixed: dict[str, Any], tmp_path: Path) -> None:
     made, requests = declared(tmp_path / "range", RANGE)
     assert (fixed[f"{MODEL}-server"]["spec"]["replicas"], made[f"{MODEL}-server"]["spec"]["replicas"]) == (4, 2)
@@ -55,7 +55,7 @@ def test_the_number_is_declared_once_and_is_the_clusters_after_that(fixed: dict[
     assert made[f"{MODEL}-budget"]["spec"]["maxUnavailable"] == 1
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_without_a_range_has_nothing_of_it(fixed: dict[str, Any], tmp_path: Path) -> None:
     made, _ = declared(tmp_path / "range", RANGE)
     # Its own are called after it; Prometheus looks for its pods, and lets it ask.
@@ -64,7 +64,7 @@ def test_a_site_without_a_range_has_nothing_of_it(fixed: dict[str, Any], tmp_pat
     assert fixed.keys() < made.keys()
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_the_autoscaler_does_is_measured_once_a_model_scales(fixed: dict[str, Any], tmp_path: Path) -> None:
     """Also with a KEDA of the cluster's own, whose errors Prometheus does not read."""
     made, _ = declared(tmp_path / "own", {**RANGE, "autoscaling": {"system": "external", "namespace": "scalers"}})
@@ -79,7 +79,7 @@ def test_what_the_autoscaler_does_is_measured_once_a_model_scales(fixed: dict[st
     assert (seen(made), alerts(made), seen(fixed), alerts(fixed)) == (True, True, False, False)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_clusters_with_keda_get_no_other_one(tmp_path: Path) -> None:
     """The operator of theirs asks the program's Prometheus, or theirs."""
     made, _ = declared(tmp_path / "own", {**RANGE, "autoscaling": {"system": "external", "namespace": "scalers"}})
@@ -111,7 +111,7 @@ def test_requests_and_cache_decide_and_a_replica_goes_late() -> None:
     assert behavior["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_declared_target_of_the_first_token_is_a_reason_for_one_more(tmp_path: Path) -> None:
     made, _ = declared(tmp_path / "range", RANGE)
     asked = {trigger["name"]: trigger["metadata"] for trigger in made[f"{MODEL}-scaling"]["spec"]["triggers"]}

@@ -36,7 +36,7 @@ def declared(folder: Path, limits: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: made.inputs for name, made in declare(site, folder)[0].resources.items()}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_portal_trusts_the_sites_own_authority_unless_it_names_another(tmp_path: Path) -> None:
     def trust(name: str, **more: Any) -> dict[str, Any] | None:
         pod = declared(tmp_path / name, more)["portal-pods"]["spec"]["template"]["spec"]
@@ -53,7 +53,7 @@ def test_the_portal_trusts_the_sites_own_authority_unless_it_names_another(tmp_p
     assert trust("public", **acme) is None
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_budgets_reach_what_holds_them_and_nothing_is_there_for_none(tmp_path: Path) -> None:
     """On a site whose budgets go, what is declared is what a site without any has."""
     made, plain = declared(tmp_path / "with", {"tenants.search.limits": BUDGETS}), declared(tmp_path / "without", {})

@@ -35,7 +35,7 @@ def dropped(body: Any, kept: Any, path: str) -> Iterator[str]:
             yield from dropped(before, after, f"{path}[{index}]")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, ON_NODES], ids=["reference", "weights on nodes"])
 def test_no_built_in_object_has_a_field_that_its_kind_does_not_know(change: dict[str, Any], tmp_path: Path) -> None:
     recorder = Recorder()

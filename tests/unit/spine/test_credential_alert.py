@@ -17,7 +17,7 @@ pytestmark = pytest.mark.row("002.09")
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_prometheus_has_the_end_of_each_credential_of_the_programs_own_cluster(tmp_path: Path) -> None:
     """As plain text: a date is no secret. What the mocks print is no kubeconfig, which counts as ended."""
     recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
@@ -38,7 +38,7 @@ def test_prometheus_has_the_end_of_each_credential_of_the_programs_own_cluster(t
         assert f'{group["rules"][0]["record"]}{{kind="{kind}"}}' in alert["expr"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("others", ["cluster", "prometheus"])
 def test_nothing_watches_the_credentials_of_a_cluster_of_others_or_without_a_prometheus(
     others: str, tmp_path: Path

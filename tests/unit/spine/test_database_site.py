@@ -44,7 +44,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {name: resource.inputs for name, resource in recorder.resources.items()}
 
 
-@pytest.mark.whole_sites
 def test_a_confirmed_row_is_on_two_nodes(made: dict[str, Any]) -> None:
     """No node has two servers, and a server without a standby confirms nothing."""
     servers = made["database-servers-1"]["spec"]
@@ -54,7 +53,7 @@ def test_a_confirmed_row_is_on_two_nodes(made: dict[str, Any]) -> None:
     assert holder("kubernetes:postgresql.cnpg.io/v1:Cluster", "database-servers-1") == DATABASE
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_nothing_but_its_own_objects_waits_for_the_servers(tmp_path: Path) -> None:
     """A database that does not start keeps no gateway, tenant or model from being made."""
     _, requests = requested(planned().site, tmp_path, Recorder())
@@ -151,7 +150,7 @@ def test_a_generation_begins_where_an_earlier_one_was_at_a_moment() -> None:
     assert body["metadata"]["name"] == "platform-2"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_with_a_database_of_its_own_has_nothing_of_it(tmp_path: Path) -> None:
     recorder = declare(plan_values(prod(), "site.yaml").site, tmp_path)[0]
     assert not [name for name in recorder.resources if name.startswith("database")]

@@ -135,7 +135,7 @@ def test_limits_are_exceeded_by_what_may_answer_the_tenant(plan: SitePlan, befor
     assert own == shared * 2 / 4
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_only_the_gatekeepers_mark_leads_to_them_and_nothing_else_changes(
     plan: SitePlan, before: SitePlan, tmp_path: Path
 ) -> None:
@@ -180,7 +180,7 @@ def test_only_the_gatekeepers_mark_leads_to_them_and_nothing_else_changes(
     assert {row.tenants for row in report("prod", [stopped], callers_of(after)).rows} == {("archive",)}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_their_pods_mount_what_the_models_job_brings_and_hold_its_earlier_files(plan: SitePlan, tmp_path: Path) -> None:
     recorder = Recorder()
     _, requests = requested(plan.site, tmp_path, recorder)
@@ -195,7 +195,7 @@ def test_their_pods_mount_what_the_models_job_brings_and_hold_its_earlier_files(
     assert {f"{MODEL}-server", f"{OWN.name}-server"} <= waits_for(f"{MODEL}-prune")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_where_shared_replicas_stand_in_the_gatekeeper_reads_whether_one_is_ready(tmp_path: Path) -> None:
     plan = planned({**FOR_SEARCH, "when_away": "shared"})
     bodies = {resource.label: resource.body for resource in declared(plan, tmp_path / "site")}

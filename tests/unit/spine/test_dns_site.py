@@ -51,7 +51,7 @@ def service_of(made: dict[str, Any], proxy: str = "gateway-proxy") -> dict[str, 
     return service
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_gateways_service_names_what_clients_call(made: dict[str, Any], tmp_path: Path) -> None:
     """The host names of the certificate, or those that the site gives; no other external-dns reads it."""
     values = made["dns-external-dns"]["values"]
@@ -69,7 +69,7 @@ def test_a_zone_may_end_in_a_dot() -> None:
     assert values["domainFilters"] == values["extraArgs"]["rfc2136-zone"] == ["site.example"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_portals_name_is_not_the_gateways(tmp_path: Path) -> None:
     """One certificate may have both; a record with two addresses would lead half of all people to the other."""
     certified = {"certificates.names": ["llm.site.example", PORTAL["hostname"]]}
@@ -107,7 +107,7 @@ def test_the_key_is_named_alone_and_there_before_it_starts(both: tuple[dict[str,
     assert f"Secret {namespaces.DNS}/dns-tsig with secret" in by_hand(planned(WRITTEN))
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_that_does_not_ask_has_nothing_of_it(made: dict[str, Any], tmp_path: Path) -> None:
     off = declared(tmp_path, {})[0]
     assert not [name for name in off if name.startswith("dns")]

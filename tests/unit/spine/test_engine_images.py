@@ -34,7 +34,7 @@ def daemon_sets(folder: Path, change: dict[str, Any]) -> dict[str, Any]:
     return {body["metadata"]["name"]: body for body in made if body["metadata"]["namespace"] == "inference-models"}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_each_gpu_node_has_a_pod_of_the_engines_own_image_that_takes_no_gpu(tmp_path: Path) -> None:
     plan = planned(AHEAD)
     body = daemon_sets(tmp_path, AHEAD)["engine-image"]
@@ -50,7 +50,7 @@ def test_each_gpu_node_has_a_pod_of_the_engines_own_image_that_takes_no_gpu(tmp_
     assert body["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_no_change_of_them_is_severe(tmp_path: Path) -> None:
     body = daemon_sets(tmp_path, AHEAD)["engine-image"]
     for change in (
@@ -62,7 +62,7 @@ def test_no_change_of_them_is_severe(tmp_path: Path) -> None:
         assert "engine's image" in row.what
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_only_a_site_that_asks_for_it_and_runs_vllm_has_them(tmp_path: Path) -> None:
     simulated = (
         AHEAD | {"purpose": "trial"} | {f"models.{name}.server.engine": "simulator" for name in prod()["models"]}

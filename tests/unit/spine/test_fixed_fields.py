@@ -54,7 +54,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Objects:
     return declared({}, tmp_path_factory.mktemp("reference") / "site")[0]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -81,7 +81,7 @@ def test_no_edit_changes_what_a_preview_cannot_replace(
     assert wrong == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_another_class_is_another_volume_that_is_filled_before_servers_move_to_it(tmp_path: Path) -> None:
     old, before = declared({}, tmp_path / "before")
     new, after = declared({"storage.storage_class": "fast"}, tmp_path / "after")

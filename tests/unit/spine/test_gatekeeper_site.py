@@ -35,7 +35,7 @@ def site(tenants: int = 1, **more: Any) -> SiteConfig:
     return plan_values(values, "site.yaml").site
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_tenant_is_no_resource(tmp_path: Path) -> None:
     names = []
     for count in (1, 200):
@@ -45,7 +45,7 @@ def test_a_tenant_is_no_resource(tmp_path: Path) -> None:
     assert names[0] == names[1]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_change_of_tenants_or_keys_is_one_of_content_alone(tmp_path: Path) -> None:
     """An `up` that is killed has no second object to delete, so the next one may be the change back.
 
@@ -72,7 +72,7 @@ def test_a_change_of_tenants_or_keys_is_one_of_content_alone(tmp_path: Path) -> 
     assert not changed_by(1, "directory-pods"), "it reads no digests of the file"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_gatekeeper_has_digests_alone(tmp_path: Path) -> None:
     """Of the keys that the program makes, and of those that it never had."""
     recorder, _ = declare(site(), tmp_path)
@@ -83,7 +83,7 @@ def test_the_gatekeeper_has_digests_alone(tmp_path: Path) -> None:
     assert [made.name for made in ours if "sk-canary" in str(made.inputs)] == ["gatekeeper-salt"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_keys_are_checked_at_every_moment(tmp_path: Path) -> None:
     """The next check is there before the filter asks it, and the earlier one goes after that."""
     _, requests = requested(site(), tmp_path, Recorder())
@@ -96,7 +96,7 @@ def test_keys_are_checked_at_every_moment(tmp_path: Path) -> None:
     assert "access-policy" in before("gateway-class")
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 def test_the_pepper_goes_by_the_sites_permission_alone(tmp_path: Path, kept: bool) -> None:
     """No key of the directory works without it; tokens are made again by the next `up`."""
@@ -106,7 +106,7 @@ def test_the_pepper_goes_by_the_sites_permission_alone(tmp_path: Path, kept: boo
     assert protected == {"pepper": kept, "operator-token": False, "reader-token": False}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_directory_and_its_readers_share_a_pepper(tmp_path: Path) -> None:
     recorder, _ = declare(site(database_secret="directory-database"), tmp_path)
     pods = {
@@ -123,7 +123,7 @@ def test_the_directory_and_its_readers_share_a_pepper(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("002.09")
 def test_what_decides_is_measured_where_it_runs(tmp_path: Path) -> None:
     """Each part under its job, with its alerts; on other sites nothing of them is declared."""
@@ -146,7 +146,7 @@ def test_what_decides_is_measured_where_it_runs(tmp_path: Path) -> None:
     assert both == (PARTS, ALERTS)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_prometheus_reaches_what_it_reads_of_a_gatekeeper(tmp_path: Path) -> None:
     resources = declare(site(), tmp_path)[0].resources
     (endpoint,) = resources["monitoring-monitor-gatekeeper"].inputs["spec"]["podMetricsEndpoints"]

@@ -85,7 +85,6 @@ SNAPSHOTS_ENABLED SNAPSHOTS_EXTERNAL_ENABLED PLUGINS_PLUGIN_ADMIN_ENABLED PLUGIN
 AUTH_ANONYMOUS_ENABLED PUBLIC_DASHBOARDS_ENABLED USERS_ALLOW_SIGN_UP"""
 
 
-@pytest.mark.whole_sites
 def test_it_asks_no_one_outside_and_shows_nothing_without_a_login(made: dict[str, Any]) -> None:
     """Of what has a switch the other way round: pictures of people, and plugins that it would fetch as it starts."""
     env = values(made)["env"]
@@ -95,7 +94,7 @@ def test_it_asks_no_one_outside_and_shows_nothing_without_a_login(made: dict[str
     assert not values(made)["testFramework"]["enabled"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_it_shows_the_dashboards_of_the_site_by_name_and_without_a_right_at_the_api_server(
     made: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -129,7 +128,6 @@ def test_each_dashboard_finds_the_sites_prometheus(made: dict[str, Any]) -> None
         }
 
 
-@pytest.mark.whole_sites
 @pytest.mark.row("004.11")
 def test_whom_it_reaches_and_who_reaches_it(made: dict[str, Any], by_issuer: dict[str, Any]) -> None:
     """Prometheus, names, and the issuer at its port; what measures, and the site's proxy where it names one."""
@@ -197,7 +195,7 @@ def test_it_comes_after_the_prometheus_that_it_asks(both: tuple[dict[str, Any], 
     assert endpoint["metricRelabelings"] == [{"action": "drop", "sourceLabels": ["__name__"], "regex": ".+"}]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_that_does_not_ask_has_nothing_of_it(both: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
     off, on = declared(tmp_path, {})[0], both[0]
     asked = "monitoring-network-policy-prometheus"

@@ -41,7 +41,7 @@ def declared(folder: Path, change: dict[str, Any]) -> dict[str, Any]:
     return {name: made.inputs for name, made in recorder.resources.items()}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_that_does_not_ask_has_nothing_of_it(tmp_path: Path) -> None:
     on, off = declared(tmp_path / "on", {}), declared(tmp_path / "off", OFF)
     assert off.keys() < on.keys()
@@ -52,7 +52,7 @@ def test_a_site_that_does_not_ask_has_nothing_of_it(tmp_path: Path) -> None:
     assert "additionalScrapeConfigs" not in off["monitoring-prometheus"]["spec"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_prometheus_reads_what_the_secret_lists_and_may(tmp_path: Path) -> None:
     made = declared(tmp_path / "on", {})
     named = made["monitoring-prometheus"]["spec"]["additionalScrapeConfigs"]
@@ -90,7 +90,7 @@ def test_the_firewall_lets_pods_read_metrics_of_machines_and_no_one_else() -> No
     assert opened["ingress"] == on["cp", "kubelet"]["ingress"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_pod_network_is_read_where_a_site_asks_for_it_and_nothing_else_changes(tmp_path: Path) -> None:
     on, off = declared(tmp_path / "on", POD_NETWORK), declared(tmp_path / "off", {})
     assert on.keys() == off.keys()

@@ -41,7 +41,7 @@ def alerts(made: dict[str, dict[str, Any]]) -> set[str]:
     return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule} & (SIGNALS | SUSPENSIONS)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_watches_keys_is_declared_and_nothing_else_changes(tmp_path: Path) -> None:
     """An alert alone: no service gets a right that it had not."""
     plain, watched = declared(tmp_path / "plain", None), declared(tmp_path / "watched", {"networks": 7})
@@ -58,7 +58,7 @@ def test_what_watches_keys_is_declared_and_nothing_else_changes(tmp_path: Path) 
     assert (alerts(plain), alerts(watched)) == (set(), SIGNALS)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
     suspending_on = {
         "suspend_on": ["networks", "burst"],
@@ -85,7 +85,7 @@ def test_what_suspends_reads_the_ledger_and_has_a_most(tmp_path: Path) -> None:
     assert alerts(suspending) == SIGNALS | SUSPENSIONS
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_suspended_key_has_an_error_of_its_own_where_a_directory_runs(tmp_path: Path) -> None:
     """In front of those that would fit too: at the gatekeeper no model is known yet."""
     policy = declared(tmp_path / "site", None)["gateway-errors"]["spec"]["jsonPatches"][0]

@@ -43,7 +43,6 @@ def envoy_pods(recorder: Recorder) -> dict[str, Any]:
     return pods
 
 
-@pytest.mark.whole_sites
 def test_an_envoy_pod_ships_what_it_writes(recorder: Recorder) -> None:
     """Into one folder, by a sidecar that has the writer's token and no other."""
     spec, pods = recorder.resources["gateway-proxy"].inputs["spec"], envoy_pods(recorder)
@@ -74,7 +73,7 @@ def test_no_prompt_and_no_key_is_in_a_row(recorder: Recorder) -> None:
     assert "REQ(:PATH)" not in read
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_row_has_the_revision_that_a_gatekeeper_chose(recorder: Recorder, tmp_path: Path) -> None:
     """On a site whose models have further ones, and never by a header, which a client may have sent."""
     own = {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}}
@@ -88,7 +87,7 @@ def test_a_row_has_the_revision_that_a_gatekeeper_chose(recorder: Recorder, tmp_
     assert logged[0] == {name: logged[1][name] for name in logged[1] if name != "revision"}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_envoy_pods_start_when_their_token_is_there_and_wait_for_no_ledger(tmp_path: Path) -> None:
     _, requests = requested(site(), tmp_path, Recorder())
     before = {urn.rpartition("::")[2] for urn in requests["gateway-proxy"].dependencies}
@@ -108,7 +107,7 @@ def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_pat
     assert json.loads(text)["versions"][0]["from"] == 1796083200
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("004.17", "opening 15")
 def test_idle_gpus_are_billed_by_choice_to_who_may_call_their_model(recorder: Recorder, tmp_path: Path) -> None:
     """By what the proof carries and what the GPUs cost; dedicated replicas to their tenants, scaling models to none."""
@@ -168,7 +167,7 @@ def test_a_stream_that_is_left_is_metered_without_limits(recorder: Recorder) -> 
     assert "keep_own_count" in filters
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("002.09")
 def test_what_is_measured_is_reached_and_watched(tmp_path: Path, recorder: Recorder) -> None:
     """On a site with prices, on one without, and nothing where no ledger is."""

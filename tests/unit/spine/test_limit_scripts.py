@@ -32,14 +32,14 @@ def scripts(folder: Path, change: dict[str, Any]) -> tuple[str, str]:
     return json.dumps(resources["front-door-filters"].inputs["spec"]), counting
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [LIMITED, LIMITED | GATEKEEPER, LEDGER], ids=["gateway", "gatekeeper", "ledger"])
 def test_only_a_site_that_ranks_and_counts_has_requests_to_rank_charged(tmp_path: Path, counts: dict[str, Any]) -> None:
     doors = [scripts(tmp_path / str(at), change)[0] for at, change in enumerate((counts, RANKS, {}, counts | RANKS))]
     assert [CHARGED in door for door in doors] == [False, False, False, True]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_only_a_site_with_limits_names_them(tmp_path: Path) -> None:
     assert NAMES in scripts(tmp_path / "limited", LIMITED)[1]
     assert NAMES in scripts(tmp_path / "decided", LIMITED | GATEKEEPER)[1]

@@ -40,7 +40,6 @@ def values(made: dict[str, Any], release: str = COLLECTOR) -> dict[str, Any]:
     return of_chart
 
 
-@pytest.mark.whole_sites
 def test_collectors_are_on_every_node_and_read_the_logs_of_pods_alone(kept: dict[str, Any]) -> None:
     """Not /var/lib, which is the chart's own choice: Secrets of pods are in it."""
     collector = values(kept)
@@ -73,7 +72,6 @@ def test_the_store_keeps_lines_for_its_days_on_a_volume_that_can_grow(kept: dict
     assert values(kept, STORE)["serviceAccount"]["automountToken"] is False
 
 
-@pytest.mark.whole_sites
 def test_a_node_of_many_cores_costs_no_more_memory(kept: dict[str, Any], sent: dict[str, Any]) -> None:
     """Buffers are by core, and an HGX node has hundreds; the limits are in MiB."""
     for entries in (values(kept)["env"], values(sent)["env"], values(kept, STORE)["server"]["env"]):
@@ -111,7 +109,7 @@ def test_a_store_of_the_sites_gets_lines_with_a_token_that_is_named_alone(sent: 
     assert f"Secret {NAMESPACE}/log-token with token" in by_hand(planned(SENT))
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_store_fills_the_secret_before_the_collectors_start(tmp_path: Path) -> None:
     secrets = {"system": "external_secrets", "store": STORED, "remote": {"log-token": {"key": "platform/logs"}}}
     made, requests = declared(tmp_path, {**SENT, "secrets": secrets})
@@ -132,7 +130,7 @@ def test_what_is_measured_and_what_alerts_are_about_it(kept: dict[str, Any], sen
     ]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_that_does_not_ask_has_nothing_of_it(kept: dict[str, Any], tmp_path: Path) -> None:
     off = declared(tmp_path, {})[0]
     assert not [name for name in off if name.startswith("logs")]

@@ -106,7 +106,6 @@ def served(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, operator
 
 
-@pytest.mark.whole_sites
 def test_custom_resources_leave_before_their_operators(made: dict[str, Any]) -> None:
     objects = dict(served(made))
     assert set(objects.values()) == {*SERVED_BY.values(), *SERVED_KINDS.values()} - {SERVED_BY["metallb.io"]}
@@ -121,7 +120,7 @@ def test_volumes_leave_before_what_stores_them(made: dict[str, Any]) -> None:
     assert [name for name in (*claims, *servers) if STORAGE not in before(made, name)] == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [{}, ON_NODES], ids=["shared", "nodes"])
 def test_replicas_and_pickers_of_a_model_that_leaves_drain_at_the_same_time(
     tmp_path: Path, place: dict[str, Any]

@@ -72,7 +72,7 @@ def declared(plan: SitePlan, folder: Path) -> dict[str, Any]:
     return {f"{body['kind']} {body['metadata']['name']}": body for body in bodies}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_both_models_pickers_tell_the_gatekeeper_and_what_it_decides_is_seen(tmp_path: Path) -> None:
     plan = planned(OVERFLOWS)
     before, after = declared(planned(DECIDED), tmp_path / "before"), declared(plan, tmp_path / "after")

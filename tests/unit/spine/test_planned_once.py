@@ -83,7 +83,7 @@ def settings(prod: SitePlan, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_program_proves_each_revision_once(
     prod: SitePlan, searches: Counter[tuple[str, str]], settings: Counter[str], tmp_path: Path
 ) -> None:
@@ -126,7 +126,7 @@ def calls(function: str) -> Iterator[str]:
                     yield str(path.relative_to(ROOT))
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_nobody_else_proves_or_derives() -> None:
     assert set(calls("prove")) == PROVERS
     assert set(calls("derive")) == DERIVERS

@@ -143,7 +143,7 @@ def test_the_commands_of_machines_keep_the_limits_that_are_given(lab_site: SiteC
         assert "--timeout 15s" in recorder.resources[f"machines-nodes-{node}-install"].inputs["create"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["Pulumi.lab.yaml", "Pulumi.prod.yaml"])
 def test_no_input_names_a_folder_of_this_machine(file: str, tmp_path: Path) -> None:
     """A state that one checkout made goes on in another, and on another machine."""
@@ -185,7 +185,7 @@ def test_a_site_without_tiers_runs_no_script(lab_site: SiteConfig, tmp_path: Pat
     assert not [name for name in recorder.resources if name.startswith("tiers")]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     recorder, _ = declare(plan_file(ROOT / "Pulumi.prod.yaml").site, tmp_path)
     releases = [args.inputs for args in recorder.resources.values() if args.typ == "kubernetes:helm.sh/v3:Release"]
@@ -199,7 +199,7 @@ def test_production_brings_its_controllers_and_addons(tmp_path: Path) -> None:
     assert {release["timeout"] for release in own} == {600}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("000.12", "000.22")
 @pytest.mark.parametrize("brought", [True, False])
 def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_replicas_wait_until_every_node_offers_its_gpus_and_stores(brought: bool
     assert (needed <= waits, bool(addons)) == (brought, brought)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.row("003.09")
 def test_servers_wait_for_all_nodes_and_what_fills_these_goes_before_its_claim(tmp_path: Path) -> None:
     """Back on shared volumes, a claim that went first would wait for pods that mount it, and they for nothing."""

@@ -32,7 +32,7 @@ def cilium_by_program(tmp_path: Path) -> tuple[Recorder, dict[str, Any]]:
     return recorder, requested(site, tmp_path, recorder, manifest=yaml.safe_dump(agents))[1]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_by_choice_the_program_changes_the_cilium_that_the_machines_made(tmp_path: Path) -> None:
     """On a cluster whose machines are up, and before what its operator alone serves."""
     recorder, requests = cilium_by_program(tmp_path)
@@ -46,7 +46,7 @@ def test_by_choice_the_program_changes_the_cilium_that_the_machines_made(tmp_pat
     assert recorder.resources["pod-network-leftovers"].inputs["stdin"] == "apps/v1 DaemonSet kube-system/cilium"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_no_rule_looks_into_the_chart_that_talos_makes(tmp_path: Path) -> None:
     recorder, _ = cilium_by_program(tmp_path)
     declared = recorder.resources["pod-network-daemonset-kube-system-cilium"]

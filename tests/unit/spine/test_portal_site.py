@@ -24,7 +24,7 @@ def alerts(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_end_of_the_portals_certificate_is_measured(tmp_path: Path) -> None:
     made = declared(tmp_path, PORTAL_SITE)[0]
     spec = made[MONITOR]["spec"]
@@ -53,7 +53,7 @@ def test_the_end_of_the_portals_certificate_is_measured(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
     made = declared(tmp_path, {})[0]
     assert [name for name, inputs in made.items() if JOB in name + str(inputs)] == []
@@ -61,7 +61,7 @@ def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
     assert alerts(made)["CertificateExpires"]["expr"] == days
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_where_nothing_measures_people_alone_reach_the_portal(tmp_path: Path) -> None:
     made = declared(tmp_path, {**PORTAL_SITE, "monitoring": {"system": "none"}})[0]
     assert MONITOR not in made

@@ -114,7 +114,7 @@ def declared(plan: SitePlan, tmp_path: Path) -> list[Resource]:
     ]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_its_objects_clash_with_none_keep_the_rules_and_have_verdicts_of_their_own(
     plan: SitePlan, before: SitePlan, tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ def test_its_objects_clash_with_none_keep_the_rules_and_have_verdicts_of_their_o
     assert server.expected_start_s == cold_starts.of_plan(plan)[name].expected_s(server)
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_only_a_request_that_the_gatekeeper_marked_finds_its_route(plan: SitePlan, tmp_path: Path) -> None:
     """The route of the stable revision takes all others, also when the canary's is not there."""
     name = canary_of(plan)
@@ -160,7 +160,7 @@ def test_only_a_request_that_the_gatekeeper_marked_finds_its_route(plan: SitePla
     }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_envoy_asks_its_picker_for_longer_than_it_has_its_route(plan: SitePlan, tmp_path: Path) -> None:
     """What depends on another resource goes before it. Else requests of every model fail as the canary goes."""
     _, requests = requested(plan.site, tmp_path, Recorder())

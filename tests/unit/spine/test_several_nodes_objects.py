@@ -48,7 +48,6 @@ def made(recorded: Recorder) -> dict[str, Any]:
     return {name: resource.inputs for name, resource in recorded.resources.items()}
 
 
-@pytest.mark.whole_sites
 @pytest.mark.parametrize(("lets_go", "broken"), [(None, 0), (0, 1), (2, 0), (3, 1)])
 def test_the_budget_of_groups_keeps_the_rules(recorded: Recorder, lets_go: int | None, broken: int) -> None:
     """With two pods a group, a third one may be of a second group."""
@@ -81,7 +80,6 @@ def test_a_change_of_the_groups_is_judged_as_of_replicas() -> None:
     assert judged("update", groups(2), groups(3)).gpus == 16
 
 
-@pytest.mark.whole_sites
 def test_explain_names_the_keys_of_a_groups_fields(made: dict[str, Any]) -> None:
     rows = [row for row in ROWS if row.kind == "LeaderWorkerSet"]
     assert rows
@@ -117,6 +115,12 @@ def test_a_replica_is_a_group_of_pods_of_one_node_each(made: dict[str, Any]) -> 
     assert level == "privileged"
 
 
+def test_groups_are_made_once_the_api_server_trusts_the_webhook(made: dict[str, Any]) -> None:
+    mark = made["groups-answering"]["metadata"]
+    assert mark["name"] == "lws-validating-webhook-configuration"
+    assert mark["annotations"]["pulumi.com/waitFor"] == "jsonpath={.webhooks[0].clientConfig.caBundle}"
+
+
 def test_the_leader_alone_takes_requests(made: dict[str, Any]) -> None:
     group = made[f"{MODEL}-server"]["spec"]["leaderWorkerTemplate"]
     leader, worker = group["leaderTemplate"], group["workerTemplate"]
@@ -124,6 +128,9 @@ def test_the_leader_alone_takes_requests(made: dict[str, Any]) -> None:
     common |= {"--distributed-executor-backend=mp", "--master-addr=$(LWS_LEADER_ADDRESS)"}
     for template, own in ((leader, {"--node-rank=0"}), (worker, {"--node-rank=$(LWS_WORKER_INDEX)", "--headless"})):
         assert common | own <= set(engine(template)["args"])
+        (budget_s,) = (e["value"] for e in engine(template)["env"] if e["name"] == "VLLM_ENGINE_READY_TIMEOUT_S")
+        waits = {f"--{kind}distributed-timeout-seconds={budget_s}" for kind in ("", "cpu-")}
+        assert waits <= set(engine(template)["args"]), "a rank waits for one that still reads"
     assert "--headless" not in engine(leader)["args"]
     assert not {"ports", "startupProbe", "readinessProbe", "livenessProbe"} & engine(worker).keys()
     assert engine(leader)["readinessProbe"]["httpGet"]["path"] == "/health"
@@ -187,7 +194,7 @@ def test_simulators_of_a_group_join_no_other(made: dict[str, Any]) -> None:
     assert group["workerTemplate"]["metadata"]["labels"]["app.kubernetes.io/name"] == replica_groups.WORKER
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_site_without_such_a_model_has_nothing_of_it(tmp_path: Path) -> None:
     recorder = Recorder()
     single = alone({"models.glm-5-1.server.nodes": 1})

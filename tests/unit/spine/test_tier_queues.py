@@ -99,7 +99,7 @@ def test_a_tenant_is_named_to_pickers_alone() -> None:
     assert filters(shared=True) == ["inference-platform.shares-by-tenant", picker, "inference-platform.client"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_pickers_stay_as_they_are_while_turns_begin_and_end(tmp_path: Path) -> None:
     """The AI gateway fills in for a filter that finds no place, and fails requests once another model's pool goes."""
     off, on = (tmp_path / name for name in ("off", "on"))

@@ -58,7 +58,7 @@ def _stub(file: Path, content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_resources_are_where_existing_sites_have_them(project: Path) -> None:
     document = yaml.safe_load((project / "Pulumi.prod.yaml").read_text())
     (project / "site.json").write_text(json.dumps({"config": {KEY: document["config"][KEY]}}))

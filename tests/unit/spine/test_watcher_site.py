@@ -58,7 +58,6 @@ def rules_of(recorder: Recorder) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.whole_sites
 def test_the_watcher_knows_the_nodes_and_those_that_the_proof_can_lose(recorder: Recorder) -> None:
     given = settings(recorder)
     names = [f"hgx-{number}" for number in range(1, 5)]
@@ -69,7 +68,6 @@ def test_the_watcher_knows_the_nodes_and_those_that_the_proof_can_lose(recorder:
     assert pod(recorder)["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
-@pytest.mark.whole_sites
 def test_it_may_mark_nodes_and_evict_replicas_and_little_else(recorder: Recorder) -> None:
     """What suffices is shown by the lab's test, against an API server; here that it is no more."""
     granted = rules_of(recorder)
@@ -91,7 +89,7 @@ def test_it_may_mark_nodes_and_evict_replicas_and_little_else(recorder: Recorder
     }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_load_test_has_every_gpu_of_a_node_and_floors_below_what_the_proof_counts_with(tmp_path: Path) -> None:
     """The watcher starts it by a label alone: it may read the test's pods, and make none."""
     plan = planned({**DRAINS, f"{KEY}.new_nodes": "load_test"})
@@ -121,7 +119,7 @@ def test_slices_have_no_load_test() -> None:
     assert [offer.load_test for offer in offers.values()] == ["h200-sxm-8", "h200-sxm-8", ""]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_it_reaches_prometheus_and_is_measured_and_nothing_is_there_without_it(
     recorder: Recorder, tmp_path: Path
 ) -> None:

@@ -346,7 +346,7 @@ def test_a_variable_of_the_job_is_named_in_one_file_for_pods_rules_and_the_progr
     assert "variables.py" in own_program.config_map("weights", "m")["data"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_the_text_of_a_program_is_in_the_state_once_for_all_models(tmp_path: Path) -> None:
     """An engine with a state in files writes it whole at each step."""
     site = plan_values(prod(), "site.yaml").site

@@ -81,7 +81,7 @@ def all_are_reported(cases: Iterable[bytes], path: Path, refusal: Callable[[Path
     assert count * 0.5 < refused < count, "some damage is harmless, and most is not"
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_damaged_site_is_reported_with_lines_and_without_secrets(tmp_path: Path) -> None:
     all_are_reported(site_mutations.sites(QUICK, SEED), tmp_path / "Pulumi.rack.yaml", refusal)
 

@@ -56,7 +56,7 @@ def loads_or_is_refused(values: Any) -> bool:
     return True
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_an_odd_value_at_any_place(odd: Any, every: int) -> None:
@@ -73,7 +73,7 @@ def test_an_odd_value_at_any_place(odd: Any, every: int) -> None:
     assert refused > 10
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_missing_key_at_any_place() -> None:
     site = read(FULL.read_text()).section("config", loader.KEY).values
     results = set()

@@ -95,17 +95,17 @@ def test_the_preview_states_what_turns_cost() -> None:
     assert skewed["adapted_at_once"].value > 40
 
 
-def test_a_start_may_take_as_long_as_the_engine_takes_up_its_adapters() -> None:
+def test_a_start_may_take_as_long_as_the_engine_loads_its_adapters() -> None:
     """One after the other, of matrices that the site states: 1,000 take longer than the slack for graphs."""
     few, many = (plan(count).models[MODEL].stable for count in (COUNT, 1000))
-    taken_up, read = (
+    loaded, read = (
         [float(revision.settings["start_budget_s"].inputs[key]) for revision in (few, many)]
-        for key in ("take_up_adapters_s", "read_weights_s")
+        for key in ("load_adapters_s", "read_weights_s")
     )
     # 64 layers, two projections, two matrices of each.
-    assert taken_up == [round(count * 64 * 2 * 2 * 0.5e-3) for count in (COUNT, 1000)]
+    assert loaded == [round(count * 64 * 2 * 2 * 0.5e-3) for count in (COUNT, 1000)]
     budgets = [revision.settings["start_budget_s"].whole for revision in (few, many)]
-    assert budgets[1] - budgets[0] == pytest.approx(2 * (read[1] + taken_up[1] - read[0] - taken_up[0]), abs=4)
+    assert budgets[1] - budgets[0] == pytest.approx(2 * (read[1] + loaded[1] - read[0] - loaded[0]), abs=4)
     assert many.proof.start_s() - many.proof.order.read_s() == pytest.approx(120 + 128)
 
 
@@ -135,7 +135,7 @@ WRONG: dict[str, Wrong] = {
 }
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_what_cannot_be_is_refused_at_its_key(wrong: Wrong) -> None:
     refused_and_fixed(wrong)

@@ -51,7 +51,7 @@ def proven() -> dict[str, ModelOffer]:
     return offers(plan())
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_what_fits_has_the_proof_of_the_site_that_serves_it() -> None:
     offer = proven()["llama-3-3"]
     assert offer.revision and not offer.reasons

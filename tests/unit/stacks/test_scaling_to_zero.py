@@ -65,7 +65,7 @@ def test_only_a_read_zero_is_a_zero_and_a_failed_query_stops_no_replica() -> Non
     assert spec["cooldownPeriod"] == spec["initialCooldownPeriod"] == 936
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_clients_get_the_models_own_time_and_nothing_else_changes(tmp_path: Path) -> None:
     fixed = declared(tmp_path / "range", {f"{QWEN}.scaling": {"least": 1}})[0]
     made = declared(tmp_path / "zero", ZERO)[0]

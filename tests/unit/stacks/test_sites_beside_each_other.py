@@ -69,7 +69,7 @@ def test_two_sites_of_one_kubeconfig_are_one_cluster(tmp_path: Path) -> None:
     assert list(reported(file_of(tmp_path, "b", text.replace("NAME", "b")))) == ["cluster.kubeconfig"]
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("site", "every"), [("lab", 1), ("prod", 7), pytest.param("prod", 1, marks=pytest.mark.exhaustive)]
 )

@@ -90,7 +90,7 @@ def test_the_search_for_versions_finds_them() -> None:
         assert not VERSION.search(text), text
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_every_pin_has_a_reader() -> None:
     read = attributes() | {f"images.{image.name}" for addon in registry.ADDONS for image in addon.images}
     unread = []

@@ -39,7 +39,7 @@ def test_a_replaced_control_plane_founds_no_second_cluster(run: Command, machine
     assert machine.machine.asked(calls.BOOTSTRAP) == []
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_health_waits_and_says_for_what(run: Command, machine: ScriptedMachine) -> None:
     machine.etcd = "Preparing"
     late = run("health", machine, "--etcd-members", "1", timeout="1s")

@@ -113,7 +113,7 @@ def test_kubeconfig_to_stdout_and_to_a_file_of_ours(
     assert CANARY not in shown.out + shown.err
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_a_bundle_is_not_overwritten_by_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Until the first `up` the file is the only copy of what owns the cluster."""
     file = tmp_path / "secrets.yaml"

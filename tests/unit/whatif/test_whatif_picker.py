@@ -126,7 +126,7 @@ def long_talks(picking: Picking, pickers: int = 1) -> Counts:
     return together(run.tally.counts[1])
 
 
-@pytest.mark.whole_sites
+@pytest.mark.slow
 def test_affinity_beats_turns_and_a_second_picker_costs_some_of_it() -> None:
     picked, shared, in_turn = long_talks("picker"), long_talks("picker", 2), long_talks("in turn")
     hits = [counts.cached_tokens / counts.prompt_tokens for counts in (picked, shared, in_turn)]

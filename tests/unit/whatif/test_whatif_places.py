@@ -8,23 +8,25 @@ from itertools import pairwise
 
 import pytest
 
-from stacks.proof.adapter_turns import asked_shares, turns
+from stacks.proof.adapter_turns import AdapterTurns, asked_shares, turns
 from stacks.proof.adapters import Adapter, Adapters
+from stacks.proof.demand import Spread
 from stacks.whatif.lengths import seeded
 from stacks.whatif.outcome import ModelOutcome
 from stacks.whatif.picker import EndpointPicker, Metrics, PickingPlan
 from stacks.whatif.places import Places, PlacesPlan
 from stacks.whatif.scenario import Scenario
-from stacks.whatif.simulation import Run, Simulation
+from stacks.whatif.simulation import Run, ServedModel, Simulation
 from stacks.whatif.tally import quantile
 from stacks.whatif.traffic import Arrival
 from stacks.whatif.twin import outcome_of
 from tests.unit.stacks.test_many_adapters import MODEL, plan
-from tests.unit.whatif.workloads import served
+from tests.unit.whatif.workloads import ONE, Plain, served
 
 pytestmark = [pytest.mark.row("003.27"), pytest.mark.simulations]
 
 STEP_S, ANSWER = 0.01, 100
+COUNT, ADAPTER = 64, Adapter(rank=16, modules=frozenset({"q_proj"}))
 
 
 def test_requests_for_adapters_that_run_start_and_others_wait_for_a_place() -> None:
@@ -47,40 +49,30 @@ def test_without_turns_every_request_may_start() -> None:
     places.end(7)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForAdapters:
-    """Poisson arrivals of short prompts, each for one of many adapters; answers of a second."""
-
-    rate: float
-    count: int = 64
-    skew: float = 0.0
-
-    def earlier(self) -> Sequence[Arrival]:
-        return []
-
-    def arrivals(self, until_s: float) -> Iterator[Arrival]:
-        times, shares = seeded("1", "times"), asked_shares(self.count, self.skew)
-        chosen, now = seeded("1", "adapters"), times.expovariate(self.rate)
-        while now < until_s:
-            adapter = chosen.choices(range(self.count), shares)[0]
-            yield Arrival(now, 0, 1, ANSWER, (), adapter)
-            now += times.expovariate(self.rate)
+def proven(places: int, skew: float) -> AdapterTurns:
+    taken = turns(Adapters(loaded=(ADAPTER,) * COUNT, rank=16, places=places, skew=skew))
+    assert taken
+    return taken
 
 
-def simulated(source: ForAdapters, places: int, *, load_s: float = 0.0, until_s: float = 600) -> Run:
+def with_places(places: int, load_s: float = 0.0) -> ServedModel:
     """One scheduler, which would run any number of requests."""
     model = served(step_s=STEP_S, slots=1000)
-    model = replace(model, rank=replace(model.rank, places=PlacesPlan(places=places, load_s=load_s)))
+    return replace(model, rank=replace(model.rank, places=PlacesPlan(places=places, load_s=load_s)))
+
+
+def simulated(model: ServedModel, rate: float, skew: float, *, until_s: float = 600) -> Run:
+    """Short prompts, each for one of many adapters, and answers of a second."""
+    shares = tuple(asked_shares(COUNT, skew))
+    source = Plain(rate=rate, prompt=ONE, answer=Spread(ANSWER, ANSWER + 0.01), adapters=shares)
     return Simulation(model, source, seed="1").run(until_s)
 
 
 @pytest.mark.parametrize("skew", [0.0, 1.0])
 def test_beyond_what_the_proof_lets_run_requests_wait_for_the_answers_of_others(skew: float) -> None:
     """They then start together with all that wait for the same adapter: more are answered than the proof has."""
-    adapter = Adapter(rank=16, modules=frozenset({"q_proj"}))
-    taken = turns(Adapters(loaded=(adapter,) * 64, rank=16, places=8, skew=skew))
-    assert taken
-    calm, busy = (simulated(ForAdapters(rate=times * taken.at_once, skew=skew), 8) for times in (0.5, 1.5))
+    taken = proven(8, skew)
+    calm, busy = (simulated(with_places(8), times * taken.at_once, skew) for times in (0.5, 1.5))
     waits = [quantile(run.tally.counts[0][0].first_s, 0.5) for run in (calm, busy)]
     assert waits[0] < 3 * STEP_S
     assert waits[1] > ANSWER * STEP_S
@@ -89,11 +81,9 @@ def test_beyond_what_the_proof_lets_run_requests_wait_for_the_answers_of_others(
 
 def test_each_request_whose_adapter_lost_its_place_makes_its_step_wait() -> None:
     """Without queues the steps are longer by (rate x misses x copy), as the proof's `adapter_stalls` has it."""
-    adapter = Adapter(rank=16, modules=frozenset({"q_proj"}))
-    taken = turns(Adapters(loaded=(adapter,) * 64, rank=16, places=16, skew=1.0))
-    assert taken
+    taken = proven(16, 1.0)
     rate, load_s = 2.0, 0.05
-    runs = [simulated(ForAdapters(rate=rate, skew=1.0), 16, load_s=seconds, until_s=2000) for seconds in (load_s, 0.0)]
+    runs = [simulated(with_places(16, seconds), rate, 1.0, until_s=2000) for seconds in (load_s, 0.0)]
     slow, quick = (run.tally.counts[0][0].answer_token_s for run in runs)
     # A step waits for what others load meanwhile.
     longer = (sum(slow) / len(slow)) / (sum(quick) / len(quick))
@@ -111,9 +101,7 @@ def test_a_request_passes_others_whose_adapters_have_no_place() -> None:
                 assert at_s < until_s
                 yield Arrival(at_s, 0, 1, ANSWER, (), adapter)
 
-    model = served(step_s=STEP_S, slots=1000)
-    model = replace(model, rank=replace(model.rank, places=PlacesPlan(places=1, load_s=0.0)))
-    run = Simulation(model, Three(), seed="1").run(1.0, drain_s=100)
+    run = Simulation(with_places(1), Three(), seed="1").run(1.0, drain_s=100)
     first, passing, waiting = sorted(run.tally.counts[0][0].first_s)
     assert max(first, passing) < 3 * STEP_S
     assert waiting == pytest.approx(0.2 + ANSWER * STEP_S - 0.1, abs=3 * STEP_S), "until the last request for 1 ended"

@@ -24,18 +24,21 @@ class Plain:
     answer: Spread = ONE
     seed: str = "1"
     shares: tuple[float, ...] = (1.0,)
+    adapters: tuple[float, ...] = ()
+    """Shares of the requests, by adapter."""
 
     def earlier(self) -> Sequence[Arrival]:
         return []
 
     def arrivals(self, until_s: float) -> Iterator[Arrival]:
         times, lengths = seeded(self.seed, "times"), seeded(self.seed, "lengths")
-        tiers = seeded(self.seed, "tiers")
+        tiers, adapters = seeded(self.seed, "tiers"), seeded(self.seed, "adapters")
         now = times.expovariate(self.rate)
         while now < until_s:
             tier = tiers.choices(range(len(self.shares)), self.shares)[0]
             prompt = drawn(self.prompt, lengths, 10**6)
-            yield Arrival(now, tier, prompt, drawn(self.answer, lengths, 10**6), ())
+            adapter = adapters.choices(range(len(self.adapters)), self.adapters)[0] if self.adapters else None
+            yield Arrival(now, tier, prompt, drawn(self.answer, lengths, 10**6), (), adapter)
             now += times.expovariate(self.rate)
 
 
