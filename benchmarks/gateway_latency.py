@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from benchmarks import litellm_proxy, models, processes
+from benchmarks import gateway_meter, litellm_proxy, models
 from benchmarks.arithmetic import median, percentile
 from benchmarks.client import Answer, Connection
 from benchmarks.report import Cell, Result, Row, Table, note
@@ -28,12 +28,11 @@ MODEL = "bench-instant"
 KEYS, EVERYTHING = "keys alone", "every feature"
 DIRECT, GATEWAY, LITELLM = "direct", "gateway", "LiteLLM"
 CONCURRENCIES = (1, 8, 32, 64)
-_PROMPT = " ".join(["word"] * 100)
+_WORDS = 100
 _TOKENS = 8
 _LEAST_REQUESTS = 200
-_IDLE_S = 5.0
 # Answers as fast as it can, so that what is added is seen.
-_INSTANT = {
+INSTANT = {
     "--latency-calculator": "constant",
     "--prefill-overhead": "0s",
     "--prefill-time-per-token": "0s",
@@ -41,16 +40,6 @@ _INSTANT = {
     "--inter-token-latency": "0s",
     "--time-factor-under-load": "1",
     "--max-num-seqs": "256",
-}
-_PROGRAMS = {
-    "envoy": "Envoy",
-    "ai-gateway-extproc": "AI gateway",
-    "app": "AI gateway",
-    "epp": "picker",
-    "gatekeeper": "gatekeeper",
-    "ratelimit": "limit service",
-    "redis-check-rdb": "counters",
-    "llm-d-inference-sim": "replica",
 }
 
 
@@ -102,7 +91,7 @@ def run(lab: Lab, *, latency_rounds: int) -> Result:
     idle: dict[str, float] = {}
     for site, edit in SITES.items():
         with models.served(lab, {MODEL: models.simulator(replicas=1)}, edit) as bench, ExitStack() as beside:
-            models.set_arguments(bench, MODEL, _INSTANT)
+            models.set_arguments(bench, MODEL, INSTANT)
             engine = f"{bench.replicas(MODEL)[0]}/v1"
             ways: dict[str, Callable[[], Connection]] = {
                 DIRECT: partial(Connection, engine, {}),
@@ -122,11 +111,11 @@ def _walk(
     arms: dict[tuple[str, str, int], Arm],
     rounds: int,
 ) -> dict[str, float]:
-    idle = _idle(bench.lab)
+    idle = gateway_meter.idle(bench.lab)
     for width in CONCURRENCIES:
         arms |= {(site, way, width): Arm() for way in ways}
         for connection in ways.values():
-            asyncio.run(_load(connection, width, 2 * width))
+            asyncio.run(load(connection, width, 2 * width))
         for number in range(1, rounds + 1):
             # Whatever else the machine does, it does to all ways.
             for way, connection in sorted(ways.items(), reverse=number % 2 == 0):
@@ -139,9 +128,9 @@ def _walk(
 
 def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], connection: Callable[[], Connection], width: int) -> None:
     count = max(_LEAST_REQUESTS, 8 * width)
-    meter = _Meter(lab)
+    meter = gateway_meter.Meter(lab)
     started = time.perf_counter()
-    answers = asyncio.run(_load(connection, width, count))
+    answers = asyncio.run(load(connection, width, count))
     wall_s = time.perf_counter() - started
     for name, seconds in meter.cpu_s().items():
         arm.cpu_s[name] = arm.cpu_s.get(name, 0.0) + seconds - wall_s * idle.get(name, 0.0)
@@ -149,41 +138,24 @@ def _measure(lab: Lab, arm: Arm, idle: Mapping[str, float], connection: Callable
     arm.answers += answers
 
 
-class _Meter:
-    """CPU time since its creation of the client and of what a request passes, by name."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._client_s = time.process_time()
-        # One by one, because an Envoy that still drains may end in between.
-        self._before = {
-            pid: (name, processes.cpu_s(pid) or 0.0)
-            for program, pids in processes.lab_programs(lab).items()
-            if (name := _PROGRAMS.get(program))
-            for pid in pids
-        }
-
-    def cpu_s(self) -> dict[str, float]:
-        total = {"client": time.process_time() - self._client_s}
-        for pid, (name, before) in self._before.items():
-            total[name] = total.get(name, 0.0) + max(0.0, (processes.cpu_s(pid) or 0.0) - before)
-        return total
+def prompt_of(words: int) -> str:
+    """A prompt of so many words, which are tokens of the simulator."""
+    return " ".join(["word"] * words)
 
 
-def _idle(lab: Lab) -> dict[str, float]:
-    """CPU seconds a second that the same processes use without a request: probes, scrapes of all models' replicas."""
-    meter = _Meter(lab)
-    time.sleep(_IDLE_S)
-    return {name: seconds / _IDLE_S for name, seconds in meter.cpu_s().items()}
+async def load(
+    new: Callable[[], Connection], width: int, count: int, *, words: int = _WORDS, tokens: int = _TOKENS
+) -> list[Answer]:
+    """`count` requests by `width` clients, each with one connection and one request at a time.
 
-
-async def _load(new: Callable[[], Connection], width: int, count: int) -> list[Answer]:
-    """`count` requests by `width` clients, each with one connection and one request at a time."""
+    words: of the prompt. tokens: of the answer.
+    """
     answers: list[Answer] = []
     left = iter(range(count))
     body = {
         "model": MODEL,
-        "messages": [{"role": "user", "content": _PROMPT}],
-        "max_tokens": _TOKENS,
+        "messages": [{"role": "user", "content": prompt_of(words)}],
+        "max_tokens": tokens,
         "ignore_eos": True,
     }
 
@@ -233,7 +205,11 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
 
     def on_the_way(site: str, width: int) -> float:
         gateway = arms[site, GATEWAY, width]
-        return sum(_cpu_ms(gateway, name) for name in gateway.cpu_s if name not in ("client", "replica"))
+        return sum(
+            _cpu_ms(gateway, name)
+            for name in gateway.cpu_s
+            if name not in (gateway_meter.CLIENT, gateway_meter.REPLICA)
+        )
 
     alone, most = CONCURRENCIES[0], CONCURRENCIES[-1]
     added = {site: float(str(rows(site, "first")[0]["added p50"])) for site in SITES}
@@ -244,7 +220,7 @@ def _result(arms: Mapping[tuple[str, str, int], Arm], rounds: int, idle: Mapping
         question="What do the gateway's parts add to a request, against a direct call to the replica?",
         conditions={
             "model": "one simulator without delays of its own: it streams its tokens as fast as it can",
-            "request": f"{len(_PROMPT.split())} words, {_TOKENS} tokens streamed, connections kept alive",
+            "request": f"{_WORDS} words, {_TOKENS} tokens streamed, connections kept alive",
             "load": "closed loop: each client sends its next request when the last one has ended",
             "rounds": f"{rounds}, of all ways in turn, "
             f"at least {_LEAST_REQUESTS} requests a round and way; percentiles over all rounds",

@@ -23,7 +23,7 @@ from components.objects import KubeObject
 from components.placing import spread
 from components.specs.certificates import CertificatesSpec
 from components.specs.dns import recorded
-from components.specs.gateway import ENVOY_REQUESTS, GatewaySpec
+from components.specs.gateway import GatewaySpec
 from services.ledger.variables import SHIPPER_PORT
 
 CLASS = "inference"
@@ -101,7 +101,7 @@ def envoy_proxy(
                         "container": {
                             **({"image": image} if image else {}),
                             "resources": {
-                                "requests": dict(ENVOY_REQUESTS),
+                                "requests": dict(spec.requests),
                                 "limits": {"memory": f"{spec.memory_mib}Mi"},
                             },
                         },
@@ -144,13 +144,14 @@ def _patient_liveness() -> dict[str, Any]:
     return {"type": "StrategicMerge", "value": {"spec": {"template": {"spec": {"containers": containers}}}}}
 
 
-def gateway_config(namespace: str, *, shipped: bool = False) -> dict[str, Any]:
-    """Token counts that every route reports, and what its processor knows of requests.
+def gateway_config(namespace: str, spec: GatewaySpec, *, shipped: bool = False) -> dict[str, Any]:
+    """Token counts that every route reports, and what its processor knows of requests, and has.
 
     Without a count, streams carry no usage and could not be metered. Traces would hold prompts and answers by default.
     shipped: whether a ledger gets them.
     """
     counts = METERED_COUNTS if shipped else TOKEN_COUNTS
+    requests = spec.processor_requests
     return {
         "apiVersion": f"{_AI}/v1beta1",
         "kind": "GatewayConfig",
@@ -161,6 +162,7 @@ def gateway_config(namespace: str, *, shipped: bool = False) -> dict[str, Any]:
                 "kubernetes": {
                     "env": [{"name": f"OPENINFERENCE_HIDE_{content}", "value": "true"} for content in _HIDDEN_IN_TRACES]
                 }
+                | ({"resources": {"requests": requests}} if requests else {}),
             },
         },
     }
@@ -291,8 +293,9 @@ class Gateway(Component, token="gateway:Gateway"):
         needs = [*args.needs, args.namespace.ready]
         settings = [
             self.child("class", gateway_class(), depends_on=args.needs),
-            self.child("proxy", self._proxy(args), depends_on=needs),
-            self.child("costs", gateway_config(space, shipped=bool(args.shipping)), depends_on=needs),
+            # A processor gets what this has when its pod starts, for which a change of the proxy is a reason.
+            costs := self.child("costs", gateway_config(space, spec, shipped=bool(args.shipping)), depends_on=needs),
+            self.child("proxy", self._proxy(args), depends_on=[*needs, costs]),
             self.child("clients", client_traffic_policy(space, spec), depends_on=needs),
             self.child("backends", self._backends(args), depends_on=needs),
             self.child("errors", self._errors(args), depends_on=needs),

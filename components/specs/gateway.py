@@ -13,6 +13,8 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
 ENVOY_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Of one Envoy pod: Envoy Gateway's own."""
+_ENVOY_SHARE = 0.6
+"""Of a pod's CPU time, Envoy's; the rest is the AI gateway's processor's (benchmarks/gateway_cpu.py)."""
 
 
 class GatewaySpec(Spec):
@@ -45,9 +47,24 @@ class GatewaySpec(Spec):
     counts where it is longer, or where this is not given."""
     max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
+    cores: float | None = Field(default=None, ge=0.1, le=64)
+    """Cores that one Envoy pod requests, for Envoy and the AI gateway's processor in it; the proof shows what the
+    declared load takes. Another number replaces the pods one by one. Envoy Gateway's own 0.1, for Envoy alone, if not
+    given."""
     memory_mib: int = Field(default=4096, ge=1024, le=2**19)
     """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
     quarters new requests are refused (503)."""
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """What Envoy requests in one of its pods."""
+        own = {} if self.cores is None else {"cpu": _millicores(_ENVOY_SHARE * self.cores)}
+        return ENVOY_REQUESTS | own
+
+    @property
+    def processor_requests(self) -> dict[str, str]:
+        """What the AI gateway's processor requests beside it."""
+        return {} if self.cores is None else {"cpu": _millicores((1 - _ENVOY_SHARE) * self.cores)}
 
     request_log: RequestLogSpec = RequestLogSpec()
     """Which requests are logged."""
@@ -62,3 +79,7 @@ class GatewaySpec(Spec):
                 fix="name the TLS Secret of the namespace inference-gateway there, or write port: 80",
             )
         return self
+
+
+def _millicores(cores: float) -> str:
+    return f"{round(1000 * cores)}m"

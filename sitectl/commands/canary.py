@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sitectl.live import canaries, site_cluster
+from sitectl.live import asked_prometheus, canaries, site_cluster
 from sitectl.live.canaries import MeasuredRevision
 from sitectl.offline import checkout
 from sitectl.output.columns import columns
@@ -59,8 +59,8 @@ def command(context: CommandContext, *, site: str, window: str) -> int:
         )
     with context.progress.layer(f"ask Prometheus of {site}"):
         cluster = site_cluster.of_site(context.project, site, file)
-        with canaries.of_cluster(cluster) as asked:
-            measured = asked.measured(window)
+        with asked_prometheus.of_cluster(cluster, canaries.PAGE) as prometheus:
+            measured = canaries.measured(prometheus, window)
     compared = [_compared(canary, percent, measured) for canary, percent in tried]
     context.say(
         "\n\n".join(text for text, _ in compared), {"site": site, "canaries": [record for _, record in compared]}

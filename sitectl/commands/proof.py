@@ -84,6 +84,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         "models": models,
         "placement": placement,
         "storage": {"block": plan.storage_text},
+        "gateway": proofs.gateway(plan),
         "limits": proofs.limits(plan),
         "warnings": warnings,
     }
@@ -103,7 +104,8 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         verdicts += ", with room for all" if placement["known"] else "; whether they find room is not known"
     heading = "\n".join([f"site {name}: {verdicts}", *_short_of_replicas(placement), *warned.lines(plan, project)])
     rooms = [str(placement["block"])] if models else []
-    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.scaling_text, plan.limits_text])]
+    gateway = str(record["gateway"]["block"])
+    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.scaling_text, gateway, plan.limits_text])]
     return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
 
 

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from components.monitoring import queries, revisions
-from floor import namespaces
-from sitectl.live import site_service
-from sitectl.live.site_cluster import SiteCluster
-from sitectl.live.site_service import PlatformService, SiteService
+from sitectl.live.asked_prometheus import AskedPrometheus
 
 PAGE = "docs/how-to/try-a-revision.md"
-_PROMETHEUS = PlatformService(
-    name="prometheus-operated",
-    port=9090,
-    called="Prometheus",
-    namespace=namespaces.MONITORING,
-    setting="monitoring.system",
-    page=PAGE,
-    meanwhile="requests are served, and nothing is measured",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,36 +40,17 @@ def judge(stable: MeasuredRevision, canary: MeasuredRevision) -> list[str]:
     return reasons
 
 
-@dataclass(frozen=True)
-class AskedPrometheus:
-    """Of one site. Every request raises SitectlError where it is refused, or nothing answers."""
-
-    _service: SiteService
-
-    def measured(self, window: str) -> dict[str, MeasuredRevision]:
-        """Revision, by its name -> what it did within this long, which is a duration of PromQL."""
-        counted = queries.growth(
-            "vllm:time_to_first_token_seconds_count", queries.ENGINES, by=("model",), window=window
-        )
-        figures = {
-            "requests": self._by_model(counted),
-            "failed": self._by_model(revisions.failed_share(window=window)),
-            "ttft_p95_s": self._by_model(queries.ttft_s(0.95, window=window)),
-            "itl_p95_s": self._by_model(queries.itl_s(0.95, window=window)),
-        }
-        names = {name for of_model in figures.values() for name in of_model}
-        return {
-            name: MeasuredRevision(**{figure: of_model.get(name, math.nan) for figure, of_model in figures.items()})
-            for name in names
-        }
-
-    def _by_model(self, query: str) -> Mapping[str, float]:
-        answer = self._service.ask("GET", f"/api/v1/query?{urlencode({'query': query})}")
-        return {sample["metric"]["model"]: float(sample["value"][1]) for sample in answer["data"]["result"]}
-
-
-@contextmanager
-def of_cluster(cluster: SiteCluster) -> Iterator[AskedPrometheus]:
-    """Prometheus of a site's cluster. Raises SitectlError where the cluster does not answer, or has none."""
-    with site_service.of_cluster(cluster, _PROMETHEUS) as service:
-        yield AskedPrometheus(service)
+def measured(prometheus: AskedPrometheus, window: str) -> dict[str, MeasuredRevision]:
+    """Revision, by its name -> what it did within this long, which is a duration of PromQL."""
+    counted = queries.growth("vllm:time_to_first_token_seconds_count", queries.ENGINES, by=("model",), window=window)
+    figures = {
+        "requests": prometheus.by_model(counted),
+        "failed": prometheus.by_model(revisions.failed_share(window=window)),
+        "ttft_p95_s": prometheus.by_model(queries.ttft_s(0.95, window=window)),
+        "itl_p95_s": prometheus.by_model(queries.itl_s(0.95, window=window)),
+    }
+    names = {name for of_model in figures.values() for name in of_model}
+    return {
+        name: MeasuredRevision(**{figure: of_model.get(name, math.nan) for figure, of_model in figures.items()})
+        for name in names
+    }

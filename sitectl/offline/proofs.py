@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floor.problems import SiteError
+from stacks.plan.gateway_load import describe_gateway, proxy_need
 from stacks.plan.guarantees import draws
 from stacks.plan.interim import Interim, interims
 from stacks.plan.limits import exceedings
@@ -53,6 +54,13 @@ def placement(plan: SitePlan) -> dict[str, object]:
     record["fits"] = placed.fits
     more = {"room_for_one_more": placed.surge, "crowded_by_order": list(placed.crowded)}
     return record | {"known": True, "free": placed.free, "lost_node": losses} | more
+
+
+def gateway(plan: SitePlan) -> dict[str, object]:
+    """Cores that the proxies request, and what the models take of them."""
+    need = proxy_need(plan.site, plan.models)
+    record = {**asdict(need), "enough": need.enough, "wanted": need.wanted} if need else {}
+    return {"block": describe_gateway(plan.site, plan.models), **record}
 
 
 def limits(plan: SitePlan) -> dict[str, object]:

@@ -141,7 +141,12 @@ def _speed(proof: Proof) -> Iterator[str]:
     yield _line("speed", text, speed)
     band = proof.ends.band
     of = "all models, as none are of slices" if isinstance(proof.order.hardware, GpuSlice) else "such models"
-    yield _line("band", f"steps take {band} as long in {band.rows} published figures of {of}")
+    text = f"steps take {band} as long in {band.rows} published figures of {of}"
+    if own := proof.order.measured:
+        text = (
+            f"steps took {band} as long in {own.periods} periods of this site, whose usual is x {own.pace:.3g} computed"
+        )
+    yield _line("band", text)
     yield _line(
         "cold start",
         f"{proof.cold_start['cold_start']}, of it {proof.cold_start['read_weights']} reading{_together(proof)}"

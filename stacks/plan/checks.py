@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from floor.counts import listed
 from floor.problems import Problem
 from floor.spec import MOST_SECONDS
-from stacks.facts.hardware import GPUS
-from stacks.facts.versions import Versions
+from stacks.facts.hardware import GPUS, slice_name
+from stacks.facts.versions import Versions, minor_of
 from stacks.plan import conflicts
+from stacks.plan.calibration import counted_of, named
+from stacks.plan.engine_releases import with_release
 from stacks.plan.models import RevisionPlan
 from stacks.plan.settings.gateway import token_s
 from stacks.proof.fixes import steadier
@@ -144,3 +146,19 @@ def incompatible(site: SiteConfig, pins: Versions, origins: Mapping[str, Origin]
             file="" if own or not theirs else theirs.file,
             line=None if own or not theirs else theirs.line,
         )
+
+
+def outdated_calibrations(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
+    """Calibrations that do not count."""
+    for name, spec in sorted(site.models.items()):
+        engine = minor_of(with_release(pins.images, spec.server.engine_release).vllm)
+        gpu = slice_name(site.cluster.gpu, spec.server.gpu_slice or "")
+        if spec.calibration and counted_of(spec.calibration, gpu, engine) is None:
+            now = f"{gpu} with vLLM {named(engine)}" if engine else gpu
+            yield Problem(
+                path=("models", name, "calibration"),
+                what="does not count, as it was measured on other GPUs or another engine: the proof takes published "
+                "figures",
+                got=f"{spec.calibration.gpu} with vLLM {spec.calibration.engine}; the model runs on {now}",
+                fix="run sitectl calibrate once it has run for two hours, or take the key out",
+            )

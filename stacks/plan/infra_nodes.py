@@ -42,10 +42,16 @@ class InfraPod:
 
 def pods_of(site: SiteConfig) -> list[InfraPod]:
     """Proxies and pickers, of which a site has as many as it states."""
-    pods = [_pod(_PROXY, ENVOY_REQUESTS["cpu"], ENVOY_REQUESTS["memory"])] * site.gateway.replicas
+    proxy = InfraPod(name=_PROXY, cores=proxy_cores(site), gib=(memory_of(ENVOY_REQUESTS["memory"]) or 0.0) / 2**30)
+    pods = [proxy] * site.gateway.replicas
     for revision, model in site.revisions:
         pods += [_pod(f"picker of {revision.name}", model.pool.cpu, model.pool.memory)] * model.pool.pickers
     return pods
+
+
+def proxy_cores(site: SiteConfig) -> float:
+    """Cores that one proxy requests."""
+    return site.gateway.cores or cores_of(ENVOY_REQUESTS["cpu"]) or 0.0
 
 
 def _pod(name: str, cpu: str, memory: str) -> InfraPod:

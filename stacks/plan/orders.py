@@ -5,6 +5,7 @@ from __future__ import annotations
 from floor.revision_ids import RevisionId
 from stacks.facts.hardware import GPUS, slice_name
 from stacks.plan.adapters import adapters_of
+from stacks.plan.calibration import counted_of
 from stacks.plan.optimisations import speculation_of
 from stacks.plan.settings.definition import OF_ORDER, Override, Serving
 from stacks.plan.weights import brings
@@ -56,6 +57,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         max_num_batched_tokens=by_hand if batched is None else batched,
         prompt_step_tokens=server.long_prefill_token_threshold,
         engine=engine,
+        measured=counted_of(spec.calibration, gpu, engine),
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
         adapters=adapters_of(spec.adapters, server.resident_adapters, spec.load.adapter_skew if spec.load else 0.0),

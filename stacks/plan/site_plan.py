@@ -26,6 +26,7 @@ from stacks.plan.database import describe_database
 from stacks.plan.disks import describe_storage, lacking
 from stacks.plan.dns import describe_dns
 from stacks.plan.engine_releases import uncompared_releases, wrong_releases
+from stacks.plan.gateway_load import describe_gateway
 from stacks.plan.guarantees import crowded_out, given_way, unproven
 from stacks.plan.hub_revisions import engines_too_old
 from stacks.plan.images import pinned_images, site_images, unlocked_images, untagged_repositories
@@ -151,6 +152,7 @@ class SitePlan:
     def texts(self) -> list[str]:
         """Blocks of text: each revision, their room on nodes and disks, and what the site's choices lead to."""
         ends = [
+            describe_gateway(self.site, self.models),
             self.scaling_text,
             describe_canaries(self.models),
             describe_dedicated(self.models),
@@ -374,7 +376,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
-    yield from uncompared_releases(plan.site, plan.versions)
+    yield from [*uncompared_releases(plan.site, plan.versions), *checks.outdated_calibrations(plan.site, plan.versions)]
     yield from crowded_out(plan.site, plan.models)
     yield from given_way(plan.site)
     yield from many_downloads(plan.site, plan.stores)

@@ -51,8 +51,12 @@ def band_of(order: Order) -> Band:
     """Published speeds over the proof's, of such weights on this family of GPUs; where few are published, on any GPU,
     and then of all weights.
 
-    Of slices nothing is published: the least and the most of all bands, with the rows of all.
+    Where the site has measured its own, only that counts. Of slices nothing is published: the least and the most of all
+    bands, with the rows of all.
     """
+    if of_site := order.measured:
+        low, high = min(of_site.low, of_site.pace), max(of_site.high, of_site.pace)
+        return Band(low=of_site.pace / high, high=of_site.pace / low, rows=of_site.periods)
     if isinstance(order.hardware, GpuSlice):
         entries = _table().bands.values()
         rows = _table().bands[ALL].rows
@@ -65,10 +69,13 @@ def band_of(order: Order) -> Band:
 
 
 def fidelity_of(order: Order) -> Fidelity:
-    """calibrated where timings cover this GPU, storage, kind of attention and cache; else estimated.
+    """calibrated where the site has measured it, or timings cover this GPU, storage, kind of attention and cache; else
+    estimated.
 
     No timing has drafts, or weights that the engine quantises as it loads.
     """
+    if order.measured:
+        return "calibrated"
     if order.speculation or order.stored:
         return "estimated"
     covered = combination(order.model, order.kv_dtype) in _table().covered.get(order.gpu, ())

@@ -125,7 +125,7 @@ class SpeculativeRoofline(Roofline):
 
     def at(self, pace: float) -> SpeculativeRoofline:
         return SpeculativeRoofline(
-            self._model, self._gpu, self._layout, self._dtype, self._speculation, self._fit, pace
+            self._model, self._gpu, self._layout, self._dtype, self._speculation, self._fit, self._pace * pace
         )
 
 

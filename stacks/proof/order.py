@@ -33,6 +33,19 @@ class Given(int):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredPace:
+    """Step times of engines that run, over the computed ones."""
+
+    pace: float
+    """Their median over periods of the site's own metrics."""
+    low: float
+    """Of 20 periods, 19 have at least this one."""
+    high: float
+    """Of 20 periods, 19 have at most this one."""
+    periods: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """One model on one kind of GPU. What is None is searched or derived."""
 
@@ -89,12 +102,14 @@ class Order:
     """LoRA adapters that each replica has; None for none."""
     kv_offload_gib: int = 0
     """GiB of a node's memory for the KV cache of a replica, beside its GPUs'."""
+    measured: MeasuredPace | None = None
+    """What its steps take on this site's GPUs, over the computed times; None where that was not measured."""
     stored: Quantisation | None = None
     """How its files store the weights, where the engine quantises these as it loads; None where it does not."""
 
     def on(self, gpu: str) -> Order:
         """The same on another kind of GPU, layout and replicas left to the proof. Raises KeyError if it is unknown."""
-        free = replace(self, layout=None, gpus=None, replicas=None, network_bytes_per_s=None)
+        free = replace(self, layout=None, gpus=None, replicas=None, network_bytes_per_s=None, measured=None)
         # Of another kind, one node may be enough.
         return replace(free, gpu=gpu, nodes=1, one_node=self.one_node or self.nodes > 1, kv_dtype=kv_dtype(GPUS[gpu]))
 

@@ -65,6 +65,7 @@ class _Asked:
             order.network_bytes_per_s,
             (drafts.method, drafts.tokens, drafts.acceptance) if drafts else None,
             order.adapters,
+            order.measured,
         )
         # Catalogue entries have no hash; those that were read from files are the same object wherever they are used.
         self._models = (order.model, drafts.draft if drafts else None, order.stored)
@@ -122,7 +123,8 @@ class OneReplica:
     @cached_property
     def roofline(self) -> Roofline:
         order = self.order
-        return roofline_of(order.model, order.hardware, self.layout, order.kv_dtype, order.speculation)
+        computed = roofline_of(order.model, order.hardware, self.layout, order.kv_dtype, order.speculation)
+        return computed.at(order.measured.pace) if order.measured else computed
 
     @property
     def width(self) -> int:

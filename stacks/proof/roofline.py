@@ -271,8 +271,8 @@ class Roofline:
         return (hops.network_fixed_s + tokens * hops.network_token_s) * self._fit.engine * self._pace
 
     def at(self, pace: float) -> Roofline:
-        """The same engine, each of whose steps takes `pace` times as long as computed."""
-        return Roofline(self._model, self._gpu, self._layout, self._dtype, self._fit, pace)
+        """The same engine, each of whose steps takes `pace` times as long as of this one."""
+        return Roofline(self._model, self._gpu, self._layout, self._dtype, self._fit, self._pace * pace)
 
     def _touched(self, tokens: float) -> float:
         """Share of its experts' bytes that the busiest rank reads in a step, if tokens choose evenly.

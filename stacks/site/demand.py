@@ -231,6 +231,34 @@ def _over(section: _Section, given: _Section | None) -> _Section:
     return section.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
 
 
+class CalibrationSpec(Spec):
+    """Step times that `sitectl calibrate` has measured, over those that the proof computes."""
+
+    pace: float = Field(ge=0.2, le=5)
+    """Of half of the periods it is at most this."""
+    low: float = Field(ge=0.1, le=5)
+    """Of one period in twenty it is at most this."""
+    high: float = Field(ge=0.2, le=10)
+    """Of 19 periods in twenty it is at most this."""
+    periods: int = Field(ge=12)
+    """Periods of ten minutes with enough requests."""
+    gpu: str
+    """Kind of GPU that they ran on."""
+    engine: str = Field(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")
+    """Version of vLLM, such as `0.32`. On another one, or another GPU, the proof takes published figures again."""
+    until: Day
+    """The last day that was looked at."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> CalibrationSpec:
+        if not self.low <= self.pace <= self.high:
+            raise WrongValueError(
+                f"pace {self.pace:g} is not between low {self.low:g} and high {self.high:g}",
+                fix="write what sitectl calibrate prints",
+            )
+        return self
+
+
 class OrderedModelSpec(ModelSpec):
     """A model that a site serves, with what the site expects of it."""
 
@@ -247,6 +275,9 @@ class OrderedModelSpec(ModelSpec):
     """Replicas for some tenants alone, by a name of your choice; all other tenants share the model's `server`."""
     overflow: OverflowSpec | None = None
     """Another model that answers requests while this one is full or has no ready replica."""
+    calibration: CalibrationSpec | None = None
+    """What `sitectl calibrate` has measured of its replicas, which the proof takes in the place of published figures;
+    not of a canary."""
     served_until: Day | None = None
     """The last day on which tenants may count on this checkpoint under this name: "2027-06-30". The portal shows it,
     and `plan` and `diff` name each change that takes the model from them before."""
@@ -265,6 +296,7 @@ class OrderedModelSpec(ModelSpec):
             **_OF_THE_NAME,
             # A canary goes again, and its weights can be downloaded again.
             "volume": "disposable",
+            "calibration": None,
             "catalogue": canary.catalogue or self.catalogue,
             "server": _over(server, canary.server),
             "pool": _over(self.pool, canary.pool),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 from kubernetes import client
 
-from lab.cluster.parts import name_of
+from lab.cluster.parts import name_of, spec_of
 from tests.lab.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ class Cluster:
     def pods(self, namespace: str, selector: str) -> list[Replica]:
         listed = self.core.list_namespaced_pod(namespace, label_selector=selector).items
         return [_replica(pod) for pod in sorted(listed, key=name_of)]
+
+    def requested_cores(self, pod: Replica) -> dict[str, str]:
+        """What each of the pod's containers requests, sidecars too; without those that request none."""
+        spec = spec_of(self.core.read_namespaced_pod(pod.name, pod.namespace))
+        containers = [*(spec.init_containers or ()), *spec.containers]
+        requests = {known.name: (known.resources.requests or {}).get("cpu") for known in containers if known.resources}
+        return {name: cpu for name, cpu in requests.items() if cpu}
 
     def processes(self, pod: Replica, program: str) -> list[int]:
         """Ids of the pod's processes that run this program, on the machine itself."""

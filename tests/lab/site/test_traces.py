@@ -36,6 +36,8 @@ pytestmark = pytest.mark.row("002.07", "003.20", "004.13")
 MODEL = "qwen3-32b"
 TOKENS = 5
 PROMPT_ID = "customer_support.v2"
+# Of half a core: what was measured of each.
+SHARES = {"envoy": "300m", "ai-gateway-extproc": "200m"}
 
 
 class Collector(TraceServiceServicer):
@@ -100,7 +102,7 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
     with collecting(str(site.lab.network.uplink[1])) as (address, collector), edited_stack(site.lab, tmp_path) as stack:
 
         def traced(document: Document, percent: float = 100) -> None:
-            document["gateway"]["traces"] = {"collector": address, "sampled_percent": percent}
+            document["gateway"] |= {"traces": {"collector": address, "sampled_percent": percent}, "cores": 0.5}
 
         def traced_never(document: Document) -> None:
             traced(document, percent=0.01)
@@ -123,6 +125,7 @@ def test_a_sampled_request_is_a_span_without_prompt_answer_or_key(site: Site, cl
 
         stack.up(traced)
         samples(100)
+        assert SHARES.items() <= cluster.requested_cores(until(alone, what="one Envoy pod")).items()
         with cluster.pace(MODEL, prefill_overhead="2s"):
             usage, answered = streamed(site, fine, prompt, f"?key={key_in_url}")
         with site.http(key="sk-wrong") as client:

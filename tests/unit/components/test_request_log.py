@@ -8,6 +8,7 @@ import pytest
 
 from components.gateway.gateway import gateway_config
 from components.gateway.request_log import STREAM_ERROR, request_log
+from components.specs.gateway import GatewaySpec
 from components.specs.request_log import RequestLogSpec
 from floor.headers import CLIENT_HEADER
 
@@ -44,7 +45,8 @@ def test_what_is_slow_is_for_the_site_to_say() -> None:
 
 
 def test_every_count_that_is_logged_is_one_that_routes_report() -> None:
-    reported = {cost["metadataKey"] for cost in gateway_config("g")["spec"]["globalLLMRequestCosts"]}
+    config = gateway_config("g", GatewaySpec(port=80))
+    reported = {cost["metadataKey"] for cost in config["spec"]["globalLLMRequestCosts"]}
     fields = request_log(RequestLogSpec())["format"]["json"]
     counts = [text for text in fields.values() if "llm_" in text]
     assert len(counts) == 3

@@ -112,7 +112,7 @@ def gateway_objects(site_file: str) -> list[dict[str, Any]]:
         deny_ingress("g"),
         gateway.gateway_class(),
         gateway.envoy_proxy("g", site.gateway, drain_s=60),
-        gateway.gateway_config("g"),
+        gateway.gateway_config("g", site.gateway),
         gateway.gateway("g", site.gateway),
         traffic_policies.client_traffic_policy("g", site.gateway),
         traffic_policies.backend_traffic_policy("g", site.gateway, body_kib=plan.body_kib),

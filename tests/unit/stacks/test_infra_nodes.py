@@ -37,12 +37,12 @@ def test_with_a_machine_away_the_others_take_what_it_had() -> None:
 
 
 def sized(**sizes: int) -> dict[str, Any]:
-    """The reference site, which requests 2 x 4 + 2 x 2 + 3 x 0.1 cores and 2 x 8 + 2 x 4 + 3 x 0.5 GiB."""
+    """The reference site, which requests 2 x 4 + 2 x 2 + 3 x 1 cores and 2 x 8 + 2 x 4 + 3 x 0.5 GiB."""
     return changed(prod(), {f"{WORKER}.{key}": value for key, value in sizes.items()})
 
 
 def test_the_reference_sites_machines_hold_them_also_with_one_away() -> None:
-    line = "12.3 cores and 25.5 GiB for proxies and pickers fit on 2 machines with 60 cores and 248 GiB beside their"
+    line = "15 cores and 25.5 GiB for proxies and pickers fit on 2 machines with 60 cores and 248 GiB beside their"
     assert f"CPU nodes   {line} systems, also with one away" in plan_values(prod(), "site.yaml").placement_text
 
 
@@ -52,17 +52,17 @@ def test_a_site_whose_pickers_have_no_room_is_refused() -> None:
         plan_values(sized(cores=4), "site.yaml")
     (problem,) = caught.value.problems
     assert problem.key == WORKER
-    assert "2 x picker of glm-5-1, 3 x proxy find no room: 12.3 cores and 25.5 GiB are requested" in problem.what
+    assert "2 x picker of glm-5-1, 3 x proxy find no room: 15 cores and 25.5 GiB are requested" in problem.what
     assert problem.got == "2 machines with 4 cores and 248 GiB beside their systems"
 
 
 def test_a_site_that_a_machine_on_its_way_up_leaves_without_pickers_is_warned() -> None:
     """14 cores are 12 beside the system: enough for all but the proxies while the other machine is away."""
     warned = {warning.key: warning.what for warning in plan_values(sized(cores=14), "site.yaml").warnings}
-    assert warned["gateway.replicas"].startswith("while infra-1 is away, 3 x proxy find no room: 12.3 cores and")
+    assert warned["gateway.replicas"].startswith("while infra-1 is away, 3 x proxy find no room: 15 cores and")
     warned = {warning.key: warning.what for warning in plan_values(sized(cores=13), "site.yaml").warnings}
-    assert warned[WORKER].startswith("while infra-1 is away, 1 x picker of qwen3-32b find no room")
-    warned = {warning.key: warning.what for warning in plan_values(sized(cores=15), "site.yaml").warnings}
+    assert warned[WORKER].startswith("while infra-1 is away, 1 x picker of qwen3-32b, 2 x proxy find no")
+    warned = {warning.key: warning.what for warning in plan_values(sized(cores=17), "site.yaml").warnings}
     assert not {"gateway.replicas", WORKER} & warned.keys()
 
 

@@ -1,0 +1,145 @@
+"""`calibrate`: what a model's steps take on a site's own GPUs, by its metrics, for the proof to count with."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from sitectl.live import asked_prometheus, measured_periods, site_cluster
+from sitectl.offline import checkout
+from sitectl.output.columns import columns
+from sitectl.shell.command import Command, CommandContext, pass_context, site_names
+from sitectl.shell.errors import Exit, SitectlError
+from stacks.facts.versions import minor_of
+from stacks.plan.calibration import FASTEST, FEWEST_PERIODS, SLOWEST, Period, measured_of, named, pace_of
+from stacks.plan.engine_releases import with_release
+from stacks.plan.models import RevisionPlan
+from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.proof.order import MeasuredPace
+
+PAGE = "docs/how-to/calibrate-a-site.md"
+MORE = f"""\
+\b
+  python -m sitectl calibrate prod
+  python -m sitectl calibrate prod --days 7
+
+Of each ten minutes it finds the pace at which the proof has the mean time between tokens that was measured, for the
+requests that came then. It changes nothing: with the lines that it prints in the site's file, the proof counts with the
+site's own times and their band, instead of published ones. {PAGE} shows when to do it again.
+
+exit status 1: a model had too few periods with enough requests, or no pace explains them.
+"""
+_HEADS = ("MODEL", "PERIODS", "REQUESTS", "PACE", "19 OF 20 WITHIN", "THE PROOF HAS")
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Calibrated:
+    revision: RevisionPlan
+    periods: Sequence[Period]
+    paces: Sequence[float]
+
+    @property
+    def measured(self) -> MeasuredPace | None:
+        return measured_of(self.paces)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is known; empty where it is."""
+        if self.measured:
+            return ""
+        if len(self.periods) < FEWEST_PERIODS:
+            return (
+                f"{len(self.periods)} periods of ten minutes had enough requests, and {FEWEST_PERIODS} are the fewest: "
+                "look back further with --days, or wait"
+            )
+        return (
+            f"in {len(self.periods) - len(self.paces)} of {len(self.periods)} periods no pace from x {FASTEST:g} to "
+            f"{SLOWEST:g} explains what was measured: compare what runs with the site's file"
+        )
+
+
+@click.command(cls=Command, epilog=MORE)
+@click.argument("site", shell_complete=site_names, help="name of the site, which is its stack")
+@click.option(
+    "--days", default=1.0, type=click.FloatRange(0.1, 60), show_default=True, help="how many days to look back"
+)
+@pass_context
+def command(context: CommandContext, *, site: str, days: float) -> int:
+    file = checkout.site_files(context.project, [site])[site]
+    plan = plan_file(file)
+    loaded = [model.stable for model in plan.models.values() if model.stable.proof.order.load]
+    if not loaded:
+        raise SitectlError(
+            f"no model of {site} declares a load", fix=f"see {PAGE} for what it is needed for", status=Exit.REFUSED
+        )
+    now = time.time()
+    with context.progress.layer(f"ask Prometheus of {site}"):
+        cluster = site_cluster.of_site(context.project, site, file)
+        with asked_prometheus.of_cluster(cluster, PAGE) as prometheus:
+            measured = measured_periods.periods(prometheus, begin=now - days * _DAY_S, end=now)
+    with context.progress.layer("find the pace of each period"):
+        calibrated = [_calibrated(revision, measured.get(revision.name, [])) for revision in loaded]
+    until = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+    keys = {of.revision.model: _keys(plan, of.revision, of.measured, until) for of in calibrated if of.measured}
+    context.say(_text(calibrated, keys), {"site": site, "models": [_record(of, keys) for of in calibrated]})
+    return int(Exit.REFUSED if any(of.reason for of in calibrated) else Exit.OK)
+
+
+def _calibrated(revision: RevisionPlan, periods: Sequence[Period]) -> _Calibrated:
+    paces = [pace for period in periods if (pace := pace_of(revision.proof, period)) is not None]
+    return _Calibrated(revision=revision, periods=periods, paces=paces)
+
+
+def _keys(plan: SitePlan, revision: RevisionPlan, measured: MeasuredPace, until: str) -> dict[str, Any]:
+    """As the site's file has them."""
+    images = with_release(plan.versions.images, revision.spec.server.engine_release)
+    engine = minor_of(images.vllm)
+    return {
+        "pace": round(measured.pace, 3),
+        "low": math.floor(1000 * measured.low) / 1000,
+        "high": math.ceil(1000 * measured.high) / 1000,
+        "periods": measured.periods,
+        "gpu": revision.proof.order.gpu,
+        **({"engine": named(engine)} if engine else {}),
+        "until": until,
+    }
+
+
+def _text(calibrated: Sequence[_Calibrated], keys: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [_HEADS, *(_row(of) for of in calibrated)]
+    lines = columns(rows, numbers=3)
+    lines += [f"{of.revision.model}: {of.reason}" for of in calibrated if of.reason]
+    if keys:
+        lines += ["", "write these into the site's file, and see what follows by `sitectl proof`:"]
+        lines += [f"  models.{model}.calibration: {_yaml(own)}" for model, own in keys.items()]
+    return "\n".join(lines)
+
+
+def _yaml(keys: Mapping[str, Any]) -> str:
+    quoted = {key: f'"{value}"' if key in ("engine", "until") else value for key, value in keys.items()}
+    return "{" + ", ".join(f"{key}: {value}" for key, value in quoted.items()) + "}"
+
+
+def _row(of: _Calibrated) -> tuple[str, ...]:
+    requests = sum(period.requests_per_s * measured_periods.PERIOD_S for period in of.periods)
+    measured = of.measured
+    proof = of.revision.proof
+    known = proof.order.measured
+    band = proof.ends.band
+    has = f"x {known.pace:.2f}, measured" if known else f"{band} of computed, published"
+    if measured is None:
+        return of.revision.model, f"{len(of.paces)}", f"{requests:,.0f}", "-", "-", has
+    within = f"x {measured.low:.2f} to {measured.high:.2f}"
+    return of.revision.model, f"{measured.periods}", f"{requests:,.0f}", f"x {measured.pace:.2f}", within, has
+
+
+def _record(of: _Calibrated, keys: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    model = of.revision.model
+    return {"model": model, "calibration": keys.get(model), "reason": of.reason}
