@@ -86,6 +86,7 @@ SITE_GROUPS = {
         "test_live_monitoring",
         "test_lab_certificate",
         "test_documented_commands",
+        "test_calibrated",
         "test_autoscaling",
         "test_scaled_to_zero",
         # Its alert goes on for a while.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ ALIKE = Load(
 LOADS = ("models.glm-5-1.load.requests_per_s", "models.qwen3-32b.load.requests_per_s")
 
 
-def need_of(changes: Mapping[str, Any]) -> ProxyNeed:
+def need_of(changes: dict[str, Any]) -> ProxyNeed:
     plan = plan_values(changed(prod(), changes), "site.yaml")
     need = proxy_need(plan.site, plan.models)
     assert need is not None
