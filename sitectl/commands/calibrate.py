@@ -74,10 +74,12 @@ class _Calibrated:
 def command(context: CommandContext, *, site: str, days: float) -> int:
     file = checkout.site_files(context.project, [site])[site]
     plan = plan_file(file)
-    loaded = [model.stable for model in plan.models.values() if model.stable.proof.order.load]
+    loaded = [model.stable for model in plan.models.values() if _comparable(model.stable)]
     if not loaded:
         raise SitectlError(
-            f"no model of {site} declares a load", fix=f"see {PAGE} for what it is needed for", status=Exit.REFUSED
+            f"no model of {site} that writes text declares a load",
+            fix=f"see {PAGE} for what it is needed for",
+            status=Exit.REFUSED,
         )
     now = time.time()
     with context.progress.layer(f"ask Prometheus of {site}"):
@@ -90,6 +92,11 @@ def command(context: CommandContext, *, site: str, days: float) -> int:
     keys = {of.revision.model: _keys(plan, of.revision, of.measured, until) for of in calibrated if of.measured}
     context.say(_text(calibrated, keys), {"site": site, "models": [_record(of, keys) for of in calibrated]})
     return int(Exit.REFUSED if any(of.reason for of in calibrated) else Exit.OK)
+
+
+def _comparable(revision: RevisionPlan) -> bool:
+    """Whether its requests have a shape, and times between tokens."""
+    return revision.proof.order.load is not None and revision.proof.order.model.task == "generate"
 
 
 def _calibrated(revision: RevisionPlan, periods: Sequence[Period]) -> _Calibrated:
@@ -134,10 +141,11 @@ def _row(of: _Calibrated) -> tuple[str, ...]:
     known = proof.order.measured
     band = proof.ends.band
     has = f"x {known.pace:.2f}, measured" if known else f"{band} of computed, published"
+    name = of.revision.model + (" (simulated)" if of.revision.spec.server.engine == "simulator" else "")
     if measured is None:
-        return of.revision.model, f"{len(of.paces)}", f"{requests:,.0f}", "-", "-", has
+        return name, f"{len(of.paces)}", f"{requests:,.0f}", "-", "-", has
     within = f"x {measured.low:.2f} to {measured.high:.2f}"
-    return of.revision.model, f"{measured.periods}", f"{requests:,.0f}", f"x {measured.pace:.2f}", within, has
+    return name, f"{measured.periods}", f"{requests:,.0f}", f"x {measured.pace:.2f}", within, has
 
 
 def _record(of: _Calibrated, keys: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -153,12 +153,14 @@ def outdated_calibrations(site: SiteConfig, pins: Versions) -> Iterator[Problem]
     for name, spec in sorted(site.models.items()):
         engine = minor_of(with_release(pins.images, spec.server.engine_release).vllm)
         gpu = slice_name(site.cluster.gpu, spec.server.gpu_slice or "")
-        if spec.calibration and counted_of(spec.calibration, gpu, engine) is None:
+        own = spec.calibration
+        if own and counted_of(own, gpu, engine) is None:
             now = f"{gpu} with vLLM {named(engine)}" if engine else gpu
+            then = f"{own.gpu} with vLLM {own.engine}" if own.engine else own.gpu
             yield Problem(
                 path=("models", name, "calibration"),
                 what="does not count, as it was measured on other GPUs or another engine: the proof takes published "
                 "figures",
-                got=f"{spec.calibration.gpu} with vLLM {spec.calibration.engine}; the model runs on {now}",
+                got=f"{then}; the model runs on {now}",
                 fix="run sitectl calibrate once it has run for two hours, or take the key out",
             )

@@ -244,8 +244,9 @@ class CalibrationSpec(Spec):
     """Periods of ten minutes with enough requests."""
     gpu: str
     """Kind of GPU that they ran on."""
-    engine: str = Field(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")
-    """Version of vLLM, such as `0.32`. On another one, or another GPU, the proof takes published figures again."""
+    engine: str | None = Field(default=None, pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")
+    """Version of vLLM, such as `0.32`; not set where a digest alone names the image. On another one, or another GPU,
+    the proof takes published figures again."""
     until: Day
     """The last day that was looked at."""
 

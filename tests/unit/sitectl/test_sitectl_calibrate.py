@@ -100,7 +100,7 @@ def test_the_line_that_it_prints_has_the_proof_count_with_the_measured_pace(site
     words = documented.argv("python -m sitectl calibrate prod")
     shown = site.run(*words[3:-1], "lab")
     assert shown.status == Exit.OK, shown.err
-    assert shown.out.splitlines()[1].split()[:5] == [MODEL, str(PERIODS), "12,000", "x", "1.30"]
+    assert shown.out.splitlines()[1].split()[:6] == [MODEL, "(simulated)", str(PERIODS), "12,000", "x", "1.30"]
     (line,) = [line for line in shown.out.splitlines() if line.startswith(f"  models.{MODEL}.calibration: ")]
     edit(site, calibration=yaml.safe_load(line.partition("calibration: ")[2]))
     proof = plan_file(site.project / "Pulumi.lab.yaml").models[MODEL].stable.proof
@@ -136,4 +136,4 @@ def test_what_is_too_little_or_cannot_be_is_no_calibration(
 
 def test_a_site_without_a_load_has_nothing_to_compare_with(site: AskedSite) -> None:
     edit(site, load=None)
-    assert "no model of lab declares a load" in site.run("calibrate", "lab").err
+    assert "no model of lab that writes text declares a load" in site.run("calibrate", "lab").err

@@ -105,8 +105,8 @@ def test_the_proof_counts_with_the_sites_own_times() -> None:
     assert "steps took x 0.92 to 1.10 as long in 96 periods of this site, whose usual is x 1.2 computed" in text
 
 
-@pytest.mark.parametrize("other", [{"gpu": "h100-sxm"}, {"engine": "0.31"}])
-def test_times_of_another_gpu_or_engine_do_not_count(other: dict[str, str]) -> None:
+@pytest.mark.parametrize("other", [{"gpu": "h100-sxm"}, {"engine": "0.31"}, {"engine": None}])
+def test_times_of_another_gpu_or_engine_do_not_count(other: dict[str, Any]) -> None:
     plan = planned(**other)
     assert stable(plan).proof.order.measured is None
     (warning,) = [problem for problem in plan.warnings if problem.key == f"models.{MODEL}.calibration"]
