@@ -55,6 +55,11 @@ class GatewaySpec(Spec):
     """Memory of one Envoy pod. From half of it on, those go whose answers pile up because they hardly read; at three
     quarters new requests are refused (503)."""
 
+    request_log: RequestLogSpec = RequestLogSpec()
+    """Which requests are logged."""
+    traces: TracesSpec | None = None
+    """Where traces of requests go; none are made if not given."""
+
     @property
     def requests(self) -> dict[str, str]:
         """What Envoy requests in one of its pods."""
@@ -65,11 +70,6 @@ class GatewaySpec(Spec):
     def processor_requests(self) -> dict[str, str]:
         """What the AI gateway's processor requests beside it."""
         return {} if self.cores is None else {"cpu": _millicores((1 - _ENVOY_SHARE) * self.cores)}
-
-    request_log: RequestLogSpec = RequestLogSpec()
-    """Which requests are logged."""
-    traces: TracesSpec | None = None
-    """Where traces of requests go; none are made if not given."""
 
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> GatewaySpec:
