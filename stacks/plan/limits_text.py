@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stacks.plan.batch_window import describe_windows
 from stacks.plan.cache_shares import describe_shares
 from stacks.plan.gpu_time import describe_gpu_time
 from stacks.plan.guarantees import describe_guarantees, draws
@@ -13,7 +14,8 @@ from stacks.site.model import SiteConfig
 
 
 def describe_all_limits(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
-    """All lines; empty where the site limits and guarantees nothing."""
+    """All lines, and what is left for jobs; empty where the site limits and guarantees nothing, with no quiet hours."""
     counted = [*describe_limits(exceedings(site, models)), *describe_gpu_time(site, models)]
     rest = [*describe_shares(site, models), *describe_guarantees(draws(site, models))]
-    return "\n".join([*(counted or ["limits: of tokens, for no tenant"] if rest else counted), *rest])
+    limits = "\n".join([*(counted or ["limits: of tokens, for no tenant"] if rest else counted), *rest])
+    return "\n\n".join(filter(None, [limits, describe_windows(site, models)]))

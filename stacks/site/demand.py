@@ -18,6 +18,7 @@ from floor.revision_ids import RevisionId
 from floor.spec import MOST_REPLICAS, MOST_SECONDS, Day, Name, Spec
 from stacks.facts import catalogue
 from stacks.facts.catalogue import CatalogueModel
+from stacks.site.quiet_hours import QuietHours
 
 # Blanks around it are no reason.
 Reason = Annotated[str, StringConstraints(strip_whitespace=True), Field(min_length=10)]
@@ -62,6 +63,9 @@ class LoadSpec(Spec):
     adapter_skew: float = Field(default=0.0, ge=0, le=3)
     """Of a model whose adapters take turns on its GPUs (`server.resident_adapters`): the exponent of Zipf's law by
     which requests are for them. 0: all are asked alike, which has the fewest requests at once."""
+    quiet_hours: QuietHours = Field(default_factory=dict)
+    """Hours of the site's day in which less comes: the share of `requests_per_s`, such as `{22-06: 0.1}`. The proof
+    then shows what the replicas can do for jobs in them."""
 
 
 _TargetMs = Annotated[float | None, Field(gt=0, le=_LONGEST_MS)]
