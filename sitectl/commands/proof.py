@@ -17,6 +17,7 @@ from sitectl.output import second_opinion
 from sitectl.shell import invocation
 from sitectl.shell.command import Command, CommandContext, pass_context, sites_argument
 from stacks.plan.site_plan import plan_file
+from stacks.plan.take_overs import describe_take_overs
 
 MORE = """\
 Only arithmetic: no engine, no cluster, no network. Each figure shows whether it is published, calibrated or estimated;
@@ -85,6 +86,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         "placement": placement,
         "storage": {"block": plan.storage_text},
         "gateway": proofs.gateway(plan),
+        "failover": {"block": describe_take_overs(plan.site, plan.models, plan.others)},
         "limits": proofs.limits(plan),
         "warnings": warnings,
     }
@@ -104,8 +106,8 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         verdicts += ", with room for all" if placement["known"] else "; whether they find room is not known"
     heading = "\n".join([f"site {name}: {verdicts}", *_short_of_replicas(placement), *warned.lines(plan, project)])
     rooms = [str(placement["block"])] if models else []
-    gateway = str(record["gateway"]["block"])
-    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.scaling_text, gateway, plan.limits_text])]
+    parts = [str(record[part]["block"]) for part in ("gateway", "failover", "limits")]
+    lines = [heading, *blocks, *rooms, *filter(None, [plan.storage_text, plan.scaling_text, *parts])]
     return Told(lines=lines, record=record, good=record.get("agrees", True) and not full)
 
 

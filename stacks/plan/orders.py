@@ -46,7 +46,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         replicas=server.replicas,
         kv_dtype=kv_dtype(GPUS[gpu]),
         context_tokens=_given(overrides.max_model_len),
-        load=_load(spec),
+        load=load_of(spec),
         slo=Slo.of(**spec.slo.model_dump()) if spec.slo else NO_TARGETS,
         typical_request_tokens=server.typical_request_tokens,
         storage_bytes_per_s=site.storage.replica_reads_bytes_per_s,
@@ -97,7 +97,8 @@ def _downloads(site: SiteConfig) -> int:
     return 1 if site.storage.weights.place == "shared" or alone else 2
 
 
-def _load(spec: OrderedModelSpec) -> Load | None:
+def load_of(spec: OrderedModelSpec) -> Load | None:
+    """The declared traffic of a model; None without one."""
     if spec.load is None:
         return None
     answers = spec.load.answer_tokens

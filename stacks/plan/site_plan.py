@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,8 +43,9 @@ from stacks.plan.overflows import carrying_nothing, describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
+from stacks.plan.take_overs import Others, describe_take_overs, not_carried, others_of
 from stacks.plan.tenants import TenantsPlan, plan_tenants
-from stacks.plan.valid_part import ValidPart, valid_part
+from stacks.plan.valid_part import ValidPart, valid_part, without_consequences
 from stacks.plan.volume_nodes import crowded_servers
 from stacks.plan.weight_places import describe_places
 from stacks.plan.weights import Locks, lacking_locks, lacking_repositories, read_locks, unlocked
@@ -79,6 +80,8 @@ class SitePlan:
     """Where each value comes from, by dotted path; see `stacks.site.reading.origins`."""
     warnings: tuple[Problem, ...] = ()
     """What works, and is not wise; each has its line."""
+    others: Others = field(default_factory=dict)
+    """Sites that it takes over."""
 
     @property
     def revisions(self) -> list[RevisionPlan]:
@@ -153,6 +156,7 @@ class SitePlan:
         """Blocks of text: each revision, their room on nodes and disks, and what the site's choices lead to."""
         ends = [
             describe_gateway(self.site, self.models),
+            describe_take_overs(self.site, self.models, self.others),
             self.scaling_text,
             describe_canaries(self.models),
             describe_dedicated(self.models),
@@ -290,10 +294,12 @@ def plan_read(read: ReadSite, project: Path | None = None, *, without: Collectio
     if "weights" not in without:
         refused += lacking_locks(plan.stores, plan.site.name)
     refused += lacking_repositories(plan.stores)
-    refused = _no_consequences(refused, read.problems)
+    refused = without_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
-    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=read.warnings(plan.warnings))
+    others = others_of(read.site, folder)
+    warnings = read.warnings([*plan.warnings, *not_carried(plan.site, plan.models, others)])
+    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=warnings, others=others)
 
 
 def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
@@ -388,13 +394,3 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
     yield from crowded_without_one(plan.site)
     if plan.site.purpose == "production":
         yield from unlocked(plan.stores, plan.site.name)
-
-
-def _no_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:
-    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
-    wrong = [problem.path for problem in problems]
-    return [
-        problem
-        for problem in later
-        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in wrong)
-    ]

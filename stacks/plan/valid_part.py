@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from floor.problems import Path
+from floor.problems import Path, Problem
 from stacks.site.machine import MachineKeys
 from stacks.site.machines import MachinesSpec
 from stacks.site.model import SiteConfig
@@ -74,3 +74,13 @@ def _valid_patches(keys: _Keys, wrong: Sequence[Path], level: Path) -> _Keys:
     names = {path[len(at)] for path in wrong if path[: len(at)] == at and len(path) > len(at)}
     patches = {name: patch for name, patch in keys.patches.items() if name not in names}
     return keys.model_copy(update={"patches": patches}) if names else keys
+
+
+def without_consequences(later: Sequence[Problem], problems: Sequence[Problem]) -> list[Problem]:
+    """Without what follows from a key that is wrong: of the key itself, and of a section that lacks it since."""
+    wrong = [problem.path for problem in problems]
+    return [
+        problem
+        for problem in later
+        if not problem.path or not any(path[: len(problem.path)] == problem.path for path in wrong)
+    ]

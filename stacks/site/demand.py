@@ -371,6 +371,13 @@ class OrderedModelSpec(ModelSpec):
         return self
 
 
+class TakeOverSpec(Spec):
+    """Another site whose requests come here while it is away."""
+
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of its declared load: the part that has to be answered meanwhile, such as that without jobs."""
+
+
 class PricesSpec(Spec):
     """What the site pays."""
 

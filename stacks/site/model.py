@@ -40,7 +40,7 @@ from floor.spec import Name, Spec
 from floor.stateful import Keeping
 from stacks.facts import catalogue
 from stacks.facts.hardware import GPUS, USUAL_GPU
-from stacks.site.demand import OrderedModelSpec, PricesSpec
+from stacks.site.demand import OrderedModelSpec, PricesSpec, TakeOverSpec
 from stacks.site.machines import MachinesSpec
 
 
@@ -230,6 +230,9 @@ class SiteConfig(Spec):
     """Pages on which people order models and see what they use; none if not given."""
     usage: UsageSpec = Field(default_factory=UsageSpec)
     """The ledger: what each tenant used, and what it costs."""
+    takes_over: dict[Name, TakeOverSpec] = Field(default_factory=dict)
+    """Other sites of this checkout whose requests come here while they are away: the proof shows whether it carries
+    them."""
     tenants: dict[Name, TenantSpec]
     """Tenants by name; `{}` for none."""
 
