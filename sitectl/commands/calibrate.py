@@ -1,4 +1,4 @@
-"""`calibrate`: what a model's steps take on a site's own GPUs, by its metrics, for the proof to count with."""
+"""`calibrate`: what a model's steps take on a site's own GPUs, by its metrics, for the proof to use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
 from stacks.facts.versions import minor_of
-from stacks.plan.calibration import FASTEST, FEWEST_PERIODS, SLOWEST, Period, measured_of, named, pace_of
+from stacks.plan.calibration import (
+    FASTEST,
+    FEWEST_PERIODS,
+    SLOWEST,
+    Period,
+    measured_of,
+    named,
+    pace_of,
+    prompt_pace_of,
+)
 from stacks.plan.engine_releases import with_release
 from stacks.plan.models import RevisionPlan
 from stacks.plan.site_plan import SitePlan, plan_file
@@ -30,13 +39,18 @@ MORE = f"""\
   python -m sitectl calibrate prod --days 7
 
 Of each ten minutes it finds the pace at which the proof has the mean time between tokens that was measured, for the
-requests that came then. It changes nothing: with the lines that it prints in the site's file, the proof counts with the
+requests that came then. It changes nothing: with the lines that it prints in the site's file, the proof takes the
 site's own times and their band, instead of published ones. {PAGE} shows when to do it again.
 
-exit status 1: a model had too few periods with enough requests, or no pace explains them.
+exit status 1: of a model nothing is known: too few periods, requests that are not as declared, or times that no pace
+explains.
 """
-_HEADS = ("MODEL", "PERIODS", "REQUESTS", "PACE", "19 OF 20 WITHIN", "THE PROOF HAS")
+_HEADS = ("MODEL", "THE PROOF HAS", "PERIODS", "REQUESTS", "PACE", "NINE OF TEN WITHIN")
 _DAY_S = 86_400
+# Of the periods: more that no pace explains are no exceptions.
+_UNEXPLAINED = 0.05
+# How far requests may lie from the declared ones, in tokens and in the share that is cached: the proof is of these.
+_ALIKE, _HIT_ALIKE = 1.25, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,25 +58,49 @@ class _Calibrated:
     revision: RevisionPlan
     periods: Sequence[Period]
     paces: Sequence[float]
+    prompt_paces: Sequence[float]
 
     @property
     def measured(self) -> MeasuredPace | None:
-        return measured_of(self.paces)
+        return None if self.reason else measured_of(self.paces, self.prompt_paces)
 
     @property
     def reason(self) -> str:
         """Why nothing is known; empty where it is."""
-        if self.measured:
-            return ""
+        if self.revision.spec.server.engine == "simulator":
+            return "it runs on the simulator, whose times are the proof's"
         if len(self.periods) < FEWEST_PERIODS:
             return (
                 f"{len(self.periods)} periods of ten minutes had enough requests, and {FEWEST_PERIODS} are the fewest: "
                 "look back further with --days, or wait"
             )
-        return (
-            f"in {len(self.periods) - len(self.paces)} of {len(self.periods)} periods no pace from x {FASTEST:g} to "
-            f"{SLOWEST:g} explains what was measured: compare what runs with the site's file"
+        if len(self.paces) < (1 - _UNEXPLAINED) * len(self.periods):
+            return (
+                f"in {len(self.periods) - len(self.paces)} of {len(self.periods)} periods no pace from x {FASTEST:g} "
+                f"to {SLOWEST:g} explains what was measured: compare what runs with the site's file"
+            )
+        if other := self._other_requests():
+            return f"its requests are not as declared: {', '.join(other)}; write what comes into load first"
+        return ""
+
+    def _other_requests(self) -> list[str]:
+        load = self.revision.proof.order.load
+        if load is None:
+            return []
+        rate = sum(period.requests_per_s for period in self.periods)
+        prompt, answer, hit = (
+            sum(getattr(period, figure) * period.requests_per_s for period in self.periods) / rate
+            for figure in ("prompt_tokens", "answer_tokens", "prefix_hit")
         )
+        pairs = (("prompts", prompt, load.prompt_tokens.mean), ("answers", answer, load.answer_tokens.mean))
+        other = [
+            f"{what} of {mean:,.0f} tokens in the mean, not {declared:,.0f}"
+            for what, mean, declared in pairs
+            if not 1 / _ALIKE <= mean / declared <= _ALIKE
+        ]
+        if abs(hit - load.prefix_hit) > _HIT_ALIKE:
+            other.append(f"{100 * hit:.0f} % of their tokens cached, not {100 * load.prefix_hit:.0f} %")
+        return other
 
 
 @click.command(cls=Command, epilog=MORE)
@@ -101,7 +139,8 @@ def _comparable(revision: RevisionPlan) -> bool:
 
 def _calibrated(revision: RevisionPlan, periods: Sequence[Period]) -> _Calibrated:
     paces = [pace for period in periods if (pace := pace_of(revision.proof, period)) is not None]
-    return _Calibrated(revision=revision, periods=periods, paces=paces)
+    of_prompts = [pace for period in periods if (pace := prompt_pace_of(revision.proof, period)) is not None]
+    return _Calibrated(revision=revision, periods=periods, paces=paces, prompt_paces=of_prompts)
 
 
 def _keys(plan: SitePlan, revision: RevisionPlan, measured: MeasuredPace, until: str) -> dict[str, Any]:
@@ -115,13 +154,14 @@ def _keys(plan: SitePlan, revision: RevisionPlan, measured: MeasuredPace, until:
         "periods": measured.periods,
         "gpu": revision.proof.order.gpu,
         **({"engine": named(engine)} if engine else {}),
+        "settings": revision.spec.digest,
         "until": until,
     }
 
 
 def _text(calibrated: Sequence[_Calibrated], keys: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [_HEADS, *(_row(of) for of in calibrated)]
-    lines = columns(rows, numbers=3)
+    lines = columns(rows, numbers=4)
     lines += [f"{of.revision.model}: {of.reason}" for of in calibrated if of.reason]
     if keys:
         lines += ["", "write these into the site's file, and see what follows by `sitectl proof`:"]
@@ -130,22 +170,20 @@ def _text(calibrated: Sequence[_Calibrated], keys: Mapping[str, Mapping[str, Any
 
 
 def _yaml(keys: Mapping[str, Any]) -> str:
-    quoted = {key: f'"{value}"' if key in ("engine", "until") else value for key, value in keys.items()}
+    quoted = {key: f'"{value}"' if key in ("engine", "settings", "until") else value for key, value in keys.items()}
     return "{" + ", ".join(f"{key}: {value}" for key, value in quoted.items()) + "}"
 
 
 def _row(of: _Calibrated) -> tuple[str, ...]:
     requests = sum(period.requests_per_s * measured_periods.PERIOD_S for period in of.periods)
+    known, band = of.revision.proof.order.measured, of.revision.proof.ends.band
+    has = f"x {known.pace:.2f}, measured" if known else f"{band}, published"
+    periods = f"{len(of.paces)} of {len(of.periods)}"
     measured = of.measured
-    proof = of.revision.proof
-    known = proof.order.measured
-    band = proof.ends.band
-    has = f"x {known.pace:.2f}, measured" if known else f"{band} of computed, published"
-    name = of.revision.model + (" (simulated)" if of.revision.spec.server.engine == "simulator" else "")
-    if measured is None:
-        return name, f"{len(of.paces)}", f"{requests:,.0f}", "-", "-", has
-    within = f"x {measured.low:.2f} to {measured.high:.2f}"
-    return name, f"{measured.periods}", f"{requests:,.0f}", f"x {measured.pace:.2f}", within, has
+    pace, within = (
+        (f"x {measured.pace:.2f}", f"x {measured.low:.2f} to {measured.high:.2f}") if measured else ("-", "-")
+    )
+    return of.revision.model, has, periods, f"{requests:,.0f}", pace, within
 
 
 def _record(of: _Calibrated, keys: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "access": "write the files with which one more person looks after a site, as viewer, operator or admin",
     "key": "make, list, rotate, revoke and suspend keys of tenants while the platform runs; see which may be abused",
     "canary": "show how canaries do beside their models' stable revisions, and what is next",
-    "calibrate": "show what a model's steps take on the site's own GPUs, by its metrics, for the proof to count with",
+    "calibrate": "show what a model's steps take on the site's own GPUs, by its metrics, for the proof to use",
     "evaluate": "ask both revisions of a model a set of questions, and compare how many answers are good",
     "prompts": "put, list, show, compare, use and remove prompts of tenants that clients name by id",
     "audit": "show who changed which key, from where, and check that no row was changed or is missing",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from components.specs.limits import limit_of
 from floor.counts import listed
 from stacks.plan.guarantees import request_tokens
 from stacks.plan.models import ModelPlan, RevisionPlan
@@ -59,11 +60,13 @@ class BatchWindow:
 
 
 def windows(models: Mapping[str, ModelPlan]) -> list[BatchWindow]:
-    """Of the models that state quiet hours."""
+    """Of the models and dedicated replicas that state quiet hours."""
     return [
-        BatchWindow(revision=model.stable, hours=_hours(model.stable))
+        BatchWindow(revision=revision, hours=_hours(revision))
         for model in models.values()
-        if model.stable.spec.load and model.stable.spec.load.quiet_hours
+        for revision in model.revisions.values()
+        # A canary's requests are some of the stable revision's, whose load is of all.
+        if not revision.id.digest and revision.spec.load and revision.spec.load.quiet_hours
     ]
 
 
@@ -90,8 +93,8 @@ def describe_windows(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
     lines = ["batch: what replicas carry within the targets beside the declared load, of requests like its own"]
     for window in known:
         in_millions = window.tokens_span.mapped(lambda tokens: tokens / 1e6)
-        day = f"{_millions(window.tokens)} M tokens a day ({in_millions}){_jobs(site, window)}"
-        lines.append(f"  {window.revision.model}: {day}  [estimated]")
+        day = f"{_millions(window.tokens)} M tokens per day ({in_millions}){_jobs(site, window)}"
+        lines.append(f"  {window.revision.name}: {day}  [estimated]")
         lines += [
             f"    {hours.text:<12}{shown(hours.left_nominal)} requests/s ({hours.left}) beside "
             f"{shown(100 * hours.share)} % of the load  [estimated]"
@@ -102,17 +105,27 @@ def describe_windows(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
 
 def _jobs(site: SiteConfig, window: BatchWindow) -> str:
     """Whether that is what tenants of tiers below 0 may use in a day: all, whatever other models they may call."""
-    limits = site.limits
+    revision = window.revision
     wanted = {
-        tenant: limits[tenant][_PER_DAY]
-        for tenant in site.answered_by(window.revision.id)
-        if _below_others(site, tenant) and _PER_DAY in limits.get(tenant, {})
+        tenant: _most(site, tenant, revision.model)
+        for tenant in site.answered_by(revision.id)
+        if _below_others(site, tenant)
     }
+    limited = {tenant: most for tenant, most in wanted.items() if most is not None}
     if not wanted:
         return ""
-    total, span = sum(wanted.values()), window.tokens_span
+    if len(limited) < len(wanted):
+        return f"; whether jobs FIT is not known: {listed(wanted.keys() - limited.keys())} may use any {_PER_DAY}"
+    total, span = sum(limited.values()), window.tokens_span
     verdict = "FIT" if total <= (span.slow or 0) else "MAY NOT FIT" if total <= (span.fast or 0) else "DO NOT FIT"
-    return f"; the {_millions(total)} M of jobs {verdict}, by the plans of {listed(wanted)}"
+    return f"; the {_millions(total)} M of jobs {verdict}, by the plans of {listed(limited)}"
+
+
+def _most(site: SiteConfig, tenant: str, model: str) -> int | None:
+    """Tokens of this model that it may use in a day; None for any number."""
+    limits = site.limits.get(tenant, {})
+    given = [limits.get(_PER_DAY), limits.get(limit_of("models", model, _PER_DAY))]
+    return min((most for most in given if most is not None), default=None)
 
 
 def _below_others(site: SiteConfig, tenant: str) -> bool:

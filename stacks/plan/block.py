@@ -143,9 +143,7 @@ def _speed(proof: Proof) -> Iterator[str]:
     of = "all models, as none are of slices" if isinstance(proof.order.hardware, GpuSlice) else "such models"
     text = f"steps take {band} as long in {band.rows} published figures of {of}"
     if own := proof.order.measured:
-        text = (
-            f"steps took {band} as long in {own.periods} periods of this site, whose usual is x {own.pace:.3g} computed"
-        )
+        text = f"steps took {band} as long in {own.periods} periods of this site; median x {own.pace:.3g} of computed"
     yield _line("band", text)
     yield _line(
         "cold start",

@@ -154,13 +154,12 @@ def outdated_calibrations(site: SiteConfig, pins: Versions) -> Iterator[Problem]
         engine = minor_of(with_release(pins.images, spec.server.engine_release).vllm)
         gpu = slice_name(site.cluster.gpu, spec.server.gpu_slice or "")
         own = spec.calibration
-        if own and counted_of(own, gpu, engine) is None:
-            now = f"{gpu} with vLLM {named(engine)}" if engine else gpu
-            then = f"{own.gpu} with vLLM {own.engine}" if own.engine else own.gpu
+        if own and counted_of(spec, gpu, engine) is None:
+            now = f"{gpu}, vLLM {named(engine) if engine else 'of no known version'}, settings {spec.digest}"
             yield Problem(
                 path=("models", name, "calibration"),
-                what="does not count, as it was measured on other GPUs or another engine: the proof takes published "
-                "figures",
-                got=f"{then}; the model runs on {now}",
-                fix="run sitectl calibrate once it has run for two hours, or take the key out",
+                what="does not count, as it was measured on other GPUs, another engine or with other settings: the "
+                "proof takes published figures",
+                got=f"{own.gpu}, vLLM {own.engine or 'of no known version'}, settings {own.settings}; now {now}",
+                fix="run sitectl calibrate once the replicas have run so for two hours, or take the key out",
             )

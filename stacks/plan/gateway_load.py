@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from stacks.plan.infra_nodes import proxy_cores
+from stacks.plan.infra_nodes import left_out, lost_without_room, nodes_for, pods_of, proxy_cores
 from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.proof.demand import Load
 from stacks.proof.figures import shown
@@ -18,6 +18,8 @@ from stacks.site.model import SiteConfig
 
 # Of a prompt in JSON, as texts have them; estimated.
 _BYTES_PER_TOKEN = 4
+# The largest request of a pod, by the site's key, and proxies beyond those of the site that are tried.
+_MOST_CORES, _MORE = 64, 9
 # Between which factors another processor's times lie; estimated.
 _FASTER, _SLOWER = 0.5, 2.0
 
@@ -97,7 +99,7 @@ def proxy_need(site: SiteConfig, models: Mapping[str, ModelPlan]) -> ProxyNeed |
     loaded = _loaded(models)
     if not loaded:
         return None
-    time = DECIDED if site.callers.decided_by == "gatekeeper" else BY_KEYS
+    time = DECIDED if site.callers.decided_by == "gatekeeper" or site.limits else BY_KEYS
     return ProxyNeed(
         pods=site.gateway.replicas,
         requested=proxy_cores(site),
@@ -118,7 +120,7 @@ def describe_gateway(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
     if not need.enough:
         verdict = (
             f"LESS THAN THE DECLARED LOAD MAY TAKE{away}: other pods on their machines may keep them from more. "
-            f"Set gateway.cores: {need.wanted:g}"
+            f"{advice(site, need)}"
         )
     return "\n".join(
         [
@@ -127,6 +129,20 @@ def describe_gateway(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
             f"  full        {_words(need.full)}",
         ]
     )
+
+
+def advice(site: SiteConfig, need: ProxyNeed) -> str:
+    """The keys with which they request enough, on machines that hold them, also with one away."""
+    for pods in range(need.pods, need.pods + _MORE):
+        more = replace(need, pods=pods)
+        keys = {"replicas": pods, "cores": more.wanted}
+        other = site.model_copy(update={"gateway": site.gateway.model_copy(update=keys)})
+        nodes, wanted = nodes_for(other), pods_of(other)
+        room = nodes is None or not (left_out(nodes, wanted) or lost_without_room(nodes, wanted))
+        if room and more.wanted <= _MOST_CORES:
+            also = f" and gateway.replicas: {pods}" if pods != need.pods else ""
+            return f"Set gateway.cores: {more.wanted:g}{also}"
+    return f"Each needs {need.wanted:g}: add machines of role worker first"
 
 
 def _loaded(models: Mapping[str, ModelPlan]) -> list[tuple[RevisionPlan, Load, bool]]:

@@ -57,7 +57,7 @@ def order_of(site: SiteConfig, name: str, spec: OrderedModelSpec, engine: Engine
         max_num_batched_tokens=by_hand if batched is None else batched,
         prompt_step_tokens=server.long_prefill_token_threshold,
         engine=engine,
-        measured=counted_of(spec.calibration, gpu, engine),
+        measured=counted_of(spec, gpu, engine),
         prices=prices_of(site.prices),
         speculation=speculation_of(server.speculative),
         adapters=adapters_of(spec.adapters, server.resident_adapters, spec.load.adapter_skew if spec.load else 0.0),

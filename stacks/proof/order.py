@@ -39,9 +39,8 @@ class MeasuredPace:
     pace: float
     """Their median over periods of the site's own metrics."""
     low: float
-    """Of 20 periods, 19 have at least this one."""
+    """Nine of ten periods have no less than this, and no more than `high`; so have prompts in the median."""
     high: float
-    """Of 20 periods, 19 have at most this one."""
     periods: int
 
 
@@ -109,9 +108,17 @@ class Order:
 
     def on(self, gpu: str) -> Order:
         """The same on another kind of GPU, layout and replicas left to the proof. Raises KeyError if it is unknown."""
-        free = replace(self, layout=None, gpus=None, replicas=None, network_bytes_per_s=None, measured=None)
+        free = replace(self, layout=None, gpus=None, replicas=None, network_bytes_per_s=None)
         # Of another kind, one node may be enough.
-        return replace(free, gpu=gpu, nodes=1, one_node=self.one_node or self.nodes > 1, kv_dtype=kv_dtype(GPUS[gpu]))
+        measured = self.measured if gpu == self.gpu else None
+        return replace(
+            free,
+            gpu=gpu,
+            measured=measured,
+            nodes=1,
+            one_node=self.one_node or self.nodes > 1,
+            kv_dtype=kv_dtype(GPUS[gpu]),
+        )
 
     @property
     def file_bytes(self) -> float:

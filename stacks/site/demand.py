@@ -239,18 +239,20 @@ class CalibrationSpec(Spec):
     """Step times that `sitectl calibrate` has measured, over those that the proof computes."""
 
     pace: float = Field(ge=0.2, le=5)
-    """Of half of the periods it is at most this."""
+    """Median over the periods."""
     low: float = Field(ge=0.1, le=5)
-    """Of one period in twenty it is at most this."""
+    """Nine of ten periods have no less than this, and no more than `high`."""
     high: float = Field(ge=0.2, le=10)
-    """Of 19 periods in twenty it is at most this."""
+    """Nine of ten periods have no more than this, and no less than `low`."""
     periods: int = Field(ge=12)
     """Periods of ten minutes with enough requests."""
     gpu: str
     """Kind of GPU that they ran on."""
     engine: str | None = Field(default=None, pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")
-    """Version of vLLM, such as `0.32`; not set where a digest alone names the image. On another one, or another GPU,
-    the proof takes published figures again."""
+    """Version of vLLM, such as `0.32`; not set where a digest alone names the image."""
+    settings: str = Field(pattern=r"^[0-9a-f]{8}$")
+    """Digest of the model's catalogue entry, its engine's settings and its adapters. With others, on another GPU or
+    another version of vLLM, the proof takes published figures again."""
     until: Day
     """The last day that was looked at."""
 

@@ -135,7 +135,10 @@ def test_explain_a_field_of_an_object(checkout_folder: Path) -> None:
         (["deployment/glm-5-1", "spec.replica"], "did you mean 'replicas'?"),
         (["deployment/glm-5-1", "spec.template.spec.containers[7]"], "allowed: [0]"),
         (["deployment/glm-5-2"], "no such object; did you mean 'deployment/glm-5-1'?"),
-        (["models.glm-5-1.replicas"], "allowed: below models.glm-5-1: adapters, aliases, canary, catalogue,"),
+        (
+            ["models.glm-5-1.replicas"],
+            "allowed: below models.glm-5-1: adapters, aliases, calibration, canary, catalogue,",
+        ),
         (["models.glm-5-1.settings.max_seqs"], "fix: python -m sitectl explain --site prod models.glm-5-1.settings"),
         (["gatway"], "allowed: addresses, autoscaling, callers, catalogue, certificates, charts, cluster, counters,"),
         (["gatway"], "fix: python -m sitectl docs configuration"),

@@ -9,12 +9,14 @@ import pytest
 from floor.problems import SiteError
 from stacks.plan.batch_window import BatchWindow, describe_windows, windows
 from stacks.plan.site_plan import SitePlan, plan_values
-from tests.unit.stacks.site_examples import prod
+from tests.documented import ROOT
+from tests.unit.stacks.site_examples import prod, reference
 from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("opening 28")
 
 MODEL = "qwen3-32b"
+PAGE = ROOT / "docs" / "how-to" / "limit-tenants.md"
 QUIET = f"models.{MODEL}.load.quiet_hours"
 JOBS = "tenants.archive.limits"
 
@@ -62,6 +64,26 @@ def test_the_plans_of_those_who_send_jobs_are_held_against_it(share: float, verd
     text = describe_windows(plan.site, plan.models)
     assert f" of jobs {verdict}, by the plans of archive  [estimated]" in text
     assert text in plan.limits_text
+
+
+def test_the_most_of_one_model_counts_and_jobs_without_a_limit_are_not_known() -> None:
+    most = {"tenants.archive.model_limits": {MODEL: {"tokens_per_day": 50_000_000}}}
+    plan = planned({"22-06": 0.1}, **{JOBS: {"tokens_per_day": 3_000_000_000}}, **most)
+    assert "; the 50 M of jobs FIT, by the plans of archive" in describe_windows(plan.site, plan.models)
+    plan = planned({"22-06": 0.1})
+    text = describe_windows(plan.site, plan.models)
+    assert "; whether jobs FIT is not known: archive may use any tokens_per_day" in text
+
+
+def test_dedicated_replicas_have_a_window_of_their_own() -> None:
+    group = {"own": {"tenants": ["search"], "server": {"replicas": 1}, "load": {"requests_per_s": 0.5}}}
+    plan = planned({"22-06": 0.1}, **{f"models.{MODEL}.dedicated": group, "callers": {"decided_by": "gatekeeper"}})
+    assert [window.revision.name for window in windows(plan.models)] == [MODEL, f"{MODEL}--for-own"]
+
+
+def test_the_page_shows_what_preview_prints() -> None:
+    plan = plan_values(changed(reference(), {QUIET: {"22-06": 0.1, "18-22": 0.5}}), "site.yaml")
+    assert f"```text\n{describe_windows(plan.site, plan.models)}\n```" in PAGE.read_text()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,17 @@ from benchmarks.gateway_latency import EVERYTHING, KEYS
 from benchmarks.report import FOLDER
 from components.gateway.gateway import envoy_proxy, gateway_config
 from components.specs.gateway import GatewaySpec
-from stacks.plan.gateway_load import BY_KEYS, DECIDED, ProxyNeed, ProxyTime, describe_gateway, load_of, proxy_need
+from stacks.plan.gateway_load import (
+    BY_KEYS,
+    DECIDED,
+    GatewayLoad,
+    ProxyNeed,
+    ProxyTime,
+    advice,
+    describe_gateway,
+    load_of,
+    proxy_need,
+)
 from stacks.plan.site_plan import plan_values
 from stacks.proof.demand import Load, Spread
 from tests.unit.stacks.site_examples import prod
@@ -61,6 +72,17 @@ def test_preview_shows_it() -> None:
     assert "\n  load        6 requests/s and " in text
     without = plan_values(changed(prod(), {"models": {}, "tenants": {}}), "site.yaml")
     assert describe_gateway(without.site, without.models) == ""
+
+
+def test_what_it_advises_has_room_on_the_machines() -> None:
+    """Of 30 cores, with a machine away, pickers have 12: no two proxies of 12 have the rest, and three of 6 do."""
+    site = plan_values(changed(prod(), {"gateway.cores": None, "gateway.replicas": 2}), "site.yaml").site
+    far = GatewayLoad(requests_per_s=300, tokens_per_s=100_000, cores=6.0)
+    need = ProxyNeed(pods=2, requested=0.1, declared=far, full=far)
+    assert need.wanted == 12
+    assert advice(site, need) == "Set gateway.cores: 6 and gateway.replicas: 3"
+    beyond = replace(need, declared=replace(far, cores=400.0))
+    assert advice(site, beyond) == "Each needs 800: add machines of role worker first"
 
 
 @pytest.mark.parametrize(("site", "time"), [(KEYS, BY_KEYS), (EVERYTHING, DECIDED)])
