@@ -79,6 +79,12 @@ class _Calibrated:
                 f"in {len(self.periods) - len(self.paces)} of {len(self.periods)} periods no pace from x {FASTEST:g} "
                 f"to {SLOWEST:g} explains what was measured: compare what runs with the site's file"
             )
+        timed = [period for period in self.periods if not math.isnan(period.ttft_s)]
+        if len(self.prompt_paces) < len(timed) / 2:
+            return (
+                f"in {len(timed) - len(self.prompt_paces)} of {len(timed)} periods no pace explains the times to the "
+                "first token: requests wait for something that the proof does not know"
+            )
         if other := self._other_requests():
             return f"its requests are not as declared: {', '.join(other)}; write what comes into load first"
         return ""

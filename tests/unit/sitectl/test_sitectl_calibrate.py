@@ -130,6 +130,7 @@ def test_the_line_that_it_prints_has_the_proof_count_with_the_measured_pace(site
         # A replica more for half of the time.
         ("up", 1.5, "0 periods of ten minutes had enough requests"),
         ("vllm:inter_token_latency_seconds_sum", 30.0, "in 20 of 20 periods no pace from x 0.2 to 5 explains"),
+        ("vllm:time_to_first_token_seconds_sum", 90.0, "in 20 of 20 periods no pace explains the times to the first"),
         ("vllm:generation_tokens_total", 100.0, "its requests are not as declared: answers of 100 tokens in the mean"),
         ("vllm:prefix_cache_hits_total", 0.5, "its requests are not as declared: 50 % of their tokens cached, not 0 %"),
     ],
