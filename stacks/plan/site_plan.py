@@ -43,7 +43,7 @@ from stacks.plan.overflows import carrying_nothing, describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
-from stacks.plan.take_overs import Others, describe_take_overs, not_carried, others_of
+from stacks.plan.take_overs import Others, describe_take_overs, itself, not_carried, others_of
 from stacks.plan.tenants import TenantsPlan, plan_tenants
 from stacks.plan.valid_part import ValidPart, valid_part, without_consequences
 from stacks.plan.volume_nodes import crowded_servers
@@ -334,7 +334,7 @@ def _plan(
         problems += checks.cut_answers(revision)
         problems += checks.endless_starts(revision, site)
     problems += checks.across_processors(site, plan.proofs)
-    problems += [*past_context(site, models), *without_place(site, models)]
+    problems += [*past_context(site, models), *without_place(site, models), *itself(site)]
     problems += unproven(site, models, lambda name, proof: not [*crowds(site, {**plan.placed, name: proof})])
     # If one model does not fit by itself, the room that it needs on the nodes is unknown.
     whole = frozenset[str]()

@@ -120,6 +120,12 @@ def describe_take_overs(site: SiteConfig, models: Mapping[str, ModelPlan], other
     return "\n".join(lines)
 
 
+def itself(site: SiteConfig) -> Iterator[Problem]:
+    """A site that takes itself over."""
+    if site.name in site.takes_over:
+        yield Problem(path=("takes_over", site.name), what="is this site itself", fix="name another site")
+
+
 def not_carried(site: SiteConfig, models: Mapping[str, ModelPlan], others: Others) -> Iterator[Problem]:
     """What a site declares that it takes over, and does not carry."""
     for name, other in sorted(others.items()):

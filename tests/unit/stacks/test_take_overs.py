@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from floor.problems import SiteError
 from stacks.plan.orders import load_of
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.plan.take_overs import describe_take_overs, taken_models
@@ -87,6 +88,11 @@ def test_a_tenants_keys_models_and_limits_on_both_sides_are_compared(tmp_path: P
         "bergen, tenants: no keys here have archive; search has lower limits here: tokens_per_minute 500, not 900"
         in (text)
     )
+
+
+def test_a_site_takes_no_load_of_its_own_over(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match=r"takes_over\.oslo: is this site itself"):
+        planned(tmp_path, {"takes_over.oslo": {}}, None)
 
 
 def test_the_page_shows_what_preview_prints(tmp_path: Path) -> None:
