@@ -135,11 +135,13 @@ MEANT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 _CREATED: tuple[str, tuple[str, ...]] = ("create", ())
-# What no preview shows and the state has otherwise: components and their outputs, and what pickers wait for.
+# What no preview shows and the state has otherwise: components and their outputs, and what pickers and the proxy wait
+# for.
 MEANT_IN_STATE = {
     "inference-platform:pod_programs:PodPrograms::pod-programs",
     "inference-platform:crd_bundle:CrdBundle::crds",
     *(f"kubernetes:apps/v1:Deployment::{model}-picker" for model in _MODELS),
+    "kubernetes:gateway.envoyproxy.io/v1alpha1:EnvoyProxy::gateway-proxy",
 }
 # What the engine notes of a resource beside what the program wants of it.
 _NOTES = ("created", "modified", "aliases", "sourcePosition", "stackTrace")
