@@ -44,5 +44,6 @@ class Meter:
 def idle(lab: Lab) -> dict[str, float]:
     """CPU seconds a second that the same processes use without a request: probes, scrapes of all models' replicas."""
     meter = Meter(lab)
+    # What they use in this time is what is measured.
     time.sleep(_IDLE_S)
     return {name: seconds / _IDLE_S for name, seconds in meter.cpu_s().items()}

@@ -13,6 +13,7 @@ from floor.spec import MOST_REPLICAS, MOST_SECONDS, MOST_STREAMS, Spec
 
 ENVOY_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Of one Envoy pod: Envoy Gateway's own."""
+MOST_PROXY_CORES = 64
 _ENVOY_SHARE = 0.6
 """Of a pod's CPU time, Envoy's; the rest is the AI gateway's processor's (benchmarks/gateway_cpu.py)."""
 
@@ -47,7 +48,7 @@ class GatewaySpec(Spec):
     counts where it is longer, or where this is not given."""
     max_parallel_streams: int = Field(default=65_536, ge=1024, le=MOST_STREAMS)
     """Requests that one Envoy pod carries at once; Envoy's own default of 1,024 is below one busy node."""
-    cores: float | None = Field(default=None, ge=0.1, le=64)
+    cores: float | None = Field(default=None, ge=0.1, le=MOST_PROXY_CORES)
     """Cores that one Envoy pod requests, for Envoy and the AI gateway's processor in it; the proof shows what the
     declared load takes. Another number replaces the pods one by one. Envoy Gateway's own 0.1, for Envoy alone, if not
     given."""

@@ -16,7 +16,6 @@ from sitectl.offline import checkout
 from sitectl.output.columns import columns
 from sitectl.shell.command import Command, CommandContext, pass_context, site_names
 from sitectl.shell.errors import Exit, SitectlError
-from stacks.facts.versions import minor_of
 from stacks.plan.calibration import (
     FASTEST,
     FEWEST_PERIODS,
@@ -27,9 +26,8 @@ from stacks.plan.calibration import (
     pace_of,
     prompt_pace_of,
 )
-from stacks.plan.engine_releases import with_release
 from stacks.plan.models import RevisionPlan
-from stacks.plan.site_plan import SitePlan, plan_file
+from stacks.plan.site_plan import plan_file
 from stacks.proof.order import MeasuredPace
 
 PAGE = "docs/how-to/calibrate-a-site.md"
@@ -133,7 +131,7 @@ def command(context: CommandContext, *, site: str, days: float) -> int:
     with context.progress.layer("find the pace of each period"):
         calibrated = [_calibrated(revision, measured.get(revision.name, [])) for revision in loaded]
     until = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-    keys = {of.revision.model: _keys(plan, of.revision, of.measured, until) for of in calibrated if of.measured}
+    keys = {of.revision.model: _keys(of.revision, of.measured, until) for of in calibrated if of.measured}
     context.say(_text(calibrated, keys), {"site": site, "models": [_record(of, keys) for of in calibrated]})
     return int(Exit.REFUSED if any(of.reason for of in calibrated) else Exit.OK)
 
@@ -149,17 +147,16 @@ def _calibrated(revision: RevisionPlan, periods: Sequence[Period]) -> _Calibrate
     return _Calibrated(revision=revision, periods=periods, paces=paces, prompt_paces=of_prompts)
 
 
-def _keys(plan: SitePlan, revision: RevisionPlan, measured: MeasuredPace, until: str) -> dict[str, Any]:
+def _keys(revision: RevisionPlan, measured: MeasuredPace, until: str) -> dict[str, Any]:
     """As the site's file has them."""
-    images = with_release(plan.versions.images, revision.spec.server.engine_release)
-    engine = minor_of(images.vllm)
+    order = revision.proof.order
     return {
         "pace": round(measured.pace, 3),
         "low": math.floor(1000 * measured.low) / 1000,
         "high": math.ceil(1000 * measured.high) / 1000,
         "periods": measured.periods,
-        "gpu": revision.proof.order.gpu,
-        **({"engine": named(engine)} if engine else {}),
+        "gpu": order.gpu,
+        **({"engine": named(order.engine)} if order.engine else {}),
         "settings": revision.spec.digest,
         "until": until,
     }

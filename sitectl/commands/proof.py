@@ -86,7 +86,7 @@ def _prove(project: Path, name: str, file: Path, *, second: bool) -> Told:
         "placement": placement,
         "storage": {"block": plan.storage_text},
         "gateway": proofs.gateway(plan),
-        "failover": {"block": describe_take_overs(plan.site, plan.models, plan.others)},
+        "failover": {"block": describe_take_overs(plan.taken)},
         "limits": proofs.limits(plan),
         "warnings": warnings,
     }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from components.specs.limits import limit_of
 from floor.counts import listed
-from stacks.plan.guarantees import request_tokens
-from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.plan.guarantees import gives_way, most_of, request_tokens
+from stacks.plan.models import ModelPlan, RevisionPlan, declared_loads
 from stacks.proof.figures import Span, shown
+from stacks.proof.proof import Proof
 from stacks.site.model import SiteConfig
 from stacks.site.quiet_hours import hours_of
 
@@ -41,45 +42,35 @@ class BatchWindow:
     @property
     def tokens(self) -> float:
         """Of a day, prompts as a whole, by the computed figures."""
-        return self._tokens([(hours.left_nominal, hours.count) for hours in self.hours])
+        return self._tokens(lambda hours: hours.left_nominal)
 
     @property
     def tokens_span(self) -> Span:
         """The same at both ends of the band."""
-        fast, slow = (
-            self._tokens([(left or 0.0, count) for left, count in pairs])
-            for pairs in (
-                [(hours.left.fast, hours.count) for hours in self.hours],
-                [(hours.left.slow, hours.count) for hours in self.hours],
-            )
-        )
-        return Span(fast=fast, slow=slow)
+        return Span(fast=self._tokens(lambda hours: hours.left.fast), slow=self._tokens(lambda hours: hours.left.slow))
 
-    def _tokens(self, rates: Sequence[tuple[float, int]]) -> float:
-        return sum(rate * count * _HOUR_S for rate, count in rates) * request_tokens(self.revision.proof)
+    def _tokens(self, left: Callable[[Hours], float | None]) -> float:
+        requests = sum((left(hours) or 0.0) * hours.count * _HOUR_S for hours in self.hours)
+        return requests * request_tokens(self.revision.proof)
 
 
 def windows(models: Mapping[str, ModelPlan]) -> list[BatchWindow]:
     """Of the models and dedicated replicas that state quiet hours."""
     return [
-        BatchWindow(revision=revision, hours=_hours(revision))
-        for model in models.values()
-        for revision in model.revisions.values()
-        # A canary's requests are some of the stable revision's, whose load is of all.
-        if not revision.id.digest and revision.spec.load and revision.spec.load.quiet_hours
+        BatchWindow(revision=revision, hours=_hours(revision.proof, load.requests_per_s, quiet))
+        for revision, load in declared_loads(models)
+        if (quiet := revision.spec.load.quiet_hours if revision.spec.load else {})
     ]
 
 
-def _hours(revision: RevisionPlan) -> list[Hours]:
-    load = revision.spec.load
-    quiet = [(text, len(hours_of(text)), share) for text, share in load.quiet_hours.items()] if load else []
-    rest = _DAY_H - sum(count for _, count, _ in quiet)
-    return [_left(revision, *part) for part in (*quiet, *([("other hours", rest, 1.0)] if rest else []))]
+def _hours(proof: Proof, rate: float, quiet: Mapping[str, float]) -> list[Hours]:
+    parts = [(text, len(hours_of(text)), share) for text, share in quiet.items()]
+    if rest := _DAY_H - sum(count for _, count, _ in parts):
+        parts.append(("other hours", rest, 1.0))
+    return [_left(proof, text, count, share, share * rate) for text, count, share in parts]
 
 
-def _left(revision: RevisionPlan, text: str, count: int, share: float) -> Hours:
-    proof = revision.proof
-    used = share * (proof.order.load.requests_per_s if proof.order.load else 0.0)
+def _left(proof: Proof, text: str, count: int, share: float, used: float) -> Hours:
     left = proof.ends.span(lambda end: max(0.0, end.capacity_requests_per_s - used))
     nominal = max(0.0, proof.capacity_requests_per_s - used)
     return Hours(text=text, count=count, share=share, left=left, left_nominal=nominal)
@@ -105,32 +96,19 @@ def describe_windows(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
 
 def _jobs(site: SiteConfig, window: BatchWindow) -> str:
     """Whether that is what tenants of tiers below 0 may use in a day: all, whatever other models they may call."""
-    revision = window.revision
+    revision, limits = window.revision, site.limits
     wanted = {
-        tenant: _most(site, tenant, revision.model)
+        tenant: most_of(limits.get(tenant, {}), revision.model, _PER_DAY)
         for tenant in site.answered_by(revision.id)
-        if _below_others(site, tenant)
+        if gives_way(site, site.tenants[tenant].tier)
     }
-    limited = {tenant: most for tenant, most in wanted.items() if most is not None}
     if not wanted:
         return ""
-    if len(limited) < len(wanted):
-        return f"; whether jobs FIT is not known: {listed(wanted.keys() - limited.keys())} may use any {_PER_DAY}"
-    total, span = sum(limited.values()), window.tokens_span
+    if any_number := [tenant for tenant, most in wanted.items() if math.isinf(most)]:
+        return f"; whether jobs FIT is not known: {listed(any_number)} may use any {_PER_DAY}"
+    total, span = sum(wanted.values()), window.tokens_span
     verdict = "FIT" if total <= (span.slow or 0) else "MAY NOT FIT" if total <= (span.fast or 0) else "DO NOT FIT"
-    return f"; the {_millions(total)} M of jobs {verdict}, by the plans of {listed(limited)}"
-
-
-def _most(site: SiteConfig, tenant: str, model: str) -> int | None:
-    """Tokens of this model that it may use in a day; None for any number."""
-    limits = site.limits.get(tenant, {})
-    given = [limits.get(_PER_DAY), limits.get(limit_of("models", model, _PER_DAY))]
-    return min((most for most in given if most is not None), default=None)
-
-
-def _below_others(site: SiteConfig, tenant: str) -> bool:
-    tier = site.tenants[tenant].tier
-    return tier is not None and site.tiers[tier].priority < 0
+    return f"; the {_millions(total)} M of jobs {verdict}, by the plans of {listed(wanted)}"
 
 
 def _millions(tokens: float) -> str:

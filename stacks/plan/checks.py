@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from floor.counts import listed
 from floor.problems import Problem
 from floor.spec import MOST_SECONDS
-from stacks.facts.hardware import GPUS, slice_name
-from stacks.facts.versions import Versions, minor_of
+from stacks.facts.hardware import GPUS
+from stacks.facts.versions import Versions
 from stacks.plan import conflicts
-from stacks.plan.calibration import counted_of, named
-from stacks.plan.engine_releases import with_release
-from stacks.plan.models import RevisionPlan
+from stacks.plan.calibration import named
+from stacks.plan.models import ModelPlan, RevisionPlan
 from stacks.plan.settings.gateway import token_s
 from stacks.proof.fixes import steadier
 from stacks.proof.proof import Proof
@@ -148,18 +147,20 @@ def incompatible(site: SiteConfig, pins: Versions, origins: Mapping[str, Origin]
         )
 
 
-def outdated_calibrations(site: SiteConfig, pins: Versions) -> Iterator[Problem]:
+def outdated_calibrations(models: Iterable[ModelPlan]) -> Iterator[Problem]:
     """Calibrations that do not count."""
-    for name, spec in sorted(site.models.items()):
-        engine = minor_of(with_release(pins.images, spec.server.engine_release).vllm)
-        gpu = slice_name(site.cluster.gpu, spec.server.gpu_slice or "")
-        own = spec.calibration
-        if own and counted_of(spec, gpu, engine) is None:
-            now = f"{gpu}, vLLM {named(engine) if engine else 'of no known version'}, settings {spec.digest}"
+    for model in models:
+        own, order, digest = model.stable.spec.calibration, model.stable.proof.order, model.stable.spec.digest
+        if own and order.measured is None:
+            engine = named(order.engine) if order.engine else None
             yield Problem(
-                path=("models", name, "calibration"),
+                path=("models", model.name, "calibration"),
                 what="does not count, as it was measured on other GPUs, another engine or with other settings: the "
                 "proof takes published figures",
-                got=f"{own.gpu}, vLLM {own.engine or 'of no known version'}, settings {own.settings}; now {now}",
+                got=f"{_of_engine(own.gpu, own.engine, own.settings)}; now {_of_engine(order.gpu, engine, digest)}",
                 fix="run sitectl calibrate once the replicas have run so for two hours, or take the key out",
             )
+
+
+def _of_engine(gpu: str, version: str | None, settings: str) -> str:
+    return f"{gpu}, vLLM {version or 'of no known version'}, settings {settings}"

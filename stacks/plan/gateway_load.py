@@ -10,16 +10,17 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from components.specs.gateway import MOST_PROXY_CORES
 from stacks.plan.infra_nodes import left_out, lost_without_room, nodes_for, pods_of, proxy_cores
-from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.plan.models import ModelPlan, declared_loads
 from stacks.proof.demand import Load
 from stacks.proof.figures import shown
 from stacks.site.model import SiteConfig
 
 # Of a prompt in JSON, as texts have them; estimated.
 _BYTES_PER_TOKEN = 4
-# The largest request of a pod, by the site's key, and proxies beyond those of the site that are tried.
-_MOST_CORES, _MORE = 64, 9
+# Proxies, as many as the site's and more, that are tried.
+_TRIED = 9
 # Between which factors another processor's times lie; estimated.
 _FASTER, _SLOWER = 0.5, 2.0
 
@@ -58,7 +59,7 @@ class GatewayLoad:
     cores: float
 
 
-def load_of(time: ProxyTime, rates: Iterable[tuple[Load, float, bool]]) -> GatewayLoad:
+def taken_by(time: ProxyTime, rates: Iterable[tuple[Load, float, bool]]) -> GatewayLoad:
     """rates: of each model its load, its requests per second, and whether it writes text."""
     requests, tokens, cores = 0.0, 0.0, 0.0
     for load, rate, writes in rates:
@@ -96,15 +97,15 @@ class ProxyNeed:
 
 def proxy_need(site: SiteConfig, models: Mapping[str, ModelPlan]) -> ProxyNeed | None:
     """None where no model declares a load."""
-    loaded = _loaded(models)
-    if not loaded:
+    loads = [(plan.proof, load, plan.proof.order.model.task == "generate") for plan, load in declared_loads(models)]
+    if not loads:
         return None
     time = DECIDED if site.callers.decided_by == "gatekeeper" or site.limits else BY_KEYS
     return ProxyNeed(
         pods=site.gateway.replicas,
         requested=proxy_cores(site),
-        declared=load_of(time, [(load, load.requests_per_s, writes) for _, load, writes in loaded]),
-        full=load_of(time, [(load, plan.proof.saturation_requests_per_s, writes) for plan, load, writes in loaded]),
+        declared=taken_by(time, [(load, load.requests_per_s, writes) for _, load, writes in loads]),
+        full=taken_by(time, [(load, proof.saturation_requests_per_s, writes) for proof, load, writes in loads]),
     )
 
 
@@ -133,26 +134,16 @@ def describe_gateway(site: SiteConfig, models: Mapping[str, ModelPlan]) -> str:
 
 def advice(site: SiteConfig, need: ProxyNeed) -> str:
     """The keys with which they request enough, on machines that hold them, also with one away."""
-    for pods in range(need.pods, need.pods + _MORE):
+    for pods in range(need.pods, need.pods + _TRIED):
         more = replace(need, pods=pods)
         keys = {"replicas": pods, "cores": more.wanted}
         other = site.model_copy(update={"gateway": site.gateway.model_copy(update=keys)})
         nodes, wanted = nodes_for(other), pods_of(other)
         room = nodes is None or not (left_out(nodes, wanted) or lost_without_room(nodes, wanted))
-        if room and more.wanted <= _MOST_CORES:
+        if room and more.wanted <= MOST_PROXY_CORES:
             also = f" and gateway.replicas: {pods}" if pods != need.pods else ""
             return f"Set gateway.cores: {more.wanted:g}{also}"
     return f"Each needs {need.wanted:g}: add machines of role worker first"
-
-
-def _loaded(models: Mapping[str, ModelPlan]) -> list[tuple[RevisionPlan, Load, bool]]:
-    revisions = [revision for model in models.values() for revision in model.revisions.values()]
-    return [
-        (plan, load, plan.proof.order.model.task == "generate")
-        for plan in revisions
-        # A canary's requests are some of the stable revision's, whose load is of all.
-        if not plan.id.digest and (load := plan.proof.order.load)
-    ]
 
 
 def _words(load: GatewayLoad) -> str:

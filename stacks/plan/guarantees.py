@@ -155,9 +155,9 @@ def crowded_out(site: SiteConfig, models: Mapping[str, ModelPlan]) -> Iterator[P
     limits, guaranteed = site.limits, site.guarantees.keys()
     for draw in draws(site, models):
         takes = {
-            tenant: _most(limits.get(tenant, {}), draw.revision.model)
+            tenant: most_of(limits.get(tenant, {}), draw.revision.model, "tokens_per_minute")
             for tenant in sorted(site.answered_by(draw.revision))
-            if tenant in guaranteed or not _gives_way(site, site.tenants[tenant].tier)
+            if tenant in guaranteed or not gives_way(site, site.tenants[tenant].tier)
         }
         carried_at_most = draw.carried or 0
         free = {tenant for tenant, most in takes.items() if math.isinf(most)}
@@ -189,7 +189,7 @@ def given_way(site: SiteConfig) -> Iterator[Problem]:
     """Tenants with a guarantee whose tier is below 0, so that they wait when it would matter."""
     for tenant in site.guarantees:
         tier = site.tenants[tenant].tier
-        if _gives_way(site, tier):
+        if gives_way(site, tier):
             yield Problem(
                 path=("tenants", tenant, "tier"),
                 what=f"is below 0, so what {tenant} is guaranteed is refused, or waits, while a model is full",
@@ -198,11 +198,11 @@ def given_way(site: SiteConfig) -> Iterator[Problem]:
             )
 
 
-def _most(limits: Mapping[str, int], model: str) -> float:
-    """Tokens per minute that a tenant with these limits may use of a model."""
-    key = "tokens_per_minute"
+def most_of(limits: Mapping[str, int], model: str, key: str) -> float:
+    """Tokens of a model that a tenant with these limits may use in the window of this one; infinite for any number."""
     return min(limits.get(key, math.inf), limits.get(limit_of("models", model, key), math.inf))
 
 
-def _gives_way(site: SiteConfig, tier: str | None) -> bool:
+def gives_way(site: SiteConfig, tier: str | None) -> bool:
+    """Whether requests of a tier are refused, or wait, while a model is full."""
     return tier in site.tiers and site.tiers[str(tier)].priority < 0

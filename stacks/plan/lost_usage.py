@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.ledger import variables
-from stacks.plan.models import ModelPlan, RevisionPlan
+from stacks.plan.models import ModelPlan, RevisionPlan, declared_loads
 from stacks.proof.demand import Load
 from stacks.proof.figures import shown
 from stacks.site.model import SiteConfig
@@ -32,8 +32,7 @@ class LostUsage:
 def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsage | None:
     """None without a ledger, and where no model declares a load."""
     revisions = [revision for model in models.values() for revision in model.revisions.values()]
-    # A canary's requests are some of the stable revision's, whose load is of all.
-    loads = [(plan, load) for plan in revisions if not plan.id.digest and (load := plan.proof.order.load)]
+    loads = declared_loads(models)
     if not site.has_ledger or not loads:
         return None
     pods, rate = site.gateway.replicas, sum(load.requests_per_s for _, load in loads)

@@ -40,7 +40,7 @@ from stacks.plan.tenant_caches import Apart, proven
 from stacks.plan.weights import NO_LOCKS, Locks, broken_locks, plan_weights, volume_files, without_safetensors
 from stacks.proof import several_nodes
 from stacks.proof.cache import BLOCK_TOKENS
-from stacks.proof.demand import Slo
+from stacks.proof.demand import Load, Slo
 from stacks.proof.disaggregation import one_is_enough
 from stacks.proof.fixes import nearest, out_of_reach, tried
 from stacks.proof.layouts import allowed, refusals
@@ -166,6 +166,12 @@ class ModelPlan:
     def served_names(self) -> tuple[str, ...]:
         """The names that clients may ask for, its own first."""
         return (self.name, *self.stable.spec.aliases)
+
+
+def declared_loads(models: Mapping[str, ModelPlan]) -> list[tuple[RevisionPlan, Load]]:
+    """Revisions that declare a load, with it; no canary, whose requests are some of the stable one's load."""
+    revisions = [revision for model in models.values() for revision in model.revisions.values()]
+    return [(plan, load) for plan in revisions if not plan.id.digest and (load := plan.proof.order.load)]
 
 
 def plan_model(

@@ -43,7 +43,7 @@ from stacks.plan.overflows import carrying_nothing, describe_overflows
 from stacks.plan.placing import crowds, describe_placement, whole_nodes_of
 from stacks.plan.scaling import describe_scaling, placed, short, unplaced
 from stacks.plan.settings.gateway import LARGEST_BODY_KIB
-from stacks.plan.take_overs import Others, describe_take_overs, itself, not_carried, others_of
+from stacks.plan.take_overs import TakeOver, describe_take_overs, itself, not_carried, take_overs
 from stacks.plan.tenants import TenantsPlan, plan_tenants
 from stacks.plan.valid_part import ValidPart, valid_part, without_consequences
 from stacks.plan.volume_nodes import crowded_servers
@@ -80,8 +80,8 @@ class SitePlan:
     """Where each value comes from, by dotted path; see `stacks.site.reading.origins`."""
     warnings: tuple[Problem, ...] = ()
     """What works, and is not wise; each has its line."""
-    others: Others = field(default_factory=dict)
-    """Sites that it takes over."""
+    taken: tuple[TakeOver, ...] = ()
+    """What becomes here of the requests of sites that it takes over."""
 
     @property
     def revisions(self) -> list[RevisionPlan]:
@@ -156,7 +156,7 @@ class SitePlan:
         """Blocks of text: each revision, their room on nodes and disks, and what the site's choices lead to."""
         ends = [
             describe_gateway(self.site, self.models),
-            describe_take_overs(self.site, self.models, self.others),
+            describe_take_overs(self.taken),
             self.scaling_text,
             describe_canaries(self.models),
             describe_dedicated(self.models),
@@ -297,9 +297,9 @@ def plan_read(read: ReadSite, project: Path | None = None, *, without: Collectio
     refused = without_consequences(refused, read.problems)
     if read.problems or refused:
         raise read.error(refused)
-    others = others_of(read.site, folder)
-    warnings = read.warnings([*plan.warnings, *not_carried(plan.site, plan.models, others)])
-    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=warnings, others=others)
+    taken = tuple(take_overs(plan.site, plan.models, folder))
+    warnings = read.warnings([*plan.warnings, *not_carried(taken)])
+    return replace(plan, site=read.site, file=read.file, origins=sources, warnings=warnings, taken=taken)
 
 
 def plan_site(site: SiteConfig, pins: Versions | None = None) -> SitePlan:
@@ -382,7 +382,7 @@ def _warnings(plan: SitePlan, *, whole: bool) -> Iterator[Problem]:
 
         yield from checks.uncertain(revision, has_room)
         yield from checks.may_cut_answers(revision)
-    yield from [*uncompared_releases(plan.site, plan.versions), *checks.outdated_calibrations(plan.site, plan.versions)]
+    yield from [*uncompared_releases(plan.site, plan.versions), *checks.outdated_calibrations(plan.models.values())]
     yield from crowded_out(plan.site, plan.models)
     yield from given_way(plan.site)
     yield from many_downloads(plan.site, plan.stores)

@@ -16,8 +16,6 @@ from stacks.proof.proof import Proof
 from stacks.site.loader import read_site_file
 from stacks.site.model import SiteConfig
 
-Others = Mapping[str, SiteConfig | None]
-"""Sites that are taken over, by name; None for one whose file is missing or wrong."""
 _VERDICTS = {"holds": "HOLDS", "uncertain": "MAY MISS ITS TARGETS", "fails": "MISSES ITS TARGETS"}
 
 
@@ -50,9 +48,24 @@ class TakenModel:
         return f"{self.name}: {both}: {_VERDICTS[self.proof.verdict]}  [estimated]"
 
 
-def others_of(site: SiteConfig, folder: Path) -> Others:
-    """The sites that it takes over, out of their files in this folder."""
-    return {name: _read(folder / f"Pulumi.{name}.yaml") for name in site.takes_over}
+@dataclass(frozen=True, kw_only=True)
+class TakeOver:
+    """What becomes here of another site's requests."""
+
+    site: str
+    """Its name."""
+    models: Sequence[TakenModel] | None
+    """Those that declare a load there; None where its file is missing or wrong."""
+    tenants: str
+    """What its tenants miss here; empty for nothing."""
+
+
+def take_overs(site: SiteConfig, models: Mapping[str, ModelPlan], folder: Path) -> list[TakeOver]:
+    """Of each site that this one takes over, out of its file in this folder."""
+    return [
+        _take_over(site, models, name, spec.share, _read(folder / f"Pulumi.{name}.yaml"))
+        for name, spec in sorted(site.takes_over.items())
+    ]
 
 
 def _read(file: Path) -> SiteConfig | None:
@@ -63,14 +76,17 @@ def _read(file: Path) -> SiteConfig | None:
     return None if read.problems else read.site
 
 
-def taken_models(site: SiteConfig, models: Mapping[str, ModelPlan], name: str, other: SiteConfig) -> list[TakenModel]:
-    """Each model of the other site that declares a load."""
-    share = site.takes_over[name].share
-    return [
+def _take_over(
+    site: SiteConfig, models: Mapping[str, ModelPlan], name: str, share: float, other: SiteConfig | None
+) -> TakeOver:
+    if other is None:
+        return TakeOver(site=name, models=None, tenants="")
+    taken = [
         _taken(models.get(model), model, share * load.requests_per_s * load.request_tokens, spec.catalogue)
         for model, spec in sorted(other.models.items())
         if (load := load_of(spec))
     ]
+    return TakeOver(site=name, models=taken, tenants=_tenants(site, other))
 
 
 def _taken(here: ModelPlan | None, name: str, tokens_per_s: float, catalogue: str) -> TakenModel:
@@ -88,8 +104,8 @@ def _taken(here: ModelPlan | None, name: str, tokens_per_s: float, catalogue: st
     return TakenModel(name=name, own=own, more=more, proof=both)
 
 
-def tenants_text(site: SiteConfig, other: SiteConfig) -> str:
-    """What tenants of the other site miss here: keys, models, and limits that are lower; empty for nothing."""
+def _tenants(site: SiteConfig, other: SiteConfig) -> str:
+    """Keys, models, and limits that are lower."""
     unknown = sorted(other.tenants.keys() - site.tenants.keys())
     texts = [f"no keys here have {listed(unknown)}"] if unknown else []
     for name in sorted(other.tenants.keys() & site.tenants.keys()):
@@ -105,18 +121,18 @@ def tenants_text(site: SiteConfig, other: SiteConfig) -> str:
     return "; ".join(texts)
 
 
-def describe_take_overs(site: SiteConfig, models: Mapping[str, ModelPlan], others: Others) -> str:
+def describe_take_overs(taken: Sequence[TakeOver]) -> str:
     """As text for people; empty for a site that takes no other one over."""
-    if not others:
+    if not taken:
         return ""
     lines = ["failover: what this site carries while another one is away, beside its own load"]
-    for name, other in sorted(others.items()):
-        if other is None:
-            lines.append(f"  {name}: not known, as Pulumi.{name}.yaml is missing or wrong")
+    for other in taken:
+        if other.models is None:
+            lines.append(f"  {other.site}: not known, as Pulumi.{other.site}.yaml is missing or wrong")
             continue
-        lines += [f"  {name}, {model.text}" for model in taken_models(site, models, name, other)]
-        if tenants := tenants_text(site, other):
-            lines.append(f"  {name}, tenants: {tenants}")
+        lines += [f"  {other.site}, {model.text}" for model in other.models]
+        if other.tenants:
+            lines.append(f"  {other.site}, tenants: {other.tenants}")
     return "\n".join(lines)
 
 
@@ -126,16 +142,14 @@ def itself(site: SiteConfig) -> Iterator[Problem]:
         yield Problem(path=("takes_over", site.name), what="is this site itself", fix="name another site")
 
 
-def not_carried(site: SiteConfig, models: Mapping[str, ModelPlan], others: Others) -> Iterator[Problem]:
+def not_carried(taken: Sequence[TakeOver]) -> Iterator[Problem]:
     """What a site declares that it takes over, and does not carry."""
-    for name, other in sorted(others.items()):
-        path = ("takes_over", name)
-        if other is None:
+    for other in taken:
+        name, path = other.site, ("takes_over", other.site)
+        if other.models is None:
             what = f"nothing is proven of it: Pulumi.{name}.yaml is missing or wrong"
             yield Problem(path=path, what=what, fix=f"run sitectl validate {name}, or take the key out")
-            continue
-        failing = [model for model in taken_models(site, models, name, other) if not model.carried]
-        if failing:
+        elif failing := [model for model in other.models if not model.carried]:
             yield Problem(
                 path=path,
                 what=f"while {name} is away, this site does not carry {listed(model.name for model in failing)} within "

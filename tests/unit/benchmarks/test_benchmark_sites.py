@@ -22,7 +22,8 @@ def test_sites_are_valid_and_proven_and_no_two_alike(tmp_path: Path) -> None:
     words = [generated_sites.site(number) for number in range(8)]
     assert words == [generated_sites.site(number) for number in range(8)]
     blocks = [plan_file(generated_sites.write(tmp_path, site_words)).texts for site_words in words]
-    assert all("holds" in site[0] and site[-2].startswith("placement") for site in blocks)
+    assert all("holds" in block for site in blocks for block in site[:-2])
+    assert all(site[-2].startswith("placement") and site[-1].startswith("gateway") for site in blocks)
     assert len({"".join(site) for site in blocks}) == len(words)
     assert {"machines" in site_words["cluster"] for site_words in words} == {True, False}
 

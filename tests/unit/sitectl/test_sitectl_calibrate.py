@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -20,78 +17,60 @@ from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from stacks.proof.serving import PATH_S, Steady
 from tests import documented
+from tests.unit.sitectl.simulated_prometheus import SimulatedPrometheus
 from tests.unit.sitectl.site_with_service import AskedSite
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("opening 29")]
 
-MODEL, PACE, PERIODS = "qwen3-32b", 1.3, 20
+MODEL, PACE, PERIODS = "qwen3-32b", 1.1, 20
+PAGE = documented.ROOT / "docs" / "how-to" / "calibrate-a-site.md"
 METRIC = re.compile(r"vllm:\w+|up(?=\{)")
 LOAD = {"requests_per_s": 2.0, "prompt_tokens": {"p50": 1000, "p95": 6000}, "answer_tokens": {"p50": 250, "p95": 1000}}
 
 
-class SimulatedPrometheus(ThreadingHTTPServer):
+class Prometheus(SimulatedPrometheus):
     """Answers a range of a metric with the same figure at each time, for one model, and another query by `since`."""
 
     figures: dict[str, float]
+    periods = PERIODS
     since = 0.0
     """Unix seconds at which the oldest replica was seen first."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answering)
-        self.figures = {}
-
-
-class _Answering(BaseHTTPRequestHandler):
-    server: SimulatedPrometheus
-
-    def do_GET(self) -> None:
-        asked = {key: value for key, (value,) in parse_qs(urlsplit(self.path).query).items()}
+    def results(self, asked: Mapping[str, str]) -> list[dict[str, Any]]:
         (metric, *_) = METRIC.findall(asked["query"])
-        figure = self.server.figures.get(metric)
-        sample: dict[str, Any] = {"metric": {"model": MODEL}, "value": [0, str(self.server.since)]}
+        figure = self.figures.get(metric)
+        sample: dict[str, Any] = {"metric": {"model": MODEL}, "value": [0, str(self.since)]}
         if "step" in asked:
             end, step = float(asked["end"]), float(asked["step"])
-            sample["values"] = [[end - step * number, str(figure)] for number in range(PERIODS)]
-        result = [sample] if figure is not None else []
-        answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+            sample["values"] = [[end - step * number, str(figure)] for number in range(self.periods)]
+        return [sample] if figure is not None else []
 
 
 @pytest.fixture
-def prometheus() -> Iterator[SimulatedPrometheus]:
-    server = SimulatedPrometheus()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
+def prometheus() -> Prometheus:
+    return Prometheus()
 
 
 @pytest.fixture
-def site(tmp_path: Path, prometheus: SimulatedPrometheus, monkeypatch: pytest.MonkeyPatch) -> AskedSite:
+def site(tmp_path: Path, prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedSite]:
     """Its model declares a load, of which Prometheus has measured half, on engines of that pace."""
-    made = AskedSite(tmp_path, "prometheus-operated", prometheus.server_port, "", "inference-monitoring", 9090)
-    monkeypatch.setenv("PATH", made.path)
-    edit(made, load=LOAD, engine="vllm")
-    proof = plan_file(made.project / "Pulumi.lab.yaml").models[MODEL].stable.proof
-    load = proof.order.load
-    assert load is not None
-    engine = proof.case.steady.engine
-    half = replace(load, requests_per_s=1.0)
-    steady = Steady(replace(engine, roofline=engine.roofline.at(PACE)), half, proof.case.replicas)
-    prometheus.figures = {
-        "vllm:request_success_total": 1.0,
-        "vllm:prompt_tokens_total": load.prompt_tokens.mean,
-        "vllm:generation_tokens_total": load.answer_tokens.mean,
-        "vllm:inter_token_latency_seconds_sum": steady.itl_mean_s,
-        "vllm:time_to_first_token_seconds_sum": steady.ttft.total - PATH_S,
-        "up": proof.case.replicas,
-    }
-    return made
+    with prometheus.on_a_site(tmp_path) as made:
+        monkeypatch.setenv("PATH", made.path)
+        edit(made, load=LOAD, engine="vllm")
+        proof = plan_file(made.project / "Pulumi.lab.yaml").models[MODEL].stable.proof
+        load, engine = proof.order.load, proof.case.steady.engine
+        assert load is not None
+        half = replace(load, requests_per_s=1.0)
+        steady = Steady(replace(engine, roofline=engine.roofline.at(PACE)), half, proof.case.replicas)
+        prometheus.figures = {
+            "vllm:request_success_total": 1.0,
+            "vllm:prompt_tokens_total": load.prompt_tokens.mean,
+            "vllm:generation_tokens_total": load.answer_tokens.mean,
+            "vllm:inter_token_latency_seconds_sum": steady.itl_mean_s,
+            "vllm:time_to_first_token_seconds_sum": steady.ttft.total - PATH_S,
+            "up": proof.case.replicas,
+        }
+        yield made
 
 
 def edit(site: AskedSite, *, engine: str = "", **keys: Any) -> None:
@@ -108,19 +87,29 @@ def test_the_line_that_it_prints_has_the_proof_count_with_the_measured_pace(site
     words = documented.argv("python -m sitectl calibrate prod")
     shown = site.run(*words[3:-1], "lab")
     assert shown.status == Exit.OK, shown.err
-    assert shown.out.splitlines()[1].split()[-10:-4] == ["20", "of", "20", "12,000", "x", "1.30"]
+    assert shown.out.splitlines()[1].split()[-10:-4] == ["20", "of", "20", "12,000", "x", f"{PACE:.2f}"]
     (line,) = [line for line in shown.out.splitlines() if line.startswith(f"  models.{MODEL}.calibration: ")]
     edit(site, calibration=yaml.safe_load(line.partition("calibration: ")[2]))
     proof = plan_file(site.project / "Pulumi.lab.yaml").models[MODEL].stable.proof
     assert proof.order.measured is not None
     assert proof.order.measured.pace == pytest.approx(PACE, rel=1e-2)
     assert (
-        f"in {PERIODS} periods of this site; median x 1.3 of computed"
+        f"in {PERIODS} periods of this site; median x {PACE:g} of computed"
         in site.run(*documented.argv("python -m sitectl proof prod")[3:-1], "lab").out
     )
     # What it has is what it finds again.
     again = json.loads(site.run("calibrate", "lab", "--json").out)["models"][0]
     assert again["calibration"]["pace"] == pytest.approx(PACE, rel=1e-2)
+
+
+def test_the_page_shows_what_is_printed(site: AskedSite, prometheus: Prometheus) -> None:
+    """Of a day, but for the date."""
+    prometheus.periods = 144
+    shown = re.sub(r'until: "[-0-9]+"', 'until: "2026-11-30"', site.run("calibrate", "lab").out)
+    assert f"```text\n{shown}```" in PAGE.read_text()
+    edit(site, calibration=yaml.safe_load(shown.rpartition("calibration: ")[2]))
+    (band,) = [line for line in site.run("proof", "lab").out.splitlines() if "periods of this site" in line]
+    assert f"```text\n{band}\n```" in PAGE.read_text()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +125,7 @@ def test_the_line_that_it_prints_has_the_proof_count_with_the_measured_pace(site
     ],
 )
 def test_what_is_too_little_or_cannot_be_is_no_calibration(
-    site: AskedSite, prometheus: SimulatedPrometheus, metric: str, figure: float, reason: str
+    site: AskedSite, prometheus: Prometheus, metric: str, figure: float, reason: str
 ) -> None:
     prometheus.figures[metric] = figure
     shown = site.run("calibrate", "lab")
@@ -145,7 +134,7 @@ def test_what_is_too_little_or_cannot_be_is_no_calibration(
     assert "calibration:" not in shown.out
 
 
-def test_periods_of_replicas_that_are_gone_do_not_count(site: AskedSite, prometheus: SimulatedPrometheus) -> None:
+def test_periods_of_replicas_that_are_gone_do_not_count(site: AskedSite, prometheus: Prometheus) -> None:
     """An upgrade two hours ago: since then, and not of the engine before."""
     prometheus.since = time.time() - 7500
     shown = site.run("calibrate", "lab")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -19,6 +16,7 @@ from sitectl.live.canaries import MeasuredRevision, judge
 from sitectl.shell.errors import Exit
 from stacks.plan.site_plan import plan_file
 from tests import documented
+from tests.unit.sitectl.simulated_prometheus import SimulatedPrometheus
 from tests.unit.sitectl.site_with_service import AskedSite
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("001.06")]
@@ -27,47 +25,29 @@ MODEL = "qwen3-32b"
 WELL = MeasuredRevision(requests=5000, failed=0.001, ttft_p95_s=0.4, itl_p95_s=0.03)
 
 
-class SimulatedPrometheus(ThreadingHTTPServer):
+class Prometheus(SimulatedPrometheus):
     """Answers a query about a metric with a figure for each revision."""
 
     figures: dict[str, dict[str, float]]
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answering)
-        self.figures = {}
-
-
-class _Answering(BaseHTTPRequestHandler):
-    server: SimulatedPrometheus
-
-    def do_GET(self) -> None:
-        (query,) = parse_qs(urlsplit(self.path).query)["query"]
-        metric = re.search(r"(vllm|envoy)[a-z_:]+", query)
-        by_model = self.server.figures.get(metric.group() if metric else "", {})
-        result = [{"metric": {"model": model}, "value": [0, str(figure)]} for model, figure in by_model.items()]
-        answer = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+    def results(self, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+        metric = re.search(r"(vllm|envoy)[a-z_:]+", asked["query"])
+        by_model = self.figures.get(metric.group() if metric else "", {})
+        return [{"metric": {"model": model}, "value": [0, str(figure)]} for model, figure in by_model.items()]
 
 
 @pytest.fixture
-def prometheus() -> Iterator[SimulatedPrometheus]:
-    server = SimulatedPrometheus()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-
-
-@pytest.fixture
-def site(tmp_path: Path, prometheus: SimulatedPrometheus, monkeypatch: pytest.MonkeyPatch) -> AskedSite:
-    made = AskedSite(tmp_path, "prometheus-operated", prometheus.server_port, "", "inference-monitoring", 9090)
-    monkeypatch.setenv("PATH", made.path)
+def prometheus() -> Prometheus:
+    made = Prometheus()
+    made.figures = {}
     return made
+
+
+@pytest.fixture
+def site(tmp_path: Path, prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedSite]:
+    with prometheus.on_a_site(tmp_path) as made:
+        monkeypatch.setenv("PATH", made.path)
+        yield made
 
 
 def with_canary(site: AskedSite, percent: int) -> str:
@@ -92,7 +72,7 @@ def figures(stable: str, canary: str, slower: float) -> dict[str, dict[str, floa
     }
 
 
-def test_a_canary_that_does_as_well_may_have_more_sessions(site: AskedSite, prometheus: SimulatedPrometheus) -> None:
+def test_a_canary_that_does_as_well_may_have_more_sessions(site: AskedSite, prometheus: Prometheus) -> None:
     canary = with_canary(site, 5)
     prometheus.figures = figures(MODEL, canary, slower=1.1)
     words = documented.argv("python -m sitectl canary prod")
@@ -104,7 +84,7 @@ def test_a_canary_that_does_as_well_may_have_more_sessions(site: AskedSite, prom
     assert f"write the keys of models.{MODEL}.canary into models.{MODEL}, too" in site.run("canary", "lab").out
 
 
-def test_a_canary_that_is_slower_waits(site: AskedSite, prometheus: SimulatedPrometheus) -> None:
+def test_a_canary_that_is_slower_waits(site: AskedSite, prometheus: Prometheus) -> None:
     canary = with_canary(site, 5)
     prometheus.figures = figures(MODEL, canary, slower=2)
     shown = site.run("canary", "lab", "--json", "--window", "2h")

@@ -183,7 +183,7 @@ def test_validate_completes_files_where_no_site_begins_so() -> None:
         (["render", "lab", "p"], ["prod"]),
         (["plan", "--ref"], ["--refresh", "--refuse"]),
         (["docs", "add-a-"], ["add-a-component", "add-a-gpu", "add-a-model", "add-a-site", "add-a-tenant"]),
-        (["docs", "prom"], ["prompts-by-id"]),
+        (["docs", "pro"], ["proof", "provider-stand-ins", "prompts-by-id", "prove-other-manifests"]),
         (["catalogue", "s"], ["show"]),
         (["catalogue", "show", "glm-5"], ["glm-5.1-fp8"]),
         (["completion", "b"], ["bash"]),

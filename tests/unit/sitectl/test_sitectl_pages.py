@@ -126,7 +126,9 @@ def test_the_blocks_of_the_pages_are_the_reference_sites() -> None:
     assert [label for label in reported if f"`{label}`" not in legend] == []
     (placement,) = (content for _, content in documented.fences(layouts) if content.startswith("placement: "))
     (storage,) = (content for _, content in documented.fences(layouts) if content.startswith("storage: "))
+    (gateway,) = (content for _, content in documented.fences(layouts) if content.startswith("gateway: "))
     assert storage.rstrip("\n") in printed
+    assert gateway.rstrip("\n") in printed
     (placed,) = (block.splitlines() for block in printed if block.startswith("placement: "))
     lines = placement.splitlines()
     assert lines[:-1] == placed[: len(lines) - 1]

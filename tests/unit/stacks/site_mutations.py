@@ -17,14 +17,14 @@ SITES = ROOT / "tests" / "fixtures" / "sites" / "valid"
 SEEDS = (*sorted(SITES.glob("*.yaml")), ROOT / "Pulumi.prod.yaml", ROOT / "Pulumi.lab.yaml")
 # One value with a secret of each form; none of them may be printed.
 SECRETS = (
-    "sk-CANARYcanary0123456789abcdef",
-    "canary.0123456789abcdef",
+    "sk-TRACERtracer0123456789abcdef",
+    "tracer.0123456789abcdef",
     "Q0FOQVJZY2FuYXJ5MDEyMzQ1Njc4OWFiY2RlZmdoaWo=",
     "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tQ0FOQVJZ",
-    "-----BEGIN PRIVATE KEY-----\nMIICANARYcanary0123456789+/abcdefghijklmnop\n-----END PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\nMIITRACERtracer0123456789+/abcdefghijklmnop\n-----END PRIVATE KEY-----\n",
 )
-# What remains of them when they are cut, lowered or read by line.
-TRACES = ("canary", "q0foqvjzy2fuyxj5", "ls0tls1crudjtibquklwqvrf")
+# What remains of them, and is no key of a site, when they are cut, lowered or read by line.
+TRACES = ("tracer", "q0foqvjzy2fuyxj5", "ls0tls1crudjtibquklwqvrf")
 
 _ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, 10**40, 0.5, -0.0, 1e300, "", " ", "x", "0", "é", "a b",

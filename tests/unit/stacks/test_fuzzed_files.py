@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,8 +36,7 @@ def check(error: SiteError, content: bytes, origin: str) -> None:
         assert problem.file or problem.line is None or 1 <= problem.line <= last, problem
         assert problem.line or problem.file or not problem.path, problem
     if site_mutations.holds_a_secret(content):
-        # A model's key of that name is no trace.
-        reported = re.sub(r"(?<=, )canary(?=,)|(?<=\.)canary(?=[.:])", "", str(error).lower())
+        reported = str(error).lower()
         assert not [trace for trace in site_mutations.TRACES if trace in reported], f"{origin}: {error}"
 
 

@@ -20,8 +20,8 @@ from stacks.plan.gateway_load import (
     ProxyTime,
     advice,
     describe_gateway,
-    load_of,
     proxy_need,
+    taken_by,
 )
 from stacks.plan.site_plan import plan_values
 from stacks.proof.demand import Load, Spread
@@ -46,10 +46,10 @@ def need_of(changes: dict[str, Any]) -> ProxyNeed:
 
 def test_a_request_takes_a_time_of_its_own_and_for_its_prompt_and_its_answer() -> None:
     """2 ms, 2 KiB of prompt and 300 tokens are 34 ms, ten times a second; where no text is written, 4 ms."""
-    load = load_of(TIME, [(ALIKE, 10, True)])
+    load = taken_by(TIME, [(ALIKE, 10, True)])
     assert (load.requests_per_s, load.tokens_per_s) == (10, 3000)
     assert load.cores == pytest.approx(0.34)
-    assert load_of(TIME, [(ALIKE, 10, False)]).cores == pytest.approx(0.04)
+    assert taken_by(TIME, [(ALIKE, 10, False)]).cores == pytest.approx(0.04)
 
 
 def test_the_proof_names_a_request_that_is_enough() -> None:
