@@ -17,8 +17,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
-from services.directory.acts import CLOCK
-from services.directory.orders import NAME, line_problems, problem, require
+from services.directory.acts import CLOCK, Act, next_version, record
+from services.directory.orders import NAME, AskedBy, line_problems, problem, require
 from services.directory.tables import MODEL_ORDERS
 from services.directory.variables import OPEN_ORDERS
 from services.failure import ServiceError
@@ -77,11 +77,12 @@ class OrderStore:
             rows = await connection.execute(query.where(MODEL_ORDERS.c.tenant == tenant) if tenant else query)
             return [dict(row) for row in rows.mappings()]
 
-    async def ask(self, order: ModelOrder, actor: str, known: Mapping[str, list[str]]) -> dict[str, Any]:
+    async def ask(self, order: ModelOrder, by: AskedBy, known: Mapping[str, list[str]]) -> dict[str, Any]:
         """The order. Raises ServiceError where the tenant has one of this model that is open."""
         row = order.model_dump() | {"id": secrets.token_hex(5), "state": "asked", "why": ""}
-        row |= {"asked_by": actor, "changed_by": actor, "asked": _NOW, "changed": _NOW}
+        row |= {"asked_by": by.actor, "changed_by": by.actor, "asked": _NOW, "changed": _NOW}
         async with self._database.transaction() as connection:
+            _, now = await next_version(connection)
             await _settle(connection, known)
             made = (
                 await connection.execute(
@@ -93,14 +94,17 @@ class OrderStore:
                 raise ServiceError(
                     422, "ordered_already", f"{order.tenant} has ordered it already", got=order.model, fix=fix
                 )
+            after = {"model": order.model, "note": order.note or None}
+            await record(connection, now, by, Act("order model", kept["id"], order.tenant, after=after))
             return dict(kept)
 
     async def change(
-        self, order_id: str, change: OrderChange, actor: str, known: Mapping[str, list[str]]
+        self, order_id: str, change: OrderChange, by: AskedBy, known: Mapping[str, list[str]]
     ) -> dict[str, Any]:
         """The order as it is now. Raises ServiceError where there is none, or none that is open."""
         fix = "GET /v1/orders lists them"
         async with self._database.transaction() as connection:
+            _, now = await next_version(connection)
             await _settle(connection, known)
             chosen = sa.select(MODEL_ORDERS).where(MODEL_ORDERS.c.id == order_id).with_for_update()
             row = (await connection.execute(chosen)).one_or_none()
@@ -109,7 +113,11 @@ class OrderStore:
             if row.state not in OPEN_ORDERS:
                 allowed = "an order that is asked or proposed"
                 raise ServiceError(422, "order_ended", f"{order_id} is {row.state}", allowed=allowed, fix=fix)
-            return dict((await connection.execute(_set(order_id, change.state, actor, change.why))).mappings().one())
+            after = {"model": row.model, "state": change.state, "why": change.why}
+            act = Act("change order", order_id, row.tenant, {"model": row.model, "state": row.state}, after)
+            await record(connection, now, by, act)
+            changed = _set(order_id, change.state, by.actor, change.why)
+            return dict((await connection.execute(changed)).mappings().one())
 
 
 def is_order_id(text: str) -> bool:

@@ -39,23 +39,23 @@ class OrderRequests:
         return JSONResponse({"orders": await self._store.orders(tenant, self._settings.models_by_tenant())})
 
     async def ask(self, request: Request) -> Response:
-        actor = self._operator(request).actor
+        by = self._operator(request)
         order = parsed(ModelOrder, await _body(request))
         known = self._settings.models_by_tenant()
         order.check(known)
-        made = await self._store.ask(order, actor, known)
-        log.info("%s ordered %s for %s as %s", actor, order.model, order.tenant, made["id"])
+        made = await self._store.ask(order, by, known)
+        log.info("%s ordered %s for %s as %s", by.actor, order.model, order.tenant, made["id"])
         return JSONResponse(made, 201)
 
     async def change(self, request: Request, order_id: str) -> Response:
-        actor = self._operator(request).actor
+        by = self._operator(request)
         change = parsed(OrderChange, await _body(request))
         change.check()
         if not is_order_id(order_id):
             fix = "GET /v1/orders lists them"
             raise ServiceError(404, "unknown_order", "this is no id of an order", got=shown(order_id), fix=fix)
-        made = await self._store.change(order_id, change, actor, self._settings.models_by_tenant())
-        log.info("%s %s order %s of %s/%s", actor, change.state, order_id, made["tenant"], made["model"])
+        made = await self._store.change(order_id, change, by, self._settings.models_by_tenant())
+        log.info("%s %s order %s of %s/%s", by.actor, change.state, order_id, made["tenant"], made["model"])
         return JSONResponse(made)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
+from services.portal.answers import ShownOrder, ShownOrders
 from services.portal.desk import Desk
 from services.portal.people import Person
 
@@ -33,20 +32,22 @@ class ApiRefusal(BaseModel):
 def add_orders(router: APIRouter, desk: Desk) -> None:
     """Add the requests to those of the router, which knows who asks."""
 
-    @router.get("/orders")
-    async def orders(request: Request, tenant: str) -> dict[str, Any]:
+    @router.get("/orders", tags=["orders"])
+    async def orders(request: Request, tenant: str) -> ShownOrders:
         """Orders of models of your tenant: asked, proposed, served or declined."""
-        return {"orders": await desk.orders(asking(request), tenant)}
+        return ShownOrders.model_validate({"orders": await desk.orders(asking(request), tenant)})
 
-    @router.post("/orders", status_code=201)
-    async def order_model(request: Request, order: ApiModelOrder) -> dict[str, Any]:
+    @router.post("/orders", status_code=201, tags=["orders"])
+    async def order_model(request: Request, order: ApiModelOrder) -> ShownOrder:
         """An order. Who runs the platform proposes a change of the site's file for it."""
-        return await desk.order_model(asking(request), order.tenant, order.model, order.note)
+        made = await desk.order_model(asking(request), order.tenant, order.model, order.note)
+        return ShownOrder.model_validate(made)
 
-    @router.post("/orders/{order_id}/decline")
-    async def decline(request: Request, order_id: str, refusal: ApiRefusal) -> dict[str, Any]:
+    @router.post("/orders/{order_id}/decline", tags=["orders"])
+    async def decline_order(request: Request, order_id: str, refusal: ApiRefusal) -> ShownOrder:
         """The order, declined, for admins."""
-        return await desk.decline(asking(request), refusal.tenant, order_id, refusal.reason)
+        declined = await desk.decline(asking(request), refusal.tenant, order_id, refusal.reason)
+        return ShownOrder.model_validate(declined)
 
 
 def asking(request: Request) -> Person:

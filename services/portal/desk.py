@@ -11,7 +11,7 @@ from services.directory.variables import OPEN_ORDERS
 from services.ledger.months import Month
 from services.portal.catalogue import Catalogue, CatalogueFile
 from services.portal.failure import missing, refused
-from services.portal.people import Person, Role, role_in, roles
+from services.portal.people import Person, Role, is_operator, role_in, roles
 from services.portal.upstream import KeyService, ModelGateway, UsageLedger
 from services.portal.usage import MonthOfUse, summed
 
@@ -117,6 +117,26 @@ class Desk:
                 return order
         raise missing("There is no such order that is open.")
 
+    async def prompts(self, person: Person, tenant: str, prompt: str | None = None) -> list[dict[str, Any]]:
+        """Versions of their tenant's, and those of one prompt with their texts. Raises PortalError."""
+        self.role(person, tenant)
+        return await self.directory.prompts(person.actor, tenant, prompt)
+
+    async def put_prompt(self, person: Person, tenant: str, prompt: str, text: str) -> dict[str, Any]:
+        """A new version, in use at once, which an admin makes: it changes all answers of the team's programs."""
+        self.role(person, tenant, Role.ADMIN)
+        return await self.directory.put_prompt(person.actor, tenant, prompt, text)
+
+    async def use_prompt(self, person: Person, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version that an admin puts in use. Raises PortalError."""
+        self.role(person, tenant, Role.ADMIN)
+        return await self.directory.use_prompt(person.actor, tenant, prompt, version)
+
+    async def remove_prompt(self, person: Person, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version that an admin removes. Raises PortalError."""
+        self.role(person, tenant, Role.ADMIN)
+        return await self.directory.remove_prompt(person.actor, tenant, prompt, version)
+
     async def usage(self, person: Person, tenant: str, month: Month) -> MonthOfUse:
         """With costs and the keys of all for an admin. Raises PortalError."""
         is_admin = self.role(person, tenant) >= Role.ADMIN
@@ -137,6 +157,16 @@ class Desk:
         if form not in FORMS:
             raise refused("A bill is csv, json or focus.", "Choose one of them.")
         return await self._ledger().bill(tenant, str(month), form)
+
+    def chat_models(self, tenant: str) -> list[str]:
+        """Those of a tenant that can be asked."""
+        catalogue = self.catalogue
+        served = {name for name, model in catalogue.models.items() if model.can_chat}
+        return sorted(served.intersection(catalogue.tenants[tenant].models))
+
+    def is_operator(self, person: Person) -> bool:
+        """Whether they run the platform."""
+        return is_operator(person, self.catalogue)
 
     def tenants(self, person: Person) -> dict[str, Role]:
         """Theirs."""

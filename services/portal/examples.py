@@ -26,6 +26,18 @@ client = openai.OpenAI()  # reads both variables
 answer = client.embeddings.create(model={model}, input="Hello")
 print(len(answer.data[0].embedding))
 """
+_PROMPT = """\
+import openai
+
+# Reads OPENAI_BASE_URL and OPENAI_API_KEY.
+client = openai.OpenAI()
+answer = client.responses.create(
+    model={model},
+    prompt={prompt},
+    input="Hello",
+)
+print(answer.output_text)
+"""
 
 
 def examples(endpoint: str, key: str, model: str, task: str) -> dict[str, str]:
@@ -47,3 +59,12 @@ def examples(endpoint: str, key: str, model: str, task: str) -> dict[str, str]:
         "Python": python.format(model=json.dumps(model)),
     }
     return {title: text for title, text in shown.items() if text}
+
+
+def prompt_example(model: str, prompt: str, variables: list[str]) -> str:
+    """A prompt by id, in Python."""
+    named: dict[str, Any] = {"id": prompt}
+    if variables:
+        named["variables"] = dict.fromkeys(variables, "...")
+    shown = json.dumps(named, indent=4).replace("\n", "\n    ")
+    return _PROMPT.format(model=json.dumps(model), prompt=shown)

@@ -11,20 +11,22 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from services.portal import usage, view
-from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, Desk, this_month
+from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, this_month
 from services.portal.examples import examples
 from services.portal.failure import PortalError, missing
-from services.portal.login import Issuer, require_csrf, session_person
+from services.portal.login import Issuer, session_person
 from services.portal.people import Role
 from services.portal.playground import LONGEST_PROMPT, Playground
 from services.portal.settings import PortalSettings
+from services.portal.visits import Fields, Visits, some_tenant, whole
 
 
 class Pages:
     """One method per page."""
 
-    def __init__(self, settings: PortalSettings, desk: Desk, playground: Playground, issuer: Issuer) -> None:
-        self._settings, self._desk, self._playground, self._issuer = settings, desk, playground, issuer
+    def __init__(self, settings: PortalSettings, visits: Visits, playground: Playground, issuer: Issuer) -> None:
+        self._settings, self._visits, self._desk = settings, visits, visits.desk
+        self._playground, self._issuer = playground, issuer
 
     def add_to(self, router: APIRouter) -> None:
         """All of them, by their paths."""
@@ -57,7 +59,7 @@ class Pages:
         return await self._issuer.finish(request, self._desk.catalogue)
 
     async def logout(self, request: Request) -> Response:
-        await self._form(request)
+        await self._visits.form(request)
         await self._playground.forget(session_person(request), request.session["id"])
         request.session.clear()
         return RedirectResponse(await self._issuer.end_address(), 303)
@@ -66,7 +68,7 @@ class Pages:
         return view.page(request, "goodbye", {"site": self._desk.catalogue.site})
 
     async def models(self, request: Request) -> Response:
-        shared = self._shared(request)
+        shared = self._visits.shared(request)
         catalogue = self._desk.catalogue
         own = set(catalogue.tenants[shared["tenant"]].models) if shared["tenant"] else set()
         served = sorted(catalogue.models.items(), key=lambda item: (item[0] not in own, item[1].title))
@@ -74,7 +76,7 @@ class Pages:
         return view.page(request, "models", shared | {"served": served, "own": own, "orderable": orderable})
 
     async def model(self, request: Request, name: str) -> Response:
-        shared = self._shared(request)
+        shared = self._visits.shared(request)
         catalogue = self._desk.catalogue
         if (model := catalogue.models.get(name) or catalogue.orderable.get(name)) is None:
             raise missing("There is no such model.")
@@ -90,38 +92,38 @@ class Pages:
         return view.page(request, "model", shared | more)
 
     async def order(self, request: Request) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         person, tenant, model = session_person(request), form["tenant"], form["model"]
-        made = await self._desk.order(person, tenant, model, form["name"].strip(), _whole(form["days"]))
+        made = await self._desk.order(person, tenant, model, form["name"].strip(), whole(form["days"]))
         return self._made(request, made, model, rotated=False)
 
     async def order_model(self, request: Request, name: str) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         await self._desk.order_model(session_person(request), form["tenant"], name, form["note"])
         return _to_orders(form)
 
     async def orders(self, request: Request) -> Response:
-        shared = self._shared(request)
-        orders = await self._desk.orders(shared["me"], _some_tenant(shared))
+        shared = self._visits.shared(request)
+        orders = await self._desk.orders(shared["me"], some_tenant(shared))
         catalogue = self._desk.catalogue
         titles = {name: model.title for name, model in {**catalogue.orderable, **catalogue.models}.items()}
         return view.page(request, "orders", shared | {"orders": orders, "titles": titles})
 
     async def refusal(self, request: Request, order_id: str) -> Response:
-        shared = self._shared(request)
-        tenant = _some_tenant(shared)
+        shared = self._visits.shared(request)
+        tenant = some_tenant(shared)
         self._desk.role(shared["me"], tenant, Role.ADMIN)
         order = await self._desk.open_order(shared["me"], tenant, order_id)
         return view.page(request, "decline", shared | {"order": order})
 
     async def decline(self, request: Request, order_id: str) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         await self._desk.decline(session_person(request), form["tenant"], order_id, form["reason"])
         return _to_orders(form)
 
     async def keys(self, request: Request) -> Response:
-        shared = self._shared(request)
-        keys = await self._desk.keys(shared["me"], _some_tenant(shared))
+        shared = self._visits.shared(request)
+        keys = await self._desk.keys(shared["me"], some_tenant(shared))
         return view.page(request, "keys", shared | {"keys": keys})
 
     async def rotation(self, request: Request, key_id: str) -> Response:
@@ -131,19 +133,19 @@ class Pages:
         return await self._about_key(request, key_id, "revoke", {})
 
     async def rotate(self, request: Request, key_id: str) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         person = session_person(request)
-        made = await self._desk.rotate(person, form["tenant"], key_id, _whole(form["hours"]))
+        made = await self._desk.rotate(person, form["tenant"], key_id, whole(form["hours"]))
         return self._made(request, made, (made["models"] or ["MODEL"])[0], rotated=True)
 
     async def revoke(self, request: Request, key_id: str) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         await self._desk.revoke(session_person(request), form["tenant"], key_id)
         return RedirectResponse(f"/keys?{urlencode({'tenant': form['tenant']})}", 303)
 
     async def usage(self, request: Request) -> Response:
-        shared = self._shared(request)
-        tenant = _some_tenant(shared)
+        shared = self._visits.shared(request)
+        tenant = some_tenant(shared)
         month = usage.month_of(request.query_params.get("month", ""), this_month())
         use = await self._desk.usage(shared["me"], tenant, month)
         budgets = self._desk.catalogue.tenants[tenant].budgets if month == this_month() else {}
@@ -161,21 +163,21 @@ class Pages:
         return Response(content, media_type=media, headers={"Content-Disposition": f'attachment; filename="{file}"'})
 
     async def playground(self, request: Request) -> Response:
-        shared = self._shared(request)
+        shared = self._visits.shared(request)
         more = {"model": request.query_params.get("model", ""), "prompt": "", "answer": ""}
-        return view.page(request, "playground", shared | more | self._asking(_some_tenant(shared)))
+        return view.page(request, "playground", shared | more | self._asking(some_tenant(shared)))
 
     async def ask(self, request: Request) -> Response:
         """The same as `stream` for a browser without a script: the whole answer at once."""
-        form = await self._form(request)
+        form = await self._visits.form(request)
         person, tenant = session_person(request), form["tenant"]
         self._desk.role(person, tenant)
         pieces = self._playground.answer(person, request.session["id"], tenant, form["model"], form["prompt"])
         more = {"model": form["model"], "prompt": form["prompt"], "answer": "".join([piece async for piece in pieces])}
-        return view.page(request, "playground", self._shared(request, tenant) | more | self._asking(tenant))
+        return view.page(request, "playground", self._visits.shared(request, tenant) | more | self._asking(tenant))
 
     async def stream(self, request: Request) -> Response:
-        form = await self._form(request)
+        form = await self._visits.form(request)
         person, session = session_person(request), request.session["id"]
         tenant, model, prompt = form["tenant"], form["model"], form["prompt"]
         self._playground.check(person, tenant, model, prompt)
@@ -190,11 +192,11 @@ class Pages:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     def _asking(self, tenant: str) -> dict[str, Any]:
-        return {"chat_models": self._playground.chat_models(tenant), "longest": LONGEST_PROMPT}
+        return {"chat_models": self._desk.chat_models(tenant), "longest": LONGEST_PROMPT}
 
     async def _about_key(self, request: Request, key_id: str, act: str, more: dict[str, Any]) -> Response:
-        shared = self._shared(request)
-        key = await self._desk.key(shared["me"], _some_tenant(shared), key_id)
+        shared = self._visits.shared(request)
+        key = await self._desk.key(shared["me"], some_tenant(shared), key_id)
         if key["state"] != "works":
             raise missing("This key has ended already.")
         return view.page(request, act, shared | more | {"key": key})
@@ -203,53 +205,8 @@ class Pages:
         known, endpoint = self._desk.catalogue.models.get(model), self._settings.endpoint
         lines = examples(endpoint, made["key"], model, known.task if known else "")
         more = {"made": made, "rotated": rotated, "endpoint": endpoint, "examples": lines}
-        return view.page(request, "made", self._shared(request, made["tenant"]) | more, 201)
-
-    def _shared(self, request: Request, tenant: str | None = None) -> dict[str, Any]:
-        """What every page of a person knows. The tenant is that of the address, else the last, else their first."""
-        person, session = session_person(request), request.session
-        tenants = self._desk.tenants(person)
-        asked = tenant or request.query_params.get("tenant")
-        if asked:
-            self._desk.role(person, asked)
-        chosen = asked or (session.get("tenant") if session.get("tenant") in tenants else next(iter(tenants), None))
-        if chosen and session.get("tenant") != chosen:
-            session["tenant"] = chosen
-        role = tenants.get(chosen) if chosen else None
-        return {
-            "me": person,
-            "site": self._desk.catalogue.site,
-            "tenants": tenants,
-            "tenant": chosen,
-            "role": role.name.lower() if role else "",
-            "is_admin": (role or 0) >= Role.ADMIN,
-            "has_ledger": self._desk.ledger is not None,
-        }
-
-    async def _form(self, request: Request) -> _Fields:
-        """What a form of the session sends. Raises PortalError for one of another page."""
-        session_person(request)
-        fields = _Fields({name: value for name, value in (await request.form()).items() if isinstance(value, str)})
-        require_csrf(request, fields.get("csrf"))
-        return fields
+        return view.page(request, "made", self._visits.shared(request, made["tenant"]) | more, 201)
 
 
-class _Fields(dict[str, str]):
-    """Of a form; one that is not there is empty."""
-
-    def __missing__(self, name: str) -> str:
-        return ""
-
-
-def _to_orders(form: _Fields) -> Response:
+def _to_orders(form: Fields) -> Response:
     return RedirectResponse(f"/orders?{urlencode({'tenant': form['tenant']})}", 303)
-
-
-def _some_tenant(shared: dict[str, Any]) -> str:
-    if not shared["tenant"]:
-        raise missing("You are in no team of this site yet.")
-    return str(shared["tenant"])
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 6 else -1

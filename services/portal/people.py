@@ -64,9 +64,14 @@ class Person:
         return key_name.removesuffix(f"-{self.mark}")
 
 
+def is_operator(person: Person, catalogue: Catalogue) -> bool:
+    """Whether one of their groups runs the platform."""
+    return bool(person.groups.intersection(catalogue.operators))
+
+
 def roles(person: Person, catalogue: Catalogue) -> Mapping[str, Role]:
     """The tenants of a person, by name."""
-    if person.groups.intersection(catalogue.operators):
+    if is_operator(person, catalogue):
         return dict.fromkeys(sorted(catalogue.tenants), Role.OPERATOR)
     held: dict[str, Role] = {}
     for name, tenant in sorted(catalogue.tenants.items()):

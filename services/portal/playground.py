@@ -37,16 +37,10 @@ class Playground:
         self._keys: dict[tuple[str, str], _PlaygroundKey] = {}
         self._making = asyncio.Lock()
 
-    def chat_models(self, tenant: str) -> list[str]:
-        """Those that can be asked."""
-        catalogue = self._desk.catalogue
-        served = {name for name, model in catalogue.models.items() if model.can_chat}
-        return sorted(served.intersection(catalogue.tenants[tenant].models))
-
     def check(self, person: Person, tenant: str, model: str, prompt: str) -> None:
         """Raise PortalError for what is not asked."""
         self._desk.role(person, tenant)
-        if model not in self.chat_models(tenant):
+        if model not in self._desk.chat_models(tenant):
             raise missing(f"{tenant} has no such model for a chat.")
         if not prompt.strip() or len(prompt) > LONGEST_PROMPT:
             raise refused(f"A prompt has 1 to {LONGEST_PROMPT:,} characters.", "Write one, or shorten it.")

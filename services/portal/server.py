@@ -27,9 +27,12 @@ from services.portal.desk import Desk
 from services.portal.failure import PortalError
 from services.portal.login import SESSION_S, Issuer, LogInNeeded
 from services.portal.pages import Pages
+from services.portal.platform_pages import PlatformPages
 from services.portal.playground import Playground
+from services.portal.prompt_pages import PromptPages
 from services.portal.settings import PortalSettings, secret
 from services.portal.upstream import KeyService, ModelGateway, UsageLedger
+from services.portal.visits import Visits
 
 _LARGEST_BODY = 128 * 1024
 _REQUESTS = Counter("portal_requests", "Requests by method, path and status.", ["method", "path", "status"])
@@ -59,7 +62,10 @@ def application(settings: PortalSettings) -> FastAPI:
 
     app = FastAPI(title="Portal", version="1", lifespan=running, docs_url=None, redoc_url=None, redirect_slashes=False)
     pages = APIRouter(route_class=_CountedPage, include_in_schema=False)
-    Pages(settings, desk, Playground(desk), issuer).add_to(pages)
+    visits = Visits(desk)
+    Pages(settings, visits, Playground(desk), issuer).add_to(pages)
+    PromptPages(visits).add_to(pages)
+    PlatformPages(visits).add_to(pages)
     pages.get("/healthz")(_health)
     pages.get("/metrics")(_metrics)
 

@@ -9,13 +9,14 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 from prometheus_client import Counter
 
 from services.directory import variables as directory_names
 from services.ledger import variables as ledger_names
+from services.ledger.variables import SIGNALS_PATH
 from services.portal.failure import PortalError, away, missing, refused
 from services.portal.settings import secret
 
@@ -64,8 +65,7 @@ class KeyService:
 
     async def keys(self, actor: str, tenant: str) -> list[dict[str, Any]]:
         """All of a tenant, with their state and without their text."""
-        keys: list[dict[str, Any]] = (await self._ask(actor, "GET", "/v1/keys", params={"tenant": tenant}))["keys"]
-        return keys
+        return list((await self._ask(actor, "GET", "/v1/keys", params={"tenant": tenant}))["keys"])
 
     async def create(
         self, actor: str, tenant: str, name: str, models: list[str] | None, expires_in_s: int
@@ -82,12 +82,10 @@ class KeyService:
         """The key, which does not work any more."""
         return await self._ask(actor, "DELETE", f"/v1/keys/{key_id}")
 
-    async def orders(self, actor: str, tenant: str) -> list[dict[str, Any]]:
-        """A tenant's orders of models, the newest first."""
-        orders: list[dict[str, Any]] = (await self._ask(actor, "GET", "/v1/orders", params={"tenant": tenant}))[
-            "orders"
-        ]
-        return orders
+    async def orders(self, actor: str, tenant: str | None = None) -> list[dict[str, Any]]:
+        """A tenant's orders of models, or those of all, the newest first."""
+        params = {} if tenant is None else {"tenant": tenant}
+        return list((await self._ask(actor, "GET", "/v1/orders", params=params))["orders"])
 
     async def order_model(self, actor: str, tenant: str, model: str, note: str) -> dict[str, Any]:
         """The order."""
@@ -96,6 +94,39 @@ class KeyService:
     async def decline(self, actor: str, order_id: str, why: str) -> dict[str, Any]:
         """The order, which is declined."""
         return await self._ask(actor, "POST", f"/v1/orders/{order_id}", json={"state": "declined", "why": why})
+
+    async def prompts(self, actor: str, tenant: str, prompt: str | None = None) -> list[dict[str, Any]]:
+        """Versions of a tenant's prompts; those of one prompt have their `text`."""
+        asked = ("/v1/prompts", {"tenant": tenant}) if prompt is None else (_prompt(tenant, prompt), {})
+        return list((await self._ask(actor, "GET", asked[0], params=asked[1]))["versions"])
+
+    async def put_prompt(self, actor: str, tenant: str, prompt: str, text: str) -> dict[str, Any]:
+        """The new version, which is in use."""
+        return await self._ask(actor, "POST", "/v1/prompts", json={"tenant": tenant, "id": prompt, "text": text})
+
+    async def use_prompt(self, actor: str, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version, which is in use."""
+        return await self._ask(actor, "POST", f"{_prompt(tenant, prompt)}/use", json={"version": version})
+
+    async def remove_prompt(self, actor: str, tenant: str, prompt: str, version: int) -> dict[str, Any]:
+        """The version, whose text is gone."""
+        return await self._ask(actor, "DELETE", f"{_prompt(tenant, prompt)}/{version}")
+
+    async def suspensions(self, actor: str) -> list[dict[str, Any]]:
+        """Of all tenants, those in force."""
+        return list((await self._ask(actor, "GET", "/v1/suspensions"))["suspensions"])
+
+    async def suspend(self, actor: str, tenant: str, name: str, why: str) -> dict[str, Any]:
+        """The suspension."""
+        return await self._ask(actor, "POST", "/v1/suspensions", json={"tenant": tenant, "name": name, "why": why})
+
+    async def lift(self, actor: str, tenant: str, name: str) -> dict[str, Any]:
+        """The suspension, which ends."""
+        return await self._ask(actor, "DELETE", f"/v1/suspensions/{quote(tenant, safe='')}/{quote(name, safe='')}")
+
+    async def acts(self, actor: str, after: int, most: int) -> dict[str, Any]:
+        """`acts` of the audit behind this number, and its `head`."""
+        return await self._ask(actor, "GET", "/v1/audit", params={"after": after, "limit": most})
 
     async def _ask(self, actor: str, method: str, path: str, **more: Any) -> dict[str, Any]:
         headers = {
@@ -106,7 +137,7 @@ class KeyService:
         response = await self._service.ask(method, path, headers, **more)
         answer: dict[str, Any] = _json(response, self._service)
         if response.status_code == 404:
-            raise missing("There is no such key or order.")
+            raise missing("There is no such key, order or prompt.")
         if response.is_error:
             message = str(answer.get("error", {}).get("message", "no reason given"))
             raise refused(f"The directory refuses: {message}.", "Correct what it names.")
@@ -145,6 +176,10 @@ class UsageLedger:
         """Content and media type."""
         response = await self._ask(f"/v1/bills/{tenant}/{month}", {"format": form})
         return response.content, response.headers.get("content-type", "application/octet-stream")
+
+    async def signals(self) -> dict[str, Any]:
+        """`signals` of keys; `thresholds` is None where the ledger does not watch them."""
+        return _json(await self._ask(SIGNALS_PATH, {}), self._service)
 
     async def _ask(self, path: str, params: Mapping[str, Any]) -> httpx2.Response:
         headers = {ledger_names.TOKEN_HEADER: secret(self._token_file)}
@@ -186,6 +221,10 @@ class ModelGateway:
                         yield text
         except httpx2.HTTPError as error:
             raise self._service.failed(type(error).__name__) from None
+
+
+def _prompt(tenant: str, prompt: str) -> str:
+    return f"/v1/prompts/{quote(tenant, safe='')}/{quote(prompt, safe='')}"
 
 
 def _piece(line: str) -> str:

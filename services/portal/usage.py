@@ -107,6 +107,8 @@ class Bar:
     input_height: float
     output_y: float
     output_height: float
+    cost_y: float
+    cost_height: float
 
 
 PLOT_WIDTH, PLOT_HEIGHT = 620, 160
@@ -116,11 +118,14 @@ BAR_WIDTH = 14
 def bars(use: MonthOfUse) -> list[Bar]:
     """One for each day."""
     highest = max((day.tokens for day in use.days), default=0) or 1
+    dearest = max((day.cost for day in use.days), default=Decimal(0)) or Decimal(1)
     step = PLOT_WIDTH / len(use.days)
 
     def bar(place: int, day: Sums) -> Bar:
         below, above = (round(PLOT_HEIGHT * tokens / highest, 1) for tokens in (day.input, day.output))
         x = round(place * step + (step - BAR_WIDTH) / 2, 1)
-        return Bar(day, x, round(PLOT_HEIGHT - below, 1), below, round(PLOT_HEIGHT - below - above, 1), above)
+        cost = round(float(PLOT_HEIGHT * day.cost / dearest), 1)
+        tops = [round(PLOT_HEIGHT - height, 1) for height in (below, below + above, cost)]
+        return Bar(day, x, tops[0], below, tops[1], above, tops[2], cost)
 
     return [bar(place, day) for place, day in enumerate(use.days)]

@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+_TIMES = ("expires", "revoked", "since", "lifted")
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 
@@ -23,6 +24,21 @@ def day(value: int | None) -> str:
         return "never"
     moment = datetime.fromtimestamp(value, UTC)
     return f"{moment.day} {moment:%b %Y}"
+
+
+def moment(value: int) -> str:
+    """Unix time to the minute, of UTC."""
+    return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M}"
+
+
+def changed(value: Any, name: str) -> str:
+    """A value of the audit: times as such, hashes by their beginning, a list by its parts."""
+    if name in _TIMES:
+        return moment(int(value))
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    text = str(value)
+    return f"{text[:12]}…" if name == "sha256" else text
 
 
 def number(value: int) -> str:
@@ -75,6 +91,8 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= {
     "day": day,
+    "moment": moment,
+    "changed": changed,
     "number": number,
     "short": short,
     "money": money,

@@ -22,6 +22,7 @@ import httpx
 import oidc_provider_mock
 
 from lab.free_ports import free_port
+from services.ledger.variables import SIGNALS_PATH
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, Directory
 from tests.unit.services.postgres_rig import ROOT, Server, setting
@@ -65,7 +66,9 @@ _EMBED = _CHAT | {
 _ORDERABLE = _CHAT | {
     "title": "GLM 5.1",
     "context_tokens": 202752,
+    "revision": "",
     "gpus": 16,
+    "prices": [{"currency": "EUR", "input": 0.9, "cached_input": 0.2, "output": 3.2}],
     "proof": _PROOF | {"ttft_p95_s": 2.1, "itl_p95_ms": 48, "parallel": 96, "tokens_per_minute": 260000},
     "verdict": "holds",
     "reasons": [],
@@ -114,6 +117,8 @@ class Services:
     broken: bool = False
     """Whether a stream ends in an error."""
     bills: list[str] = field(default_factory=list)
+    signals: list[dict[str, Any]] = field(default_factory=list)
+    """Of keys, as the ledger lists them."""
 
 
 def _buckets(kind: str, query: dict[str, list[str]]) -> dict[str, Any]:
@@ -143,6 +148,8 @@ def _handler(services: Services) -> type[BaseHTTPRequestHandler]:
             elif place.path.startswith("/v1/bills/"):
                 services.bills.append(self.path)
                 self._answer(200, b"line,cost\n1,2.50\n", "text/csv")
+            elif place.path == SIGNALS_PATH:
+                self._answer(200, json.dumps({"thresholds": {}, "window_s": 600, "signals": services.signals}).encode())
             else:
                 kind = place.path.rpartition("/")[2]
                 self._answer(200, json.dumps(_buckets(kind, parse_qs(place.query))).encode())

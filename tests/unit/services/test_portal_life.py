@@ -170,15 +170,15 @@ def test_tokens_are_for_users_and_spend_and_bills_for_admins(portal: Portal) -> 
     page = bob.get("/usage?tenant=search").text
     assert "3,120" in page
     assert "Spend" not in page
-    assert "spend per month" not in page
+    assert "Budget of" not in page
     # Of 20 million, with a fifth of the input's tokens as output.
-    assert "7.22 M <small>of 20 M" in page
+    assert "7.22 M <small>left of 20 M" in page
     assert "ann-ci" not in page
     assert bob.get("/usage/bill?tenant=search&format=csv").status_code == 404
     page = ann.get("/usage").text
     assert "4.26 <small>EUR" in page
-    assert "0.24 <small>of 4.50" in page
-    assert "Left of" not in ann.get("/usage?month=2026-01").text
+    assert "0.24 <small>left of 4.50 EUR" in page
+    assert "left of" not in ann.get("/usage?month=2026-01").text
     assert "ann-ci" in page
     bill = ann.get(f"/usage/bill?tenant=search&month={portal_rig.this_month()}&format=focus")
     assert bill.text == "line,cost\n1,2.50\n"
