@@ -12,10 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.directory.audit import Head
 from services.directory.orders import AskedBy
-from services.directory.tables import AUDIT, KEPT, LAST_CHANGE
+from services.directory.tables import AUDIT, CLOCK, KEPT, LAST_CHANGE
+from services.directory.variables import PORTAL
+from services.failure import ServiceError
 
-CLOCK = sa.func.extract("epoch", sa.func.clock_timestamp())
-"""The database's, in seconds of Unix time."""
+MOST_ACTS, PACE_S = 30, 60
+"""Of one person of the portal, within so long: each act is a row that stays, under a lock that all writers share."""
+_LAST_ACTS = 1000
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,28 @@ async def next_version(connection: AsyncConnection) -> tuple[int, int]:
 
 
 async def record(connection: AsyncConnection, now: int, by: AskedBy, act: Act) -> None:
-    """Add it to the chain. The row that next_version has locked keeps every other writer from the same place."""
+    """Add it to the chain. The row that next_version has locked keeps every other writer from the same place.
+
+    Raises ServiceError for a person of the portal who does too much at once.
+    """
+    if by.source.partition(" ")[0] == PORTAL:
+        await _require_pace(connection, now, by.actor)
     last = sa.select(AUDIT.c.number, AUDIT.c.hash).order_by(AUDIT.c.number.desc()).limit(1)
     number, previous = (await connection.execute(last)).tuples().one_or_none() or (0, Head().hash)
     row = {"number": number + 1, "at": now, **asdict(by), **asdict(act)}
     await connection.execute(sa.insert(AUDIT).values(hash=Head(number, previous).then(row).hash, **row))
+
+
+async def _require_pace(connection: AsyncConnection, now: int, actor: str) -> None:
+    last = sa.select(AUDIT.c.actor, AUDIT.c.at).order_by(AUDIT.c.number.desc()).limit(_LAST_ACTS).subquery()
+    own = sa.select(sa.func.count()).where(last.c.actor == actor, last.c.at > now - PACE_S)
+    if (count := await connection.scalar(own) or 0) >= MOST_ACTS:
+        raise ServiceError(
+            429,
+            "too_many_acts",
+            f"{actor} has changed too much at once",
+            got=f"{count} changes within {PACE_S} s",
+            allowed=f"{MOST_ACTS}",
+            fix="wait a minute",
+            retry_after_s=PACE_S,
+        )

@@ -17,9 +17,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
-from services.directory.acts import CLOCK, Act, next_version, record
+from services.directory.acts import Act, next_version, record
 from services.directory.orders import NAME, AskedBy, line_problems, problem, require
-from services.directory.tables import MODEL_ORDERS
+from services.directory.tables import CLOCK, MODEL_ORDERS
 from services.directory.variables import OPEN_ORDERS
 from services.failure import ServiceError
 

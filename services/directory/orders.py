@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from services.directory.owners import Owner
 from services.directory.variables import ACTOR_HEADER, SOURCE_HEADER
 from services.failure import ServiceError, shown
 
@@ -20,6 +21,7 @@ _ALLOWED = {
     "name": "1 to 40 lower-case letters, digits and inner dashes",
     "expires_in_s": f"a whole number of seconds from 1 to {_LONGEST_LIFE_S}, or null for a key without an end",
     "models": "a list with one model of the tenant or more, or null for all of them",
+    "owner": "a person's mark of 8 characters, and the most keys of theirs that may work",
     "overlap_s": f"a whole number of seconds from 0 to {_LONGEST_OVERLAP_S}",
     "model": "the name of a model",
     "note": "a line of at most 300 characters",
@@ -43,6 +45,7 @@ class KeyOrder(BaseModel):
     name: str
     expires_in_s: Annotated[int, Field(ge=1, le=_LONGEST_LIFE_S)] | None = None
     models: Annotated[list[str], Field(min_length=1)] | None = None
+    owner: Owner | None = None
 
     def check(self, known: Mapping[str, list[str]]) -> None:
         """Raise ServiceError for a name that no key may have, and for what `scope_problems` finds."""
@@ -56,6 +59,8 @@ class RotationOrder(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     overlap_s: Annotated[int, Field(ge=0, le=_LONGEST_OVERLAP_S)]
+    owner: Owner | None = None
+    """Who may rotate it, where that is a person."""
 
 
 def scope_problems(tenant: str, models: list[str] | None, known: Mapping[str, list[str]]) -> list[str]:

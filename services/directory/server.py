@@ -13,13 +13,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 
 from services import serving
 from services.database import Database
+from services.directory.departures import Departures
 from services.directory.keys import ID, new_key
 from services.directory.order_requests import OrderRequests
 from services.directory.orders import AskedBy, KeyOrder, RotationOrder, asked_by, parsed, require, scope_problems
 from services.directory.prompts import PromptOrder, Prompts, UseOrder
 from services.directory.settings import Settings
 from services.directory.signal_watch import SignalWatch, SuspendOptions
-from services.directory.store import Store
+from services.directory.store import STATES, KeyChoice, Store
 from services.directory.suspension_requests import SuspensionRequests
 from services.directory.suspensions import SIGNALS, Suspensions
 from services.directory.tables import KEPT
@@ -30,6 +31,7 @@ _LONGEST_WAIT_S = 30.0
 _LARGEST_BODY = 64 * 1024
 _COUNT_EVERY_S = 60.0
 _MOST_ACTS = 1000
+_MOST_KEYS = 10_000
 _REQUESTS = Counter("directory_requests", "Requests by method, path and status.", ["method", "path", "status"])
 _KEYS = Gauge("directory_keys", "Keys by state.", ["state"])
 _SUSPENSIONS = Gauge(
@@ -50,7 +52,9 @@ log = logging.getLogger(__name__)
 def application(settings: Settings, database: Database, suspending: SuspendOptions | None = None) -> FastAPI:
     """The service, for one database. suspending: by which signals of keys; None: by none."""
     router = _Requests(settings, database).router()
-    tasks = [SignalWatch(database, suspending).run] if suspending else []
+    tasks = [Departures(database, settings).run]
+    if suspending:
+        tasks.append(SignalWatch(database, suspending).run)
     return serving.application(database, router, page="docs/how-to/keys-for-tenants.md", tasks=tasks)
 
 
@@ -61,6 +65,7 @@ class _Requests:
         self._settings, self._database = settings, database
         self._store, self._prompts = Store(database), Prompts(database)
         self._suspensions = Suspensions(database)
+        self._departures = Departures(database, settings)
         self._counted_before: asyncio.Future[bool] | None = None
         self._next_count = 0.0
 
@@ -70,8 +75,10 @@ class _Requests:
             ("GET", "/v1/changes"): self.changes,
             ("POST", "/v1/keys"): self.create,
             ("GET", "/v1/keys"): self.keys,
+            ("GET", "/v1/keys/{key_id}"): self.key,
             ("POST", "/v1/keys/{key_id}/rotate"): self.rotate,
             ("DELETE", "/v1/keys/{key_id}"): self.revoke,
+            ("DELETE", "/v1/tenants/{tenant}"): self.forget,
             ("GET", "/v1/audit"): self.audit,
             ("POST", "/v1/prompts"): self.put_prompt,
             ("GET", "/v1/prompts"): self.prompts,
@@ -117,17 +124,36 @@ class _Requests:
         log.info("%s created %s of %s/%s", by.actor, key.id, order.tenant, order.name)
         return JSONResponse(made | {"key": key.text}, 201)
 
-    async def keys(self, request: Request, tenant: str | None = None) -> Response:
+    async def keys(
+        self, request: Request, tenant: str = "", owner: str = "", state: str = "", most: str = ""
+    ) -> Response:
         self._operator(request)
-        return JSONResponse({"keys": await self._store.keys(tenant)})
+        if state and state not in STATES:
+            what, fix = "state: no such state", "correct it, or leave it out"
+            raise ServiceError(422, "invalid_request", what, got=shown(state), allowed=", ".join(STATES), fix=fix)
+        bound = _whole("most", most, 1, _MOST_KEYS) if most else None
+        chosen = KeyChoice(tenant=tenant, owner=owner, state=state, most=bound)
+        return JSONResponse({"keys": await self._store.keys(chosen)})
+
+    async def key(self, request: Request, key_id: str) -> Response:
+        self._operator(request)
+        return JSONResponse(await self._store.key(_id(key_id)))
+
+    async def forget(self, request: Request, tenant: str) -> Response:
+        by = self._operator(request)
+        counts = await self._departures.forget(tenant, by)
+        log.info("%s had the tenant %s forgotten", by.actor, tenant)
+        return JSONResponse({"tenant": tenant, "forgotten": counts})
 
     async def rotate(self, request: Request, key_id: str) -> Response:
         by = self._operator(request)
         order = parsed(RotationOrder, await _body(request))
         old = await self._store.find(_id(key_id))
+        if order.owner and not order.owner.has(old.name):
+            raise _not_theirs(key_id)
         require(scope_problems(old.tenant, old.models, self._settings.models_by_tenant()))
         key = new_key(self._settings.pepper_bytes())
-        made = await self._store.rotate(key_id, order.overlap_s, key, by)
+        made = await self._store.rotate(key_id, order, key, by)
         log.info("%s rotated %s of %s/%s to %s", by.actor, key_id, old.tenant, old.name, key.id)
         return JSONResponse(made | {"key": key.text}, 201)
 
@@ -220,6 +246,11 @@ def _id(text: str) -> str:
         allowed="the 10 characters between sk- and the second dash",
         fix="GET /v1/keys lists them; a whole key belongs in no address, so revoke one that was in this",
     )
+
+
+def _not_theirs(key_id: str) -> ServiceError:
+    what, fix = "this key is another person's", "its owner rotates it; revoke it, and have them make another"
+    return ServiceError(404, "unknown_key", what, got=key_id, fix=fix)
 
 
 async def _body(request: Request) -> bytes:

@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
-from services.directory.acts import CLOCK, Act, next_version, record
+from services.directory.acts import Act, next_version, record
 from services.directory.audit import COLUMNS, Head
 from services.directory.keys import NewKey
-from services.directory.orders import AskedBy, KeyOrder
-from services.directory.tables import AUDIT, KEYS, LAST_CHANGE, PROMPTS, SUSPENSIONS
+from services.directory.orders import AskedBy, KeyOrder, RotationOrder
+from services.directory.owners import WORKS
+from services.directory.tables import AUDIT, CLOCK, KEYS, LAST_CHANGE, PROMPTS, SUSPENSIONS
 from services.failure import ServiceError
 
 # Another one for another database, for a copy of it, after each restore, failover and restart of it.
@@ -30,6 +31,35 @@ _EPOCH = sa.text(
     )::bytea), 'hex'), 1, 16)
     """
 )
+
+
+STATES = ("works", "ended")
+"""By which keys are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyChoice:
+    """Which keys are asked for; without anything all that there are."""
+
+    tenant: str = ""
+    owner: str = ""
+    """A person's mark."""
+    state: str = ""
+    """One of STATES."""
+    most: int | None = None
+
+    def query(self) -> sa.Select[Any]:
+        """By tenant and name; of those that ended the newest first."""
+        query = sa.select(KEYS).limit(self.most)
+        if self.tenant:
+            query = query.where(KEYS.c.tenant == self.tenant)
+        if self.owner:
+            query = query.where(KEYS.c.name.endswith(f"-{self.owner}", autoescape=True))
+        if self.state:
+            query = query.where(WORKS if self.state == "works" else sa.not_(WORKS))
+        if self.state == "ended":
+            return query.order_by(KEYS.c.created.desc(), KEYS.c.id)
+        return query.order_by(KEYS.c.tenant, KEYS.c.name, KEYS.c.created, KEYS.c.id)
 
 
 @dataclass(frozen=True)
@@ -87,14 +117,19 @@ class Store:
         cursor = f"{epoch}:{last.version}"
         return Changes(cursor, since is None, keys, prompts, suspensions, float(last.now) - last.at)
 
-    async def keys(self, tenant: str | None) -> list[dict[str, Any]]:
-        """Every key that was ever made, of a tenant or of all."""
-        query = sa.select(KEYS).order_by(KEYS.c.tenant, KEYS.c.name, KEYS.c.created, KEYS.c.id)
+    async def keys(self, chosen: KeyChoice) -> list[dict[str, Any]]:
+        """Those that are asked for."""
         async with self._database.transaction() as connection:
-            rows = (await connection.execute(query.where(KEYS.c.tenant == tenant) if tenant else query)).all()
+            rows = (await connection.execute(chosen.query())).all()
             held = sa.select(SUSPENSIONS).where(SUSPENSIONS.c.lifted.is_(None))
+            if chosen.tenant:
+                held = held.where(SUSPENSIONS.c.tenant == chosen.tenant)
             since = {(row.tenant, row.name): row.since for row in await connection.execute(held)}
             return [_shown_row(row) | {"suspended": since.get((row.tenant, row.name))} for row in rows]
+
+    async def key(self, key_id: str) -> dict[str, Any]:
+        """One. Raises ServiceError where there is none."""
+        return _shown_row(await self.find(key_id))
 
     async def acts(self, after: int, most: int) -> tuple[list[dict[str, Any]], Head]:
         """Rows of the audit behind this number, with their hashes; and the head of all."""
@@ -123,12 +158,14 @@ class Store:
         """The key, which works once this returns."""
         async with self._database.transaction() as connection:
             version, now = await next_version(connection)
+            if order.owner:
+                await order.owner.require_room(connection, order.tenant)
             expires = None if order.expires_in_s is None else now + order.expires_in_s
             made = await _insert(connection, key, order, version, now, expires)
             await record(connection, now, by, Act("create", key.id, order.tenant, after=_kept(made)))
             return made
 
-    async def rotate(self, key_id: str, overlap_s: int, key: NewKey, by: AskedBy) -> dict[str, Any]:
+    async def rotate(self, key_id: str, asked: RotationOrder, key: NewKey, by: AskedBy) -> dict[str, Any]:
         """Another key for the same purpose, which lives as long as the first was made for; that one ends."""
         async with self._database.transaction() as connection:
             version, now = await next_version(connection)
@@ -142,8 +179,14 @@ class Store:
                     allowed="a key that works",
                     fix="create a key instead: POST /v1/keys",
                 )
+            if old.successor:
+                what, fix = f"{key_id} was rotated already", f"rotate its successor {old.successor}, or create a key"
+                raise ServiceError(422, "rotated_already", what, got=key_id, fix=fix)
+            if asked.owner:
+                await asked.owner.require_room(connection, old.tenant)
+            overlap_s = asked.overlap_s
             end = now + overlap_s if old.expires is None else min(old.expires, now + overlap_s)
-            await _update(connection, key_id, version=version, expires=end)
+            await _update(connection, key_id, version=version, expires=end, successor=key.id)
             before = _kept(old._mapping)
             ended = before | {"expires": end, "successor": key.id}
             await record(connection, now, by, Act("rotate", key_id, old.tenant, before, ended))
@@ -186,7 +229,7 @@ async def _insert(
     return row
 
 
-async def _update(connection: AsyncConnection, key_id: str, **values: int) -> None:
+async def _update(connection: AsyncConnection, key_id: str, **values: int | str) -> None:
     await connection.execute(sa.update(KEYS).where(KEYS.c.id == key_id).values(**values))
 
 
@@ -196,7 +239,7 @@ def _kept(key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown_row(row: Any) -> dict[str, Any]:
-    names = ("id", "tenant", "name", "models", "created", "expires", "revoked")
+    names = ("id", "tenant", "name", "models", "created", "expires", "revoked", "successor")
     return {name: getattr(row, name) for name in names} | {"state": state_of(row, time.time())}
 
 

@@ -16,9 +16,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.database import Database
-from services.directory.acts import CLOCK, Act, next_version, record
+from services.directory.acts import Act, next_version, record
 from services.directory.orders import NAME, AskedBy, line_problems, problem, require, scope_problems
-from services.directory.tables import SUSPENSIONS
+from services.directory.tables import CLOCK, SUSPENSIONS
 from services.failure import ServiceError
 
 SIGNALS = "key-signals"

@@ -18,21 +18,26 @@ KEPT = Kept(
     fix="try again; after a write, list the keys first, as it may be there; keys that exist go on working",
 )
 METADATA = sa.MetaData()
+CLOCK = sa.func.extract("epoch", sa.func.clock_timestamp())
+"""The database's, in seconds of Unix time."""
 
 KEYS = sa.Table(
     "keys",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("digest", sa.Text, nullable=False, unique=True),
-    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False, index=True),
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("models", ARRAY(sa.Text)),
     sa.Column("created", sa.BigInteger, nullable=False),
     sa.Column("expires", sa.BigInteger),
     sa.Column("revoked", sa.BigInteger),
     sa.Column("version", sa.BigInteger, nullable=False, index=True),
+    sa.Column("successor", sa.Text),
 )
-"""Times are seconds of Unix time. `version` is that of the last change of the row."""
+"""Times are seconds of Unix time. `version` is that of the last change of the row; `successor` the id of the key that
+took its place.
+"""
 
 PROMPTS = sa.Table(
     "prompts",

@@ -10,7 +10,9 @@ DEFAULT_PORT = 8080
 TOKEN_HEADER = "x-directory-token"  # noqa: S105 - a name
 ACTOR_HEADER = "x-directory-actor"
 SOURCE_HEADER = "x-directory-source"
-"""Through what the actor asks, for the audit."""
+"""Through what the actor asks, for the audit, and from which address where that is known."""
+PORTAL = "portal"
+"""How the source of a request of the portal's begins."""
 
 OPEN_ORDERS = ("asked", "proposed")
 """States of orders of models that are neither served nor declined."""

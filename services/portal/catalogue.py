@@ -118,6 +118,11 @@ class Catalogue(_Entry):
     operators: list[str] = []
 
     @property
+    def titles(self) -> dict[str, str]:
+        """Of each model, by its name."""
+        return {name: model.title for name, model in {**self.orderable, **self.models}.items()}
+
+    @property
     def groups(self) -> set[str]:
         """All that it names."""
         tenants = self.tenants.values()

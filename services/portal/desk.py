@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from services.directory.variables import OPEN_ORDERS
 from services.ledger.months import Month
 from services.portal.catalogue import Catalogue, CatalogueFile
-from services.portal.failure import missing, refused
+from services.portal.failure import PortalError, missing, refused
 from services.portal.people import Person, Role, is_operator, role_in, roles
 from services.portal.upstream import KeyService, ModelGateway, UsageLedger
 from services.portal.usage import MonthOfUse, summed
@@ -54,31 +55,36 @@ class Desk:
             raise refused("A key works for 7, 30, 90 or 365 days.", "Choose one of them.")
         if label == PLAYGROUND:
             raise refused(f"The name {PLAYGROUND} is for the portal's own keys.", "Choose another name.")
-        name = person.key_name(label)
-        await self._require_room(person, tenant)
-        return await self.directory.create(person.actor, tenant, name, [model], days * _DAY_S)
+        return await self.directory.create(
+            person, tenant, person.key_name(label), [model], days * _DAY_S, most=MOST_KEYS
+        )
 
     async def keys(self, person: Person, tenant: str) -> list[dict[str, Any]]:
-        """Theirs, and for an admin all of the tenant; those that work first. Raises PortalError."""
-        sees_all = self.role(person, tenant) >= Role.ADMIN
-        keys = await self.directory.keys(person.actor, tenant)
-        seen = [key | {"is_own": person.owns(key["name"])} for key in keys if sees_all or person.owns(key["name"])]
-        return sorted(seen, key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
+        """Theirs, and for an admin those of the tenant; those that work first, then the newest that ended."""
+        owner = "" if self.role(person, tenant) >= Role.ADMIN else person.mark
+        listed = await asyncio.gather(
+            *(self.directory.keys(person.actor, tenant, *part, owner) for part in (("works", 1000), ("ended", 100)))
+        )
+        keys = [key | {"is_own": person.owns(key["name"])} for part in listed for key in part]
+        return sorted(keys, key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
 
     async def key(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
         """One that they see. Raises PortalError."""
-        for key in await self.keys(person, tenant):
-            if key["id"] == key_id:
-                return key
-        raise missing("There is no such key.")
+        sees_all = self.role(person, tenant) >= Role.ADMIN
+        key = await self.directory.key(person.actor, key_id)
+        is_own = person.owns(key["name"])
+        if key["tenant"] != tenant or not (sees_all or is_own):
+            raise missing("There is no such key.")
+        return key | {"is_own": is_own}
 
     async def rotate(self, person: Person, tenant: str, key_id: str, overlap_h: int) -> dict[str, Any]:
-        """Its successor, with its text as `key`. Raises PortalError."""
+        """The successor of one of their keys, with its text as `key`. Raises PortalError."""
         if overlap_h not in OVERLAPS_H:
             raise refused("A replaced key works on for 0, 1, 24 or 168 hours.", "Choose one of them.")
         key = await self.key(person, tenant, key_id)
-        await self._require_room(person, tenant)
-        return await self.directory.rotate(person.actor, key["id"], overlap_h * _HOUR_S)
+        if not person.may_rotate(key["name"], PLAYGROUND):
+            raise refused("Who a key was made for rotates it.", "Revoke it, and have them order another one.")
+        return await self.directory.rotate(person, key["id"], overlap_h * _HOUR_S, most=MOST_KEYS)
 
     async def revoke(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
         """The key, which does not work any more. Raises PortalError."""
@@ -116,6 +122,14 @@ class Desk:
             if order["id"] == order_id and order["state"] in OPEN_ORDERS:
                 return order
         raise missing("There is no such order that is open.")
+
+    async def open_order_of(self, person: Person, tenant: str, model: str) -> dict[str, Any] | None:
+        """Their tenant's order of a model, where one is open; None also while the directory is away."""
+        with contextlib.suppress(PortalError):
+            for order in await self.orders(person, tenant):
+                if order["model"] == model and order["state"] in OPEN_ORDERS:
+                    return order
+        return None
 
     async def prompts(self, person: Person, tenant: str, prompt: str | None = None) -> list[dict[str, Any]]:
         """Versions of their tenant's, and those of one prompt with their texts. Raises PortalError."""
@@ -171,11 +185,6 @@ class Desk:
     def tenants(self, person: Person) -> dict[str, Role]:
         """Theirs."""
         return dict(roles(person, self.catalogue))
-
-    async def _require_room(self, person: Person, tenant: str) -> None:
-        keys = await self.directory.keys(person.actor, tenant)
-        if sum(key["state"] == "works" and person.owns(key["name"]) for key in keys) >= MOST_KEYS:
-            raise refused(f"You have {MOST_KEYS} keys that work in {tenant}.", "Revoke one that you do not use.")
 
     def _ledger(self) -> UsageLedger:
         if self.ledger is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import re
@@ -31,6 +32,7 @@ SESSION_S = 3600
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 _LEEWAY_S = 60
 _FETCH_EVERY_S = 60
+_KEYS_S = 3600
 # A path of this portal. Two slashes would begin an address of another host.
 _OWN_PATH = re.compile(r"/(?![/\\])[A-Za-z0-9/_.~?&=%-]*")
 
@@ -47,6 +49,7 @@ class Issuer:
     def __init__(self, settings: PortalSettings, trust: Any) -> None:
         self._settings = settings
         self._next_fetch = 0.0
+        self._stale = time.monotonic() + _KEYS_S
         self._client = OAuth().register(
             "issuer",
             client_id=settings.client_id,
@@ -57,8 +60,8 @@ class Issuer:
 
     async def begin(self, request: Request, then: str) -> Response:
         """To the issuer, and from there to the callback. Raises PortalError."""
-        request.session.clear()
-        request.session["then"] = then if _OWN_PATH.fullmatch(then) else "/"
+        # Whoever is logged in stays so until they are logged in anew: any page of others can lead here.
+        request.session["then"] = then if _OWN_PATH.fullmatch(then) and not then.startswith("/login") else "/"
         supported = (await self._metadata()).get("scopes_supported") or ()
         scopes = ("openid", "profile", "email", *({"groups"} & set(supported)))
         callback = f"{self._settings.public_url}/callback"
@@ -71,6 +74,7 @@ class Issuer:
         again = "Log in again, in one window and within an hour."
         await self._metadata()
         try:
+            await self._refresh()
             person = _person_of((await self._client.authorize_access_token(request)).get("userinfo") or {})
         except httpx2.HTTPError as error:
             raise self._failed(error) from None
@@ -91,15 +95,15 @@ class Issuer:
         log.info("%s logged in", person.actor)
         return RedirectResponse(then, 303)
 
-    async def end_address(self) -> str:
-        """Where the person ends the session at the issuer, or the portal's own page."""
+    async def end_address(self) -> str | None:
+        """Where the person ends the session at the issuer; None where that offers nothing, or does not answer."""
         own = f"{self._settings.public_url}/goodbye"
         try:
             metadata = await self._metadata()
         except PortalError:
-            return own
+            return None
         if not (end := metadata.get("end_session_endpoint")):
-            return own
+            return None
         back = {"client_id": self._settings.client_id, "post_logout_redirect_uri": own}
         return str(httpx2.URL(end).copy_merge_params(back))
 
@@ -125,6 +129,7 @@ class Issuer:
         await self._metadata()
         try:
             try:
+                await self._refresh()
                 return self._decoded(token, await self._client.fetch_jwk_set())
             except InvalidKeyIdError:
                 # It may be signed with a key that is newer than those that are known; anyone may claim so.
@@ -134,6 +139,16 @@ class Issuer:
                 return self._decoded(token, await self._client.fetch_jwk_set(force=True))
         except httpx2.HTTPError as error:
             raise self._failed(error) from None
+
+    async def _refresh(self) -> None:
+        """Read the issuer's keys again now and then: one that it has withdrawn signs no more log ins. While it does
+        not answer, those that are known count.
+        """
+        if time.monotonic() < self._stale:
+            return
+        self._stale = time.monotonic() + _KEYS_S
+        with contextlib.suppress(httpx2.HTTPError):
+            await self._client.fetch_jwk_set(force=True)
 
     @staticmethod
     def _decoded(token: str, keys: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from services.portal import usage, view
-from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, this_month
+from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, PLAYGROUND, this_month
 from services.portal.examples import examples
 from services.portal.failure import PortalError, missing
 from services.portal.login import Issuer, session_person
@@ -60,12 +60,16 @@ class Pages:
 
     async def logout(self, request: Request) -> Response:
         await self._visits.form(request)
-        await self._playground.forget(session_person(request), request.session["id"])
-        request.session.clear()
-        return RedirectResponse(await self._issuer.end_address(), 303)
+        session = request.session
+        await self._playground.forget(session_person(request), session["id"], session.get("played", ()))
+        session.clear()
+        # A page with a link, as the portal's policy lets no form lead to another host.
+        return view.page(
+            request, "goodbye", {"site": self._desk.catalogue.site, "end": await self._issuer.end_address()}
+        )
 
     async def goodbye(self, request: Request) -> Response:
-        return view.page(request, "goodbye", {"site": self._desk.catalogue.site})
+        return view.page(request, "goodbye", {"site": self._desk.catalogue.site, "end": None})
 
     async def models(self, request: Request) -> Response:
         shared = self._visits.shared(request)
@@ -81,11 +85,13 @@ class Pages:
         if (model := catalogue.models.get(name) or catalogue.orderable.get(name)) is None:
             raise missing("There is no such model.")
         tenant = shared["tenant"]
+        is_own = bool(tenant) and name in catalogue.tenants[tenant].models
         more = {
             "name": name,
             "model": model,
             "is_served": name in catalogue.models,
-            "is_own": bool(tenant) and name in catalogue.tenants[tenant].models,
+            "is_own": is_own,
+            "open_order": await self._desk.open_order_of(shared["me"], tenant, name) if tenant and not is_own else None,
             "limits": catalogue.tenants[tenant].limits if tenant else {},
             "lives": LIVES_D,
         }
@@ -105,16 +111,14 @@ class Pages:
     async def orders(self, request: Request) -> Response:
         shared = self._visits.shared(request)
         orders = await self._desk.orders(shared["me"], some_tenant(shared))
-        catalogue = self._desk.catalogue
-        titles = {name: model.title for name, model in {**catalogue.orderable, **catalogue.models}.items()}
-        return view.page(request, "orders", shared | {"orders": orders, "titles": titles})
+        return view.page(request, "orders", shared | {"orders": orders, "titles": self._desk.catalogue.titles})
 
     async def refusal(self, request: Request, order_id: str) -> Response:
         shared = self._visits.shared(request)
         tenant = some_tenant(shared)
         self._desk.role(shared["me"], tenant, Role.ADMIN)
         order = await self._desk.open_order(shared["me"], tenant, order_id)
-        return view.page(request, "decline", shared | {"order": order})
+        return view.page(request, "decline", shared | {"order": order, "titles": self._desk.catalogue.titles})
 
     async def decline(self, request: Request, order_id: str) -> Response:
         form = await self._visits.form(request)
@@ -124,7 +128,7 @@ class Pages:
     async def keys(self, request: Request) -> Response:
         shared = self._visits.shared(request)
         keys = await self._desk.keys(shared["me"], some_tenant(shared))
-        return view.page(request, "keys", shared | {"keys": keys})
+        return view.page(request, "keys", shared | {"keys": keys, "playground": PLAYGROUND})
 
     async def rotation(self, request: Request, key_id: str) -> Response:
         return await self._about_key(request, key_id, "rotate", {"overlaps": OVERLAPS_H})
@@ -172,6 +176,7 @@ class Pages:
         form = await self._visits.form(request)
         person, tenant = session_person(request), form["tenant"]
         self._desk.role(person, tenant)
+        _note_played(request, tenant)
         pieces = self._playground.answer(person, request.session["id"], tenant, form["model"], form["prompt"])
         more = {"model": form["model"], "prompt": form["prompt"], "answer": "".join([piece async for piece in pieces])}
         return view.page(request, "playground", self._visits.shared(request, tenant) | more | self._asking(tenant))
@@ -181,6 +186,7 @@ class Pages:
         person, session = session_person(request), request.session["id"]
         tenant, model, prompt = form["tenant"], form["model"], form["prompt"]
         self._playground.check(person, tenant, model, prompt)
+        _note_played(request, tenant)
 
         async def lines() -> AsyncIterator[str]:
             try:
@@ -204,8 +210,13 @@ class Pages:
     def _made(self, request: Request, made: dict[str, Any], model: str, *, rotated: bool) -> Response:
         known, endpoint = self._desk.catalogue.models.get(model), self._settings.endpoint
         lines = examples(endpoint, made["key"], model, known.task if known else "")
-        more = {"made": made, "rotated": rotated, "endpoint": endpoint, "examples": lines}
+        more = {"made": made, "tab": "/keys", "rotated": rotated, "endpoint": endpoint, "examples": lines}
         return view.page(request, "made", self._visits.shared(request, made["tenant"]) | more, 201)
+
+
+def _note_played(request: Request, tenant: str) -> None:
+    """So that a log out ends the playground's keys there."""
+    request.session["played"] = sorted({*request.session.get("played", ()), tenant})
 
 
 def _to_orders(form: Fields) -> Response:

@@ -59,6 +59,10 @@ class Person:
         """Whether this is the name of a key of theirs."""
         return key_name.endswith(f"-{self.mark}")
 
+    def may_rotate(self, key_name: str, playground: str) -> bool:
+        """Whether it is theirs, and is not the playground's, which no page shows."""
+        return self.owns(key_name) and key_name != self.key_name(playground)
+
     def shown_key_name(self, key_name: str) -> str:
         """For lists: without the mark, where the key is theirs."""
         return key_name.removesuffix(f"-{self.mark}")

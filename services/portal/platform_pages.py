@@ -30,8 +30,7 @@ class PlatformPages:
         shared = self._visits.shared(request)
         before = whole(request.query_params["before"]) if "before" in request.query_params else None
         seen = await self._desk.overview(shared["me"], before)
-        catalogue = self._visits.desk.catalogue
-        titles = {name: model.title for name, model in {**catalogue.orderable, **catalogue.models}.items()}
+        titles = self._visits.desk.catalogue.titles
         return view.page(request, "platform", shared | {"seen": seen, "titles": titles, "before": before})
 
     async def suspension(self, request: Request) -> Response:

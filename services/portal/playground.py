@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from services.portal.desk import PLAYGROUND, Desk
@@ -16,6 +16,8 @@ LONGEST_PROMPT = 20_000
 _LIFE_S = 3600
 # A key that is about to end is not taken for another question.
 _SPARE_S = 300
+# Of keys of a person, more than they have; each of the portal's pods may have made one.
+_MOST_PROCESSES = 100
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0)
 
 
@@ -35,7 +37,7 @@ class Playground:
     def __init__(self, desk: Desk, heard_of_s: float = 10) -> None:
         self._desk, self._heard_of_s = desk, heard_of_s
         self._keys: dict[tuple[str, str], _PlaygroundKey] = {}
-        self._making = asyncio.Lock()
+        self._making: dict[tuple[str, str], asyncio.Lock] = {}
 
     def check(self, person: Person, tenant: str, model: str, prompt: str) -> None:
         """Raise PortalError for what is not asked."""
@@ -62,19 +64,32 @@ class Playground:
                 self._keys.pop((session, tenant), None)
             await asyncio.sleep(pause_s)
 
-    async def forget(self, person: Person, session: str) -> None:
-        """End the keys of a session. One that cannot be revoked now ends within the hour."""
+    async def forget(self, person: Person, session: str, tenants: Iterable[str]) -> None:
+        """End their playground keys in these tenants, of whichever process. One that cannot be revoked now ends within
+        the hour.
+        """
         for place in [place for place in self._keys if place[0] == session]:
-            key = self._keys.pop(place)
+            del self._keys[place]
+        name, directory = person.key_name(PLAYGROUND), self._desk.directory
+        for tenant in tenants:
             with contextlib.suppress(PortalError):
-                await self._desk.directory.revoke(person.actor, key.id)
+                for key in await directory.keys(person.actor, tenant, "works", _MOST_PROCESSES, person.mark):
+                    if key["name"] == name:
+                        await directory.revoke(person.actor, key["id"])
 
     async def _key(self, person: Person, session: str, tenant: str) -> _PlaygroundKey:
-        async with self._making:
-            oldest = time.time() - _LIFE_S + _SPARE_S
-            self._keys = {place: key for place, key in self._keys.items() if key.made > oldest}
-            if (key := self._keys.get((session, tenant))) is None:
-                name = person.key_name(PLAYGROUND)
-                made = await self._desk.directory.create(person.actor, tenant, name, None, _LIFE_S)
-                key = self._keys[session, tenant] = _PlaygroundKey(made["id"], made["key"])
+        place = (session, tenant)
+        oldest = time.time() - _LIFE_S + _SPARE_S
+        self._keys = {old: key for old, key in self._keys.items() if key.made > oldest}
+        if key := self._keys.get(place):
             return key
+        # Two questions of one session make one key; others do not wait for it.
+        async with self._making.setdefault(place, asyncio.Lock()):
+            try:
+                if (key := self._keys.get(place)) is None:
+                    name = person.key_name(PLAYGROUND)
+                    made = await self._desk.directory.create(person, tenant, name, None, _LIFE_S, most=None)
+                    key = self._keys[place] = _PlaygroundKey(made["id"], made["key"])
+                return key
+            finally:
+                self._making.pop(place, None)

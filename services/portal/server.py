@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import httpx2
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -26,6 +26,7 @@ from services.portal.catalogue import CatalogueFile
 from services.portal.desk import Desk
 from services.portal.failure import PortalError
 from services.portal.login import SESSION_S, Issuer, LogInNeeded
+from services.portal.origin import ADDRESS, address_of
 from services.portal.pages import Pages
 from services.portal.platform_pages import PlatformPages
 from services.portal.playground import Playground
@@ -62,7 +63,7 @@ def application(settings: PortalSettings) -> FastAPI:
 
     app = FastAPI(title="Portal", version="1", lifespan=running, docs_url=None, redoc_url=None, redirect_slashes=False)
     pages = APIRouter(route_class=_CountedPage, include_in_schema=False)
-    visits = Visits(desk)
+    visits = app.state.visits = Visits(desk)
     Pages(settings, visits, Playground(desk), issuer).add_to(pages)
     PromptPages(visits).add_to(pages)
     PlatformPages(visits).add_to(pages)
@@ -124,11 +125,9 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, settings: PortalSettings) -> None:
         self._app = app
-        issuer = urlsplit(settings.issuer)
         self._headers = {
             "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-            f"img-src 'self' data:; form-action 'self' {issuer.scheme}://{issuer.netloc}; "
-            "frame-ancestors 'none'; base-uri 'none'",
+            "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "same-origin",
             "Cross-Origin-Opener-Policy": "same-origin",
@@ -147,12 +146,14 @@ class _Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(self._headers)
-                headers["Cache-Control"] = cached
+                answered = MutableHeaders(scope=message)
+                answered.update(self._headers)
+                answered["Cache-Control"] = cached
             await send(message)
 
-        length = dict(scope["headers"]).get(b"content-length", b"0")
+        headers = dict(scope["headers"])
+        ADDRESS.set(address_of(headers.get(b"x-forwarded-for", b"").decode("latin-1")))
+        length = headers.get(b"content-length", b"0")
         chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         if chunked or not length.isdigit() or int(length) > _LARGEST_BODY:
             await PlainTextResponse("the request is too large\n", 413)(scope, receive, guarded)
@@ -182,7 +183,9 @@ def _failure(request: Request, error: PortalError) -> Response:
         return JSONResponse(body, error.status, headers=headers)
     if request.url.path in ("/readyz", "/metrics"):
         return PlainTextResponse(f"{error}\n", error.status)
-    return view.page(request, "failure", {"error": error, "is_in": bool(request.session.get("sub"))}, error.status)
+    return view.page(
+        request, "failure", {"error": error, **request.app.state.visits.at_a_failure(request)}, error.status
+    )
 
 
 def _to_log_in(request: Request) -> Response:
@@ -190,6 +193,7 @@ def _to_log_in(request: Request) -> Response:
         # A script cannot follow to the issuer.
         return _failure(request, PortalError(401, "log_in", "Your session has ended.", "Load the page again."))
     if request.method != "GET":
-        return RedirectResponse("/login", 303)
+        # A form may not lead to the issuer's host; a link may.
+        return _failure(request, PortalError(401, "log_in", "Your session has ended.", "Log in, and do it again."))
     path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
     return RedirectResponse(f"/login?{urlencode({'next': path})}", 303)

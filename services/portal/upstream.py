@@ -18,11 +18,24 @@ from services.directory import variables as directory_names
 from services.ledger import variables as ledger_names
 from services.ledger.variables import SIGNALS_PATH
 from services.portal.failure import PortalError, away, missing, refused
+from services.portal.origin import ADDRESS
+from services.portal.people import Person
 from services.portal.settings import secret
 
-_ANSWER_S = httpx2.Timeout(5, read=15)
 _STREAM_S = httpx2.Timeout(5, read=120)
 _FAILURES = Counter("portal_upstream_failures", "Requests of the portal that a part did not answer.", ["part"])
+
+_REFUSALS = {
+    "owner_suspended": (
+        "A key of yours in this team is suspended, so you get no other one there.",
+        "Ask who runs the platform; they see why.",
+    ),
+    "too_many_keys": ("You have as many keys as may work in a team.", "Revoke one that you do not use."),
+    "rotated_already": ("This key was rotated already.", "Rotate its successor, or order another key."),
+    "ordered_already": ("Your team has ordered it already.", "The page Orders shows how far it is."),
+    "too_many_acts": ("You changed too much within a minute.", "Wait a minute, and do it again."),
+}
+"""What the directory refuses a person, by its code, in words for them."""
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +48,15 @@ class _Service:
     url: str
     part: str
     without_it: str
+    wait: httpx2.Timeout
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], **more: Any) -> httpx2.Response:
         """Its answer, of any status below 500. Raises PortalError where there is none."""
         try:
-            response = await self.client.request(method, self.url + path, headers=headers, timeout=_ANSWER_S, **more)
+            response = await self.client.request(method, self.url + path, headers=headers, timeout=self.wait, **more)
         except httpx2.HTTPError as error:
             raise self.failed(type(error).__name__) from None
-        if response.status_code >= 500 or response.status_code in (401, 403):
+        if response.status_code >= 500 or response.status_code == 401:
             raise self.failed(f"status {response.status_code}")
         return response
 
@@ -60,27 +74,34 @@ class KeyService:
             "Keys that exist go on working, and the catalogue is there. If you just made or changed a key, "
             "look at the list of keys before you do it again."
         )
-        self._service = _Service(client, url, "directory of keys", rest)
+        self._service = _Service(client, url, "directory of keys", rest, httpx2.Timeout(5))
         self._token_file = token_file
 
-    async def keys(self, actor: str, tenant: str) -> list[dict[str, Any]]:
-        """All of a tenant, with their state and without their text."""
-        return list((await self._ask(actor, "GET", "/v1/keys", params={"tenant": tenant}))["keys"])
+    async def keys(self, actor: str, tenant: str, state: str, most: int, owner: str = "") -> list[dict[str, Any]]:
+        """Of a tenant, without their text; state: works or ended; owner: the mark of a person."""
+        asked = {"tenant": tenant, "state": state, "most": most, "owner": owner}
+        return list((await self._ask(actor, "GET", "/v1/keys", params=asked))["keys"])
+
+    async def key(self, actor: str, key_id: str) -> dict[str, Any]:
+        """One of any tenant."""
+        return await self._ask(actor, "GET", f"/v1/keys/{quote(key_id, safe='')}")
 
     async def create(
-        self, actor: str, tenant: str, name: str, models: list[str] | None, expires_in_s: int
+        self, person: Person, tenant: str, name: str, models: list[str] | None, expires_in_s: int, most: int | None
     ) -> dict[str, Any]:
-        """The new key, with its text as `key`."""
-        order = {"tenant": tenant, "name": name, "models": models, "expires_in_s": expires_in_s}
-        return await self._ask(actor, "POST", "/v1/keys", json=order)
+        """The new key, with its text as `key`. most: keys of theirs that may work."""
+        owner = {"mark": person.mark, "most": most}
+        order = {"tenant": tenant, "name": name, "models": models, "expires_in_s": expires_in_s, "owner": owner}
+        return await self._ask(person.actor, "POST", "/v1/keys", json=order)
 
-    async def rotate(self, actor: str, key_id: str, overlap_s: int) -> dict[str, Any]:
+    async def rotate(self, person: Person, key_id: str, overlap_s: int, most: int) -> dict[str, Any]:
         """Its successor, with its text as `key`."""
-        return await self._ask(actor, "POST", f"/v1/keys/{key_id}/rotate", json={"overlap_s": overlap_s})
+        order = {"overlap_s": overlap_s, "owner": {"mark": person.mark, "most": most}}
+        return await self._ask(person.actor, "POST", f"/v1/keys/{quote(key_id, safe='')}/rotate", json=order)
 
     async def revoke(self, actor: str, key_id: str) -> dict[str, Any]:
         """The key, which does not work any more."""
-        return await self._ask(actor, "DELETE", f"/v1/keys/{key_id}")
+        return await self._ask(actor, "DELETE", f"/v1/keys/{quote(key_id, safe='')}")
 
     async def orders(self, actor: str, tenant: str | None = None) -> list[dict[str, Any]]:
         """A tenant's orders of models, or those of all, the newest first."""
@@ -132,14 +153,17 @@ class KeyService:
         headers = {
             directory_names.TOKEN_HEADER: secret(self._token_file),
             directory_names.ACTOR_HEADER: actor,
-            directory_names.SOURCE_HEADER: "portal",
+            directory_names.SOURCE_HEADER: f"{directory_names.PORTAL} {ADDRESS.get()}".strip(),
         }
         response = await self._service.ask(method, path, headers, **more)
         answer: dict[str, Any] = _json(response, self._service)
         if response.status_code == 404:
             raise missing("There is no such key, order or prompt.")
         if response.is_error:
-            message = str(answer.get("error", {}).get("message", "no reason given"))
+            error = answer.get("error", {})
+            if (known := _REFUSALS.get(str(error.get("code")))) is not None:
+                raise PortalError(response.status_code, str(error["code"]), *known)
+            message = str(error.get("message", "no reason given"))
             raise refused(f"The directory refuses: {message}.", "Correct what it names.")
         return answer
 
@@ -149,7 +173,12 @@ class UsageLedger:
 
     def __init__(self, client: httpx2.AsyncClient, url: str, token_file: Path) -> None:
         self._service = _Service(
-            client, url, "ledger of usage", "Nothing is lost: usage is counted and shown later. All other pages work."
+            client,
+            url,
+            "ledger of usage",
+            "Nothing is lost: usage is counted and shown later. All other pages work.",
+            # It adds up a month.
+            httpx2.Timeout(5, read=15),
         )
         self._token_file = token_file
 
@@ -195,7 +224,7 @@ class ModelGateway:
     """The models, asked with a key as any client does."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str, endpoint: str) -> None:
-        self._service = _Service(client, url, "gateway", "Your keys and the catalogue are there.")
+        self._service = _Service(client, url, "gateway", "Your keys and the catalogue are there.", _STREAM_S)
         # It is reached at an address of the cluster, and answers for the name that people use.
         self._host = urlsplit(endpoint)
 
@@ -208,7 +237,7 @@ class ModelGateway:
             f"{self._service.url}/v1/chat/completions",
             json=asked,
             headers=headers,
-            timeout=_STREAM_S,
+            timeout=self._service.wait,
             extensions={"sni_hostname": self._host.hostname or ""},
         )
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 _TIMES = ("expires", "revoked", "since", "lifted")
+_NEAR_S = 48 * 3600
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 
@@ -29,6 +31,13 @@ def day(value: int | None) -> str:
 def moment(value: int) -> str:
     """Unix time to the minute, of UTC."""
     return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M}"
+
+
+def end(value: int | None) -> str:
+    """The date of an end, and the time where that is near."""
+    if value is None:
+        return "never"
+    return moment(value) if 0 < value - time.time() < _NEAR_S else day(value)
 
 
 def changed(value: Any, name: str) -> str:
@@ -92,6 +101,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "day": day,
     "moment": moment,
+    "end": end,
     "changed": changed,
     "number": number,
     "short": short,

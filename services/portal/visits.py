@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import Request
 
 from services.portal.desk import Desk
-from services.portal.failure import missing
-from services.portal.login import require_csrf, session_person
+from services.portal.failure import PortalError, missing
+from services.portal.login import LogInNeeded, require_csrf, session_person
 from services.portal.people import Role
 
 
@@ -27,11 +27,20 @@ class Visits:
 
     def shared(self, request: Request, tenant: str | None = None) -> dict[str, Any]:
         """What every page of a person knows. The tenant is that of the address, else the last, else their first."""
+        if asked := tenant or request.query_params.get("tenant"):
+            self.desk.role(session_person(request), asked)
+        return self._of(request, asked)
+
+    def at_a_failure(self, request: Request) -> dict[str, Any]:
+        """The same for a page that shows one, whatever the address asks for; nothing for who is not logged in."""
+        try:
+            return self._of(request, None)
+        except (LogInNeeded, PortalError):
+            return {}
+
+    def _of(self, request: Request, asked: str | None) -> dict[str, Any]:
         person, session = session_person(request), request.session
         tenants = self.desk.tenants(person)
-        asked = tenant or request.query_params.get("tenant")
-        if asked:
-            self.desk.role(person, asked)
         chosen = asked or (session.get("tenant") if session.get("tenant") in tenants else next(iter(tenants), None))
         if chosen and session.get("tenant") != chosen:
             session["tenant"] = chosen

@@ -24,6 +24,15 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => { if (!byKey) select.form.requestSubmit(); });
 }
 
+// A second click orders nothing twice. A page that comes back out of the browser's memory works again.
+for (const form of document.querySelectorAll("form[method=post]:not([data-stream])")) {
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "yes";
+  });
+  addEventListener("pageshow", () => { delete form.dataset.sent; });
+}
+
 // The page was the answer to a form: loading it again must not order again.
 const forget = document.querySelector("[data-forget]");
 if (forget) history.replaceState(null, "", forget.dataset.forget);

@@ -125,7 +125,7 @@ def test_lists_have_states_and_no_digests(operator: httpx.Client) -> None:
     operator.delete(f"/v1/keys/{made[0]['id']}")
     listed = operator.get("/v1/keys", params={"tenant": "sales"}).json()["keys"]
     assert [(key["name"], key["state"]) for key in listed] == [("a", "revoked"), ("b", "works")]
-    names = {"id", "tenant", "name", "models", "created", "expires", "revoked", "state", "suspended"}
+    names = {"id", "tenant", "name", "models", "created", "expires", "revoked", "successor", "state", "suspended"}
     assert set(listed[0]) == names
     assert {key["tenant"] for key in operator.get("/v1/keys").json()["keys"]} >= {"sales"}
 

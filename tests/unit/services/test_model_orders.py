@@ -129,7 +129,7 @@ def test_people_see_the_orders_of_their_tenant_and_admins_decline(portal: Portal
         assert browser.send_form(place, reason="no").status_code == 404
     # An order of another tenant is none of this one.
     assert portal.logged_in("opal").send_form(place, tenant="sales", reason="no").status_code == 404
-    assert "Decline glm-5-1?" in ann.get(place).text
+    assert "Decline GLM 5.1?" in ann.get(place).text
     assert ann.send_form(place, reason="  ").status_code == 422
     page = ann.send_form(place, reason="Use <qwen3-32b>: it has room").text
     assert "Use &lt;qwen3-32b&gt;: it has room" in page

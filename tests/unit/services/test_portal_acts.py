@@ -40,8 +40,8 @@ def test_an_admin_puts_a_prompt_compares_versions_and_goes_back(portal: Portal) 
     assert "has no prompt yet" in bob.get("/prompts").text
     for text in (FIRST, SECOND):
         # As browsers send it.
-        page = ann.send_form("/prompts", id="greeting", text=text.replace("\n", "\r\n"))
-        assert page.url.path == "/prompts/greeting", page.text
+        answer = ann.send_form("/prompts", id="greeting", text=text.replace("\n", "\r\n"))
+        assert answer.url.path == "/prompts/greeting", answer.text
     assert text_in_use(portal, "greeting") == SECOND
     page = bob.get("/prompts/greeting", params={"version": 1}).text
     assert "-Be short, and keep to the facts." in page
@@ -117,13 +117,13 @@ print(refused.error.message)
 def test_a_client_that_is_made_of_the_description_has_types_and_works(portal: Portal, tmp_path: Path) -> None:
     made = tmp_path / "portal-client"
     generate = ["openapi-python-client", "generate", "--url", f"{portal.url}/openapi.json", "--meta", "setup"]
-    command = [Path(sys.executable).with_name(generate[0]), *generate[1:], "--output-path", made]
+    command = [str(Path(sys.executable).with_name(generate[0])), *generate[1:], "--output-path", str(made)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM.replace("URL", portal.url).replace("TOKEN", token_of(portal, "bob")))
-    run = [sys.executable, program]
-    check = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", program]
+    run = [sys.executable, str(program)]
+    check = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)]
     for words in (check, run):
         answer = subprocess.run(
             words, capture_output=True, text=True, check=False, cwd=made, env={"PYTHONPATH": str(made), "PATH": ""}

@@ -107,7 +107,7 @@ def test_a_playground_key_that_was_revoked_is_replaced(tmp_path: Path) -> None:
 
         made = 0
 
-        async def create(self, *_: object) -> dict[str, str]:
+        async def create(self, *_: object, **__: object) -> dict[str, str]:
             self.made += 1
             return {"id": str(self.made), "key": f"key-{self.made}"}
 
