@@ -1,5 +1,5 @@
-"""`key`: make, list, rotate, revoke and suspend keys of tenants while the platform runs, see which may be abused, or
-make one for the site's file.
+"""`key`: make, list, rotate, revoke and suspend keys of tenants while the platform runs, see which may be abused, forget
+a tenant that left, or make one for the site's file.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MORE = f"""\
   python -m sitectl key signals prod
   python -m sitectl key suspend prod search.ci 'seen in a public repository'
   python -m sitectl key lift prod search.ci
+  python -m sitectl key forget prod search
   python -m sitectl key new
 
 Keys that people order while the platform runs are in the site's directory of keys, as digests: a key is printed once,
@@ -60,6 +61,11 @@ _SUSPEND_MORE = """\
 Gateways refuse it within seconds with 403, until `key lift`. It is suspended by its name: all keys of that name are,
 also one of the site's file, and a successor of a rotated one. What a signal has suspended is yours then, and its alert
 ends. The reason is for people who look after the site; clients do not see it.
+"""
+_FORGET_MORE = """\
+Take the tenant out of the site's file and run `pulumi up` first. Its keys are refused for good, also if a tenant of its
+name comes back; names of people that were in them are gone at once, and the rows within two hours. The audit and the
+ledger keep what the law may ask for.
 """
 _LIFT_MORE = """\
 It works again within seconds, unless it was revoked or has expired. For a day no signal suspends it.
@@ -167,7 +173,7 @@ def list_(context: CommandContext, *, site: str, tenant: str | None) -> int:
         for key in keys
     ]
     lines = columns(rows)
-    works = sum(_state(key) == "works" for key in keys)
+    works = sum(_state(key) in ("works", "replaced") for key in keys)
     lines.append(f"{site}: {counted(len(keys), 'key')}, {works} in use")
     context.say("\n".join(lines), {"site": site, "keys": keys})
     return int(Exit.OK)
@@ -296,9 +302,24 @@ def suspended(context: CommandContext, *, site: str) -> int:
     return int(Exit.OK)
 
 
+@command.command(cls=Command, epilog=_FORGET_MORE)
+@_SITE
+@click.argument("tenant", help="a tenant that is not in the site's file any more")
+@pass_context
+def forget(context: CommandContext, *, site: str, tenant: str) -> int:
+    """Delete the keys, prompts and orders of a tenant that left."""
+    with site_directory(context, site) as directory:
+        counts = directory.forget(tenant)["forgotten"]
+    parts = ", ".join(counted(count, name.removesuffix("s")) for name, count in counts.items() if count)
+    context.say(f"{site}: forgotten of {tenant}: {parts or 'nothing was left'}", {"site": site, "forgotten": counts})
+    return int(Exit.OK)
+
+
 def _state(key: dict[str, Any]) -> str:
     """As people see it: a directory has a suspension beside the state of a key, as it ends none."""
-    return "suspended" if key.get("suspended") and key["state"] == "works" else str(key["state"])
+    if key["state"] != "works":
+        return str(key["state"])
+    return "suspended" if key.get("suspended") else "replaced" if key.get("successor") else "works"
 
 
 def _figures(figures: dict[str, Any]) -> str:

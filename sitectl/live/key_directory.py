@@ -68,6 +68,10 @@ class KeyDirectory:
         """The suspension, in force no more."""
         return self._service.ask("DELETE", f"/v1/suspensions/{quote(tenant, safe='')}/{quote(name, safe='')}")
 
+    def forget(self, tenant: str) -> dict[str, Any]:
+        """How much there was of a tenant that left, by kind."""
+        return self._service.ask("DELETE", f"/v1/tenants/{quote(tenant, safe='')}")
+
     def acts(self) -> list[dict[str, Any]]:
         """Every row of the audit, from the first one."""
         acts: list[dict[str, Any]] = []

@@ -6,15 +6,15 @@ UPDATE_PICTURES=1 writes the pictures of docs/how-to/portal.md again.
 from __future__ import annotations
 
 import os
-import shutil
+import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from benchmarks import browser
 from tests.lab.waiting import PATIENCE_S, eventually
 from tests.unit.services import portal_rig
 from tests.unit.services.portal_rig import Portal
@@ -22,7 +22,6 @@ from tests.unit.services.postgres_rig import ROOT
 
 pytestmark = pytest.mark.row("000.01")
 
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 PAGES = (
     "/",
     "/models/qwen3-32b",
@@ -31,13 +30,26 @@ PAGES = (
     "/models/kimi-k2-5",
     "/orders",
     "/keys",
+    "/prompts",
+    "/prompts/greeting?version=1",
     "/usage",
     "/playground",
     "/nothing",
     "/goodbye",
 )
 LOOKS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 360), "narrow-dark": ("dark", 360)}
-PICTURES = {"/": "models", "/models/qwen3-32b": "model", "/models/glm-5-1": "order", "/usage": "usage"}
+OPERATORS = ("/platform", "/platform/suspend?key=search.ci", "/")
+PICTURES = {
+    "/": "models",
+    "/models/qwen3-32b": "model",
+    "/models/glm-5-1": "order",
+    "/keys": "keys",
+    "/orders": "orders",
+    "/prompts/greeting?version=1": "prompt",
+    "/usage": "usage",
+    "/platform": "platform",
+}
+PROMPT = "You answer customers of {{company}} in {{language}}.\nKeep to the facts of the ticket.\n"
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +59,18 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
 
 
 @pytest.fixture(scope="module")
+def filled(portal: Portal) -> Portal:
+    """With prompts, an order, a suspended key and signals, as pages show them."""
+    fill(portal)
+    return portal
+
+
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "python -m lab install installs it"
     # Its own patience is 5 s, which is little on a busy machine.
     expect.set_options(timeout=PATIENCE_S * 1000)
-    with sync_playwright() as playwright:
-        arguments = [*QUIET, "--disable-sync", "--no-first-run"]
-        yield playwright.chromium.launch(executable_path=program, args=arguments)
+    with browser.chromium() as running:
+        yield running
 
 
 def opened(chromium: Browser, portal: Portal, person: str, **more: Any) -> Page:
@@ -62,10 +78,7 @@ def opened(chromium: Browser, portal: Portal, person: str, **more: Any) -> Page:
     context = chromium.new_context(**more)
     context.set_default_timeout(PATIENCE_S * 1000)
     page = context.new_page()
-    page.goto(f"{portal.url}/login")
-    page.get_by_placeholder("sub").fill(person)
-    page.get_by_role("button", name="Authorize", exact=True).click()
-    page.wait_for_url(f"{portal.url}/")
+    browser.logged_in(page, portal.url, person)
     page.on("console", lambda message: pytest.fail(message.text) if "Security" in message.text else None)
     return page
 
@@ -115,7 +128,7 @@ def test_a_person_orders_a_model_and_an_admin_declines_it(portal: Portal, chromi
     page.get_by_role("button", name="Order for search").click()
     row = page.get_by_role("row", name="GLM 5.1")
     expect(row.get_by_text("asked", exact=True)).to_be_visible()
-    expect(row.get_by_role("link")).to_have_count(0)
+    expect(row.get_by_role("link", name="Decline")).to_have_count(0)
     check_looks(page, "orders")
     page = opened(chromium, portal, "ann")
     page.goto(f"{portal.url}/orders")
@@ -167,20 +180,58 @@ def test_the_keyboard_reaches_everything_with_a_visible_focus(portal: Portal, ch
 @pytest.mark.parametrize(
     "look", ["light", "narrow-dark", *(pytest.param(look, marks=pytest.mark.exhaustive) for look in ("dark", "narrow"))]
 )
-def test_every_page_is_accessible(portal: Portal, chromium: Browser, look: str, tmp_path: Path) -> None:
+def test_every_page_is_accessible(filled: Portal, chromium: Browser, look: str) -> None:
     scheme, width = LOOKS[look]
-    page = opened(chromium, portal, "ann", color_scheme=scheme, viewport={"width": width, "height": 800})
-    page.goto(f"{portal.url}/models/qwen3-32b")
-    page.get_by_label("Name of the key").fill(look)
-    page.get_by_role("button", name="Order").click()
+    screen: Any = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    page = opened(chromium, filled, "ann", **screen)
+    browser.order(page, filled.url, "qwen3-32b", look)
     check_looks(page, "made")
+    picture(page, look, "made")
+    page.goto(f"{filled.url}/playground")
+    page.get_by_label("Prompt").fill("Who lives in Berlin?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("log")).to_contain_text("people")
+    check_looks(page, "answer")
+    picture(page, look, "playground")
     for path in PAGES:
-        page.goto(portal.url + path)
-        check_looks(page, path)
-        if path in PICTURES and look == "light" and "UPDATE_PICTURES" in os.environ:
-            page.set_viewport_size({"width": 1000, "height": 760})
-            page.screenshot(path=ROOT / "docs" / "pictures" / f"portal-{PICTURES[path]}.png")
-            page.set_viewport_size({"width": width, "height": 800})
-    page.goto(f"{portal.url}/keys")
+        see(page, filled, path, look)
+    page.goto(f"{filled.url}/keys")
     page.get_by_role("row", name=f"ann-{look}").first.get_by_role("link", name="Rotate").click()
     check_looks(page, "rotate")
+    page.get_by_role("button", name="Rotate").click()
+    see(page, filled, "/keys", look)
+    page = opened(chromium, filled, "opal", **screen)
+    for path in OPERATORS:
+        see(page, filled, path, look)
+    page = opened(chromium, filled, "zoe", **screen)
+    for path in ("/", "/keys"):
+        see(page, filled, path, "")
+
+
+def see(page: Page, portal: Portal, path: str, look: str) -> None:
+    page.goto(portal.url + path)
+    check_looks(page, path)
+    if path in PICTURES:
+        picture(page, look, PICTURES[path])
+
+
+def picture(page: Page, look: str, name: str) -> None:
+    """For docs/how-to/portal.md, where it is asked for."""
+    if look != "light" or "UPDATE_PICTURES" not in os.environ:
+        return
+    size = page.viewport_size
+    page.set_viewport_size({"width": 1000, "height": 760})
+    page.screenshot(path=ROOT / "docs" / "pictures" / f"portal-{name}.png")
+    page.set_viewport_size(size or {"width": 1200, "height": 800})
+
+
+def fill(portal: Portal) -> None:
+    ann, opal = portal.logged_in("ann"), portal.logged_in("opal")
+    for text in (PROMPT, PROMPT.replace("Keep", "Be short, and keep")):
+        ann.send_form("/prompts", id="greeting", text=text)
+    ann.send_form("/models/glm-5-1/order", note="agents of the search team")
+    opal.send_form("/platform/suspend", key="search.ci-nightly", reason="seen in a public repository")
+    now = int(time.time())
+    roams = {"tenant": "search", "key": "ci-nightly", "signal": "networks", "figures": {"networks": 41}}
+    refused = {"tenant": "sales", "key": "app", "signal": "refusals", "figures": {"refused": 812, "requests": 900}}
+    portal.services.signals = [roams | {"seen": now, "on": True}, refused | {"seen": now - 80_000, "on": False}]

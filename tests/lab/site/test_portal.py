@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import html
+import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.browser import chromium, logged_in, order
 from benchmarks.issuer import issuing
 from floor.namespaces import GATEWAY
 from lab.cluster import operator_database
-from services.ledger.months import Month
 from services.portal import variables
 from tests.lab.site.cluster_objects import kubectl
 from tests.lab.site.replicas import until
@@ -90,12 +90,6 @@ def opens(address: str) -> bool:
         return False
 
 
-def key_on(page: str) -> str:
-    key = re.search(r"sk-[a-z2-7]{10}-[a-z2-7]{52}", page)
-    assert key, page
-    return key[0]
-
-
 @pytest.fixture(scope="module")
 def portal(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]:
     """The site with portal, directory and ledger, and the portal's address."""
@@ -140,24 +134,40 @@ def portal(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         yield replace(site, front=front), address
 
 
-def test_a_person_orders_a_model_and_calls_it(portal: tuple[Site, str]) -> None:
+def test_a_person_orders_in_a_browser_calls_and_sees_tokens_and_bill(portal: tuple[Site, str], tmp_path: Path) -> None:
+    """Pictures of each step are kept beside the log of a failure."""
     site, address = portal
-    person = Person(address, "bob")
-    assert MODEL in person.get("/").text
-    page = person.send_order(MODEL).text
-    # The address that the page shows is the one that a client takes.
-    assert f"export OPENAI_BASE_URL={site.front.endpoint}\n" in html.unescape(page)
-    with site.http(key=key_on(page)) as client:
-        until(lambda: client.post("/chat/completions", json=chat(MODEL, tokens=TOKENS)).is_success, what="an answer")
-        # The key opens what was ordered, and nothing else.
-        assert client.post("/chat/completions", json=chat("glm-5-1")).status_code == 403
-    until(lambda: spent(person) is not None, what="what it used, on the page")
+    with chromium({HOST: address}) as running:
+        page = running.new_page()
+        page.set_default_timeout(60_000)
+        logged_in(page, f"http://{HOST}", "bob")
+        page.screenshot(path=tmp_path / "models.png")
+        key = order(page, f"http://{HOST}", MODEL, "laptop")
+        page.screenshot(path=tmp_path / "made.png")
+        # The address that the page shows is the one that a client takes.
+        assert page.locator("#endpoint").inner_text() == site.front.endpoint
+        with site.http(key=key) as client:
+            until(
+                lambda: client.post("/chat/completions", json=chat(MODEL, tokens=TOKENS)).is_success, what="an answer"
+            )
+            # The key opens what was ordered, and nothing else.
+            assert client.post("/chat/completions", json=chat("glm-5-1")).status_code == 403
 
+        def used() -> bool:
+            page.goto(f"http://{HOST}/usage")
+            row = page.get_by_role("table", name="By key").get_by_role("row", name="bob-laptop")
+            return row.count() == 1 and row.get_by_role("cell").nth(3).inner_text() == str(TOKENS)
 
-def spent(person: Person) -> str | None:
-    """What the page of usage shows of the key: a person sees their own."""
-    text = re.sub(r"<[^>]+>", " ", person.get("/usage").text)
-    return text if "bob-laptop" in text else None
+        until(used, what="its tokens, on the page")
+        page.screenshot(path=tmp_path / "usage.png")
+        page = running.new_page(accept_downloads=True)
+        logged_in(page, f"http://{HOST}", "ann")
+        page.goto(f"http://{HOST}/usage")
+        with page.expect_download() as bill:
+            page.get_by_role("link", name="JSON").click()
+        lines = json.loads(bill.value.path().read_text())["lines"]
+    (line,) = (line for line in lines if line["kind"] == "output" and line["key"].startswith("bob-laptop"))
+    assert (line["quantity"], line["unit_price"]) == (TOKENS, "2000.00")
 
 
 @pytest.mark.row("003.02")
@@ -166,16 +176,6 @@ def test_the_playground_asks_the_gateway(portal: tuple[Site, str]) -> None:
     answer = re.search(r'role="log"[^>]*>([^<]+)<', Person(address, "bob").ask(MODEL))
     assert answer
     assert answer[1].strip()
-
-
-def test_what_was_used_is_on_the_admins_bill(portal: tuple[Site, str]) -> None:
-    _, address = portal
-    admin = Person(address, "ann")
-    month = str(Month.of(time.time()))
-    bill = admin.get("/usage/bill", params={"tenant": TENANT, "month": month, "format": "json"}).json()
-    (line,) = (line for line in bill["lines"] if line["kind"] == "output" and line["key"].startswith("bob-laptop"))
-    assert line["quantity"] == TOKENS
-    assert line["unit_price"] == "2000.00"
 
 
 @pytest.mark.row("opening 11")

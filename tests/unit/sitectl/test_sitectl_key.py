@@ -16,6 +16,7 @@ from sitectl.shell.errors import Exit
 from tests import documented
 from tests.unit.services import directory_rig
 from tests.unit.services.directory_rig import OPERATOR, READER, Directory
+from tests.unit.services.postgres_rig import setting
 from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import CommandResult, run
 from tests.unit.stacks.site_examples import prod
@@ -138,3 +139,19 @@ def test_a_key_for_the_sites_file_is_printed_beside_its_digest(tmp_path: Path) -
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert (made.status, text[:3], f"{{sha256: {digest}}}" in made.err) == (Exit.OK, "sk-", True)
     assert KeySpec(sha256=digest).sha256 == digest_of(text)
+
+
+@pytest.mark.row("000.05", "004.13")
+def test_a_tenant_that_left_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with directory_rig.running(tmp_path) as (_, directory):
+        site = AskedSite(tmp_path, "directory", directory.port, directory_rig.OPERATOR)
+        monkeypatch.setenv("PATH", site.path)
+        site.run("key", "create", "lab", "search", "ci")
+        command = documented.argv("python -m sitectl key forget prod search")
+        forget = [{"prod": "lab"}.get(word, word) for word in command[3:]]
+        refused = site.run(*forget)
+        assert refused.status == Exit.REFUSED
+        assert "remove it from the file and run pulumi up first" in refused.err
+        setting(directory.folder, "--tenants-file").write_text('{"tenants": {}}')
+        assert site.run(*forget).out == "lab: forgotten of search: 1 key\n"
+        assert site.run(*forget).out == "lab: forgotten of search: nothing was left\n"
