@@ -7,12 +7,12 @@ from pydantic import BaseModel, ConfigDict
 from services.portal.catalogue import OfferedModel, OrderableModel
 
 
-class _Answer(BaseModel):
+class _Shown(BaseModel):
     # What a newer directory adds is left out.
     model_config = ConfigDict(extra="ignore")
 
 
-class ShownModels(_Answer):
+class ShownModels(_Shown):
     """What a site serves, and what it would serve."""
 
     site: str
@@ -20,7 +20,7 @@ class ShownModels(_Answer):
     orderable: dict[str, OrderableModel]
 
 
-class ShownTenant(_Answer):
+class ShownTenant(_Shown):
     """Your role in a team (user, admin or operator), its models, and its limits and budgets."""
 
     role: str
@@ -29,13 +29,13 @@ class ShownTenant(_Answer):
     budgets: dict[str, float]
 
 
-class ShownTenants(_Answer):
+class ShownTenants(_Shown):
     """Your teams by name."""
 
     tenants: dict[str, ShownTenant]
 
 
-class ShownKey(_Answer):
+class ShownKey(_Shown):
     """A key without its text. Times are seconds of Unix time; state: works, expired or revoked."""
 
     id: str
@@ -50,7 +50,7 @@ class ShownKey(_Answer):
     is_own: bool = True
 
 
-class ShownKeys(_Answer):
+class ShownKeys(_Shown):
     """Those that work first."""
 
     keys: list[ShownKey]
@@ -64,7 +64,7 @@ class MadeKey(ShownKey):
     state: str = "works"
 
 
-class ShownOrder(_Answer):
+class ShownOrder(_Shown):
     """An order of a model; state: asked, proposed, served or declined. `why`: the proposal, or why it is declined."""
 
     id: str
@@ -78,13 +78,13 @@ class ShownOrder(_Answer):
     changed: int
 
 
-class ShownOrders(_Answer):
+class ShownOrders(_Shown):
     """The open ones first."""
 
     orders: list[ShownOrder]
 
 
-class ShownPrompt(_Answer):
+class ShownPrompt(_Shown):
     """A version of a prompt. `text` is there where one prompt was asked for."""
 
     tenant: str
@@ -97,20 +97,20 @@ class ShownPrompt(_Answer):
     text: str | None = None
 
 
-class ShownPrompts(_Answer):
+class ShownPrompts(_Shown):
     """Versions by id and number."""
 
     versions: list[ShownPrompt]
 
 
-class ShownReason(_Answer):
+class ShownReason(_Shown):
     """A code for programs, and sentences for people."""
 
     code: str
     message: str
 
 
-class ShownFailure(_Answer):
+class ShownFailure(_Shown):
     """Why a request is refused."""
 
     error: ShownReason

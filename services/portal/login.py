@@ -60,7 +60,7 @@ class Issuer:
 
     async def begin(self, request: Request, then: str) -> Response:
         """To the issuer, and from there to the callback. Raises PortalError."""
-        # Whoever is logged in stays so until they are logged in anew: any page of others can lead here.
+        # A session that is there lasts until another one begins: any page of others can lead here.
         request.session["then"] = then if _OWN_PATH.fullmatch(then) and not then.startswith("/login") else "/"
         supported = (await self._metadata()).get("scopes_supported") or ()
         scopes = ("openid", "profile", "email", *({"groups"} & set(supported)))
