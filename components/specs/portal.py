@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from floor.problems import WrongValueError
@@ -43,6 +45,12 @@ class PortalSpec(Spec):
     it, it trusts the CA of `certificates.ca_secret` too."""
     operators: tuple[str, ...] = Field(default=(), max_length=MOST_VALUES)
     """Groups whose people see every tenant."""
+    orders_by: Literal["users", "admins"] = "users"
+    """Whose people order models that are not served, which takes GPUs: all of a tenant, or its admins alone."""
+    notice_days: int | None = Field(default=None, ge=1, le=3650)
+    """For so long tenants have a model after they could read that it ends: `served_until` may not be earlier, and a
+    model without it is not taken from them within this time. The portal shows it, and `plan` and `diff` name each
+    change that breaks it."""
 
     @model_validator(mode="after")
     def _plain_http_only_on_80(self) -> PortalSpec:

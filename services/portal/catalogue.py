@@ -26,7 +26,8 @@ class ShownProof(_Entry):
     itl_p95_ms: float | None = None
     parallel: int
     tokens_per_minute: int
-    fidelity: Literal["measured", "published", "estimated", "assumed"] | str
+    fidelity: Literal["measured", "calibrated", "published", "estimated"] | str
+    """measured: with times of the site's own replicas. calibrated: with published times of such hardware."""
 
     @property
     def tokens_per_second(self) -> int | None:
@@ -116,6 +117,10 @@ class Catalogue(_Entry):
     orderable: dict[str, OrderableModel] = {}
     tenants: dict[str, TenantEntry] = {}
     operators: list[str] = []
+    orders_by: Literal["users", "admins"] = "users"
+    """Who orders models that are not served."""
+    notice_days: int | None = None
+    """Between the day on which an end is shown and that end."""
 
     @property
     def titles(self) -> dict[str, str]:

@@ -93,8 +93,8 @@ class Desk:
 
     async def order_model(self, person: Person, tenant: str, model: str, note: str) -> dict[str, Any]:
         """An order of a model that the tenant may not call yet. Raises PortalError."""
-        self.role(person, tenant)
         catalogue = self.catalogue
+        self.role(person, tenant, Role.ADMIN if catalogue.orders_by == "admins" else Role.USER)
         offer = catalogue.orderable.get(model)
         if offer is None and model not in catalogue.models:
             raise missing("There is no such model.")

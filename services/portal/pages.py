@@ -94,6 +94,8 @@ class Pages:
             "open_order": await self._desk.open_order_of(shared["me"], tenant, name) if tenant and not is_own else None,
             "limits": catalogue.tenants[tenant].limits if tenant else {},
             "lives": LIVES_D,
+            "may_order": shared["is_admin"] or catalogue.orders_by == "users",
+            "notice_days": catalogue.notice_days,
         }
         return view.page(request, "model", shared | more)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from floor.revision_ids import RevisionId
@@ -22,26 +22,28 @@ def between(before: SitePlan | None, after: SitePlan | None, today: str = "") ->
     """What breaks a promise that has not ended; nothing where a side has no plan. today: of UTC, else the clock's."""
     if before is None or after is None:
         return []
-    today = today or datetime.now(UTC).date().isoformat()
+    day = date.fromisoformat(today) if today else datetime.now(UTC).date()
+    portal = before.site.portal
+    notice = (day + timedelta(days=portal.notice_days)).isoformat() if portal and portal.notice_days else ""
     return [
         (name, until, what)
         for name, model in sorted(before.models.items())
-        if (until := model.stable.spec.served_until) and until >= today
-        for what in _broken(model, after.models.get(name))
+        if (until := model.stable.spec.served_until or notice) and until >= day.isoformat()
+        for what in _broken(model, after.models.get(name), until)
     ]
 
 
-def _broken(old: ModelPlan, new: ModelPlan | None) -> Iterator[str]:
+def _broken(old: ModelPlan, new: ModelPlan | None, until: str) -> Iterator[str]:
     if new is None:
         yield "is removed"
         return
     was, becomes = _checkpoint(old), _checkpoint(new)
     if was != becomes:
         yield f"is served by {becomes} in place of {was}"
-    until, now = old.stable.spec.served_until or "", new.stable.spec.served_until
-    if not now:
+    now = new.stable.spec.served_until
+    if not now and old.stable.spec.served_until:
         yield "is promised for no time any more"
-    elif now < until:
+    elif now and now < until:
         yield f"is promised until {now} alone"
 
 
@@ -70,7 +72,7 @@ def verdicts(broken: Iterable[Broken], models: Mapping[str, Iterable[str]]) -> l
             severity=Severity.REPLACED,
             resource=f"promise {model}",
             what=f"model {model} {what}, and tenants may count on it until {until}",
-            reason=f"models.{model}.served_until promises it to them",
+            reason=f"models.{model}.served_until, or portal.notice_days, promises it to them",
             tenants=tuple(sorted(tenant for tenant, names in called.items() if model in names)),
             model=model,
         )

@@ -1,5 +1,5 @@
-"""`key`: make, list, rotate, revoke and suspend keys of tenants while the platform runs, see which may be abused, forget
-a tenant that left, or make one for the site's file.
+"""`key`: make, list, rotate, revoke and suspend keys of tenants while the platform runs, see which may be abused,
+forget a tenant that left, or make one for the site's file.
 """
 
 from __future__ import annotations

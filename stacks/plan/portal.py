@@ -27,7 +27,9 @@ def portal_catalogue(plan: SitePlan) -> str:
         "models": {name: _model(model.stable, site.usage) for name, model in plan.models.items()},
         "orderable": {name: _orderable(offer, site.usage) for name, offer in offers(plan).items()},
         "tenants": {name: _tenant(plan, name) for name in sorted(site.tenants)},
-        "operators": list(site.portal.operators) if site.portal else [],
+        **(
+            {key: getattr(site.portal, key) for key in ("operators", "orders_by", "notice_days")} if site.portal else {}
+        ),
     }
     return json.dumps(content, sort_keys=True)
 
@@ -98,7 +100,7 @@ def _shown(proof: Proof) -> dict[str, Any] | None:
         "itl_p95_ms": itl and round(itl.value, 1),
         "parallel": int(proof.memory["parallel_requests"].value * proof.case.replicas),
         "tokens_per_minute": carried(proof),
-        "fidelity": "estimated",
+        "fidelity": "measured" if proof.order.measured else figures["ttft_p95"].fidelity,
     }
 
 

@@ -115,6 +115,15 @@ def test_a_model_of_other_teams_is_ordered_without_a_gpu(portal: Portal) -> None
     assert "search has it already" in refused["error"]["message"]
 
 
+def test_where_admins_order_a_user_does_not(portal: Portal) -> None:
+    portal.offer(CATALOGUE | {"orders_by": "admins", "notice_days": 90})
+    bob, ann = portal.logged_in("bob", then="/?tenant=search"), portal.logged_in("ann")
+    assert "Admins of search order models." in bob.get(f"/models/{ORDERABLE}").text
+    assert bob.send_form(f"/models/{ORDERABLE}/order").status_code == 404
+    assert ann.send_form(f"/models/{ORDERABLE}/order").status_code == 200
+    assert "90 days" in ann.get("/models/qwen3-32b").text
+
+
 def test_people_see_the_orders_of_their_tenant_and_admins_decline(portal: Portal) -> None:
     bob, eve, ann = (portal.logged_in(name) for name in ("bob", "eve", "ann"))
     bob.send_form(f"/models/{ORDERABLE}/order", tenant="search")

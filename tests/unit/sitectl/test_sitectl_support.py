@@ -51,6 +51,33 @@ def test_what_breaks_a_promise_is_named_until_its_day_is_over(change: dict[str, 
     assert between(plan(), plan(**change), AFTER) == []
 
 
+@pytest.mark.parametrize(
+    ("after", "what"),
+    [
+        pytest.param({}, "", id="nothing"),
+        pytest.param({"served_until": "2099-01-31"}, "", id="a day after the notice"),
+        pytest.param({"served_until": "2099-01-30"}, "is promised until 2099-01-30 alone", id="a day before it"),
+        pytest.param({"catalogue": "qwen3-30b-a3b-fp8"}, "is served by Qwen/Qwen3-30B-A3B-FP8", id="checkpoint"),
+    ],
+)
+def test_a_model_without_a_day_ends_after_the_portals_notice(after: dict[str, Any], what: str) -> None:
+    def planned(**model: Any) -> SitePlan:
+        site = values(**{"served_until": None} | model)
+        site["callers"] = {"decided_by": "gatekeeper", "database_secret": "keys", "pepper": "disposable"}
+        site["portal"] = {
+            "hostname": "p.example",
+            "port": 80,
+            "issuer": "https://i.example",
+            "client_secret": "p",
+            "notice_days": 30,
+        }
+        return plan_values(site, "berlin")
+
+    broken = between(planned(), planned(**after), BEFORE)
+    assert [(model, until) for model, until, _ in broken] == [("chat", "2099-01-31")] * bool(what)
+    assert all(shown.startswith(what) for *_, shown in broken)
+
+
 def test_other_settings_and_later_days_break_none() -> None:
     for change in ({"server": {"replicas": 3}}, {"served_until": "2100-01-01"}, {"aliases": ["smart"]}):
         assert between(plan(), plan(**change), BEFORE) == []
