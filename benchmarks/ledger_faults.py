@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import secrets
 import signal
@@ -17,6 +18,7 @@ import httpx
 from kubernetes import client
 
 from benchmarks import ledger_rows, processes
+from benchmarks.arithmetic import percentile
 from benchmarks.models import Bench
 from benchmarks.report import Row
 from components.gateway.gateway import proxy_labels
@@ -30,7 +32,7 @@ from lab.site import supervisor
 from services.ledger import variables
 
 AT_ONCE = 16
-_AWAY_S, _BEFORE_S, _AFTER_S = 20.0, 3.0, 10.0
+_AWAY_S, _BEFORE_S, _AFTER_S = 20.0, 10.0, 10.0
 _PATIENCE_S = 120.0
 _SETTLED_S = 10.0
 _AGAIN_S = 0.2
@@ -55,6 +57,16 @@ class Load:
     ended: list[float] = field(default_factory=list)
     """When each of them did, in order."""
     broke: int = 0
+    began: list[tuple[float, float]] = field(default_factory=list)
+    """When each that ended whole began, and how many seconds it took."""
+    fault: tuple[float, float] = (math.inf, math.inf)
+    """From when until when it lasts."""
+
+    def times(self, *, in_fault: bool) -> str:
+        """p50 and p99 of requests that began while it lasts, or before it, in ms."""
+        first, last = self.fault
+        took = [1000 * s for at, s in self.began if (first <= at < last if in_fault else at < first)]
+        return ", ".join(f"{percentile(took, share):.0f}" for share in (0.5, 0.99)) if took else "-"
 
     @property
     def unwritten(self) -> int:
@@ -87,6 +99,8 @@ def measure(bench: Bench, fault: Fault, body: Mapping[str, Any], count: int) -> 
         "bound of tokens": bound * max(map(sum, load.whole.values()), default=0),
         "rows with other tokens": wrong,
         "doubles": ledger_rows.doubles(bench.lab, run_id),
+        "before: p50, p99, ms": load.times(in_fault=False),
+        "in the fault": load.times(in_fault=True),
     }
 
 
@@ -104,7 +118,10 @@ async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, 
     async def between() -> None:
         # Requests are under way by then, and after it they meet what has started again.
         await asyncio.sleep(_BEFORE_S)
+        began = time.monotonic()
+        load.fault = (began, math.inf)
         await asyncio.to_thread(fault.act, bench)
+        load.fault = (began, time.monotonic())
         await asyncio.sleep(_AFTER_S)
 
     acting = asyncio.create_task(between())
@@ -117,6 +134,7 @@ async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, 
             while not acting.done() or number < count:
                 number += 1
                 prompt = f"{run_id}-{number}"
+                began = time.monotonic()
                 streamed = {"stream": True, "stream_options": {"include_usage": True}} if number % 2 else {}
                 try:
                     answer = await asking.post(
@@ -124,6 +142,7 @@ async def _load(bench: Bench, body: Mapping[str, Any], run_id: str, count: int, 
                     )
                     load.whole[prompt] = _reported(answer)
                     load.ended.append(time.monotonic())
+                    load.began.append((began, load.ended[-1] - began))
                 except (httpx.HTTPError, LookupError, ValueError):
                     load.broke += 1
                     # While nothing answers.
