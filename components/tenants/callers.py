@@ -31,6 +31,7 @@ def tenants_file(
     budgets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     names: Mapping[str, str] = MappingProxyType({}),
     owners: Mapping[str, str] = MappingProxyType({}),
+    contexts: Mapping[str, int] = MappingProxyType({}),
     canaries: Mapping[str, Canary] = MappingProxyType({}),
     dedicated: Mapping[str, Mapping[str, Dedicated]] = MappingProxyType({}),
     adapters: Mapping[str, AdapterGrant] = MappingProxyType({}),
@@ -42,7 +43,7 @@ def tenants_file(
 
     limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
-    its `owned_by`. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
+    its `owned_by`. contexts: model -> tokens of a prompt with its answer. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
     those of the names that are adapters. overflows: model -> where its requests go while it is full or away. pools:
     each whose room is read -> its pickers. caches: revision -> its KV cache, of which tenants may hold shares.
     """
@@ -72,6 +73,7 @@ def tenants_file(
         "unlimited": {key: {"requests_per_unit": MOST_COUNTED, "unit": unit} for key, unit in units.items()},
         "names": dict(names),
         "owners": dict(owners),
+        "contexts": dict(contexts),
         "tiers": {name: tier.priority for name, tier in sorted(tiers.items())},
         **({"rooms": rooms} if (rooms := _rooms(tiers)) else {}),
         **({"canaries": {model: asdict(canary) for model, canary in canaries.items()}} if canaries else {}),

@@ -68,6 +68,7 @@ type site struct {
 	Owners    map[string]string          `json:"owners"`    // model -> who owns it
 	Tiers     map[string]int             `json:"tiers"`     // tier -> its priority
 	Rooms     map[string]float64         `json:"rooms"`     // tier -> the share of a model's room that it may fill, below 1
+	Contexts  map[string]int64           `json:"contexts"`  // model -> tokens of a prompt with its answer
 	Canaries  map[string]canary          `json:"canaries"`  // model -> the second revision that it has
 	Adapters  map[string]adapter         `json:"adapters"`  // those of the names that are adapters
 	Overflows map[string]overflow        `json:"overflows"` // model -> where requests go that it has no room for

@@ -55,6 +55,16 @@ func (r *request) size(path string, bytes int) size {
 	return s
 }
 
+// mostRead is what a model reads of a body of so many bytes, where no engine reports it: a picture, or text that is
+// escaped, has many bytes for a token, and no prompt is longer than the model's context.
+func (s *site) mostRead(bytes int, of size, model string) int64 {
+	read := int64(bytes) / bytesOfAToken
+	if context := s.Contexts[model]; context > 0 {
+		return min(read, of.prompts*context)
+	}
+	return read
+}
+
 // held are the tokens of this cache that a request may hold at its end: each prompt once, and all answers, none of which is
 // longer than most.
 func (c cache) held(s size, most int64) int64 {

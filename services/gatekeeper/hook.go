@@ -160,11 +160,7 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 		}
 		return refusing(refused), nil
 	}
-	mark := map[string]*structpb.Value{
-		"checked": structpb.NewBoolValue(true),
-		// A header with the length need not be there.
-		"prompt": structpb.NewNumberValue(float64(len(body) / bytesOfAToken)),
-	}
+	mark := map[string]*structpb.Value{"checked": structpb.NewBoolValue(true)}
 	if tier := tierFor(got.wish, about); tier != "" {
 		mark["tier"] = structpb.NewStringValue(tier)
 	}
@@ -177,6 +173,9 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 	if revision != "" {
 		mark["revision"] = structpb.NewStringValue(revision)
 	}
+	read := got.size(path, len(body))
+	// A header with the length need not be there.
+	mark["prompt"] = structpb.NewNumberValue(float64(callers.mostRead(len(body), read, served.model)))
 	answer := passing(made, h.checked, mark)
 	if space, key, logged := strings.Cut(h.named, ":"); logged && named != "" {
 		// In the place of an id that the client gave to its request.
@@ -184,7 +183,7 @@ func (h *hook) answer(body []byte, decided map[string]*structpb.Value) (*process
 		answer.DynamicMetadata.Fields[space] = structpb.NewStructValue(of)
 	}
 	tier := cmp.Or(tierFor(got.wish, about), callers.Tenants[tenant].Tier)
-	return answer, callers.holdsOf(tenant, tier, served.model, revision, got.size(path, len(body)))
+	return answer, callers.holdsOf(tenant, tier, served.model, revision, read)
 }
 
 // The AI gateway reads these as forms. No engine takes them in the place of a prompt's JSON.

@@ -230,6 +230,7 @@ def _declare_gatekeeper(
                 budgets=tenants.budgets,
                 names=tenants.names,
                 owners=tenants.owners,
+                contexts={name: model.stable.server.max_model_len for name, model in plan.models.items()},
                 canaries=tenants.canaries,
                 dedicated=tenants.dedicated,
                 adapters=tenants.adapters,

@@ -38,6 +38,8 @@ from tests.lab.waiting import eventually
 from tests.unit.services.ledger_rig import OPERATOR
 
 MODEL = "chat"
+CONTEXT = 32_000
+"""Tokens of a prompt with its answer that the model takes."""
 # With what the streams' count takes for the tokens of a prompt.
 _PROMPT_HEADER = "prompt"
 # With what logs have as the prompt's name.
@@ -140,6 +142,7 @@ class Rig:
             bounds={name: limits.bounds | limits.shares for name, limits in limited.items()},
             budgets={name: limits.budgets for name, limits in limited.items()},
             names=self.names,
+            contexts={MODEL: CONTEXT},
             canaries={MODEL: self.canary} if self.canary else {},
             dedicated=self.dedicated,
             overflows=self.overflows,

@@ -17,7 +17,7 @@ from components.specs.access import TenantSpec
 from components.specs.limits import LimitsSpec
 from components.specs.tiers import TierSpec
 from lab.paths import Lab
-from tests.lab.gatekeeper_rig import MODEL, Rig, rig
+from tests.lab.gatekeeper_rig import CONTEXT, MODEL, Rig, rig
 from tests.lab.waiting import eventually
 
 pytestmark = pytest.mark.row("000.34")
@@ -179,6 +179,15 @@ def test_a_prompt_is_estimated_by_the_whole_body(door: Rig) -> None:
     body = json.dumps({"model": MODEL, "input": "x" * 4000}).encode()
     answer = door.client.post(CHAT, content=iter([body[:9], body[9:]]), headers=door.headers("acme"))
     assert answer.json()["prompt"] == str(len(body) // 4)
+
+
+@pytest.mark.row("004.13")
+def test_a_prompt_is_estimated_as_no_longer_than_the_models_context(door: Rig) -> None:
+    """A picture has many bytes for a token; a client that leaves its stream is billed by this estimate."""
+    picture = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40 * CONTEXT}]}
+    assert door.ask("sharing", picture).json()["prompt"] == str(CONTEXT)
+    several = {"model": MODEL, "prompt": ["x" * 40 * CONTEXT, "y"]}
+    assert door.ask("sharing", several, COMPLETIONS).json()["prompt"] == str(2 * CONTEXT)
 
 
 @pytest.mark.row("001.07")
