@@ -79,6 +79,7 @@ drill: root tools ## inject each failure mode into a lab; prints panel, alert, r
 test-all: root test ## all of `make test`, and the slow tests that it leaves out; hours
 	@$(unit_tests) -m exhaustive tests/unit
 	@$(RUN) -m lab.vllm_cpu
+	@$(RUN) -m tests.lab.keycloak_server
 	@$(RUN) -m lab install --only keda --only leader-worker-set
 	@$(RUN) -m lab.install.earlier
 	@$(call lab_tests,1) -m exhaustive tests/lab

@@ -43,9 +43,10 @@ def tenants_file(
 
     limits, bounds, budgets: tenant -> key of each limit that it has -> most of it; those that Envoy has counted, those
     that the gatekeeper holds, and those of a month. names: what a model may be called -> the model. owners: model ->
-    its `owned_by`. contexts: model -> tokens of a prompt with its answer. canaries: model -> its second revision. dedicated: tenant -> model -> its own replicas. adapters:
-    those of the names that are adapters. overflows: model -> where its requests go while it is full or away. pools:
-    each whose room is read -> its pickers. caches: revision -> its KV cache, of which tenants may hold shares.
+    its `owned_by`. contexts: model -> tokens of a prompt with its answer. canaries: model -> its second revision.
+    dedicated: tenant -> model -> its own replicas. adapters: those of the names that are adapters. overflows: model ->
+    where its requests go while it is full or away. pools: each whose room is read -> its pickers. caches: revision ->
+    its KV cache, of which tenants may hold shares.
     """
     units = {limit.key: limit.unit.upper() for limit in LIMITS}
     content = {
