@@ -1,4 +1,4 @@
-"""The portal's own proxies as Prometheus reads them: when a certificate ends, and nothing that panels of models see."""
+"""The portal as Prometheus reads it: its pods, and its own proxies, of which panels of models see nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.unit.spine.test_grafana_site import declared
 pytestmark = pytest.mark.row("002.09")
 
 JOB = "portal-proxies"
+ALERTS = ("PortalDown", "PortalPartAway")
 POLICY, MONITOR, RULES = "portal-proxy-network-policy", f"monitoring-monitor-{JOB}", "monitoring-rules"
 
 
@@ -59,6 +60,21 @@ def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
     assert [name for name, inputs in made.items() if JOB in name + str(inputs)] == []
     days = 'min by (pod) (envoy_server_days_until_first_cert_expiring{job="inference-proxies"}) < 14'
     assert alerts(made)["CertificateExpires"]["expr"] == days
+    assert alerts(made).keys().isdisjoint(ALERTS)
+
+
+@pytest.mark.slow
+def test_alerts_about_the_portal_ask_for_its_own_pods(tmp_path: Path) -> None:
+    """By the job that they are read as, and the Deployment that the program makes."""
+    made = declared(tmp_path, PORTAL_SITE)[0]
+    pods, monitor = made["portal-pods"], made["monitoring-monitor-portal"]["spec"]
+    down, part = (alerts(made)[name]["expr"] for name in ALERTS)
+    where = f'namespace="{pods["metadata"]["namespace"]}", deployment="{pods["metadata"]["name"]}"'
+    assert where in down
+    assert monitor["selector"]["matchLabels"].items() <= pods["spec"]["template"]["metadata"]["labels"].items()
+    (job,) = (rule["replacement"] for rule in monitor["podMetricsEndpoints"][0]["relabelings"])
+    assert f'up{{job="{job}"}}' in down
+    assert f'portal_upstream_failures_total{{job="{job}"}}' in part
 
 
 @pytest.mark.slow
