@@ -9,6 +9,7 @@ import pytest
 
 from components.monitoring import prometheus
 from floor import namespaces
+from services.portal import server
 from stacks.facts import metrics
 from tests.unit.spine.test_dns_site import PORTAL_SITE
 from tests.unit.spine.test_grafana_site import declared
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.row("002.09")
 
 JOB = "portal-proxies"
 ALERTS = ("PortalDown", "PortalPartAway")
+POLICIES = ("portal-clients", "portal-requests")
 POLICY, MONITOR, RULES = "portal-proxy-network-policy", f"monitoring-monitor-{JOB}", "monitoring-rules"
 
 
@@ -61,6 +63,26 @@ def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
     days = 'min by (pod) (envoy_server_days_until_first_cert_expiring{job="inference-proxies"}) < 14'
     assert alerts(made)["CertificateExpires"]["expr"] == days
     assert alerts(made).keys().isdisjoint(ALERTS)
+
+
+@pytest.mark.slow
+@pytest.mark.row("000.34", "004.03")
+def test_what_one_client_can_take_of_the_portal_is_bounded(tmp_path: Path) -> None:
+    """By policies of its own Gateway and route, which are there before anyone connects."""
+    made, requests = declared(tmp_path, PORTAL_SITE)
+    clients, asked = (made[name]["spec"] for name in POLICIES)
+    for policy, target in ((clients, made["portal-listener"]), (asked, made["portal-route"])):
+        (attached,) = policy["targetRefs"]
+        assert (attached["kind"], attached["name"]) == (target["kind"], target["metadata"]["name"])
+    waited = {urn.rpartition("::")[2] for urn in requests["portal-listener"].dependencies}
+    assert waited >= set(POLICIES)
+    assert clients["connection"]["connectionLimit"]["value"] > 0
+    assert clients["timeout"]["http"].keys() == {"requestReceivedTimeout", "idleTimeout"}
+    # An address of either family counts for itself.
+    counted = [rule["clientSelectors"][0]["sourceCIDR"] for rule in asked["rateLimit"]["local"]["rules"]]
+    assert counted == [{"type": "Distinct", "value": network} for network in ("0.0.0.0/0", "::/0")]
+    # What Envoy holds of a body is what the portal takes.
+    assert asked["requestBuffer"]["limit"] == f"{server._LARGEST_BODY // 1024}Ki"
 
 
 @pytest.mark.slow
