@@ -78,6 +78,7 @@ def deployment(
         f"--public-url={spec.url}",
         f"--issuer={spec.issuer}",
         f"--client-id={spec.client_id}",
+        f"--groups-claim={spec.groups_claim}",
         f"--client-secret-file={_LOGIN}/{variables.CLIENT_SECRET_KEY}",
         f"--session-secret-file={_SESSION}/{_SESSION_KEY}",
         f"--catalogue-file={_CATALOGUE}/catalogue.json",

@@ -66,6 +66,15 @@ def test_a_site_without_a_portal_has_nothing_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.row("000.01")
+@pytest.mark.parametrize("named", [{}, {"groups_claim": "realm_access.roles"}])
+def test_the_portal_reads_groups_where_the_site_states(named: dict[str, str], tmp_path: Path) -> None:
+    made = declared(tmp_path, {**PORTAL_SITE, "portal": PORTAL_SITE["portal"] | named})[0]
+    (container,) = made["portal-pods"]["spec"]["template"]["spec"]["containers"]
+    assert f"--groups-claim={named.get('groups_claim', 'groups')}" in container["args"]
+
+
+@pytest.mark.slow
 @pytest.mark.row("000.34", "004.03")
 def test_what_one_client_can_take_of_the_portal_is_bounded(tmp_path: Path) -> None:
     """By policies of its own Gateway and route, which are there before anyone connects."""
