@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tests.alert_series import (
+    PORTAL_READY,
+    PORTALS_UP,
     answered,
     budget_used,
     files_refused,
@@ -13,6 +15,7 @@ from tests.alert_series import (
     of_ledger,
     of_shipper,
     overflow,
+    portal_failures,
     room_refusals,
     signal_of_keys,
 )
@@ -98,6 +101,18 @@ CASES = (
         change={of_directory("key_signals_read_timestamp_seconds"): constant(0)},
         shown="20",
         minutes=20,
+    ),
+    # They do not answer, there are none, and both run without their catalogue.
+    *(
+        Case(alert="PortalDown", change=change, shown="0", minutes=10)
+        for change in (dict.fromkeys(PORTALS_UP, constant(0)), dict.fromkeys(PORTALS_UP), {PORTAL_READY: constant(0)})
+    ),
+    Case(
+        alert="PortalPartAway",
+        change={portal_failures("ledger of usage"): grows(1)},
+        labels={"part": "ledger of usage"},
+        shown="10",
+        minutes=30,
     ),
     Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
     # A tenth of the tokens are in no row, and none of them.

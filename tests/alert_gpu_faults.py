@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.alert_site import Case, constant, of_watcher
+from tests.alert_series import of_watcher
+from tests.alert_site import Case, constant
 
 _REPORTED = ', node="hgx-1", source="{}"'
 

@@ -7,6 +7,12 @@ CERTIFICATES_LEFT = {
     f'envoy_server_days_until_first_cert_expiring{{job="{job}", pod="{pod}"}}': {"job": job, "pod": pod}
     for job, pod in (("inference-proxies", "envoy-a"), ("portal-proxies", "envoy-portal-a"))
 }
+PORTALS_UP = tuple(f'up{{job="portal", pod="portal-{letter}"}}' for letter in "ab")
+PORTAL_READY = (
+    'kube_deployment_status_replicas_available{job="kube-state-metrics", namespace="inference-gateway", '
+    'deployment="portal"}'
+)
+PORTAL = (*PORTALS_UP, PORTAL_READY)
 
 
 def answered(answer: str) -> str:
@@ -48,6 +54,14 @@ def signal_of_keys(signal: str) -> str:
 
 def of_directory(metric: str, labels: str = "") -> str:
     return f'directory_{metric}{{job="directory", pod="directory-a"{labels}}}'
+
+
+def of_watcher(metric: str, labels: str) -> str:
+    return f'watcher_{metric}{{job="watcher", pod="watcher-a"{labels}}}'
+
+
+def portal_failures(part: str) -> str:
+    return f'portal_upstream_failures_total{{job="portal", pod="portal-a", part="{part}"}}'
 
 
 def kept_tokens(kind: str, revision: str = "code") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.alert_series import CERTIFICATES_LEFT, kept_tokens
+from tests.alert_series import CERTIFICATES_LEFT, kept_tokens, portal_failures
 from tests.alert_site import (
     HEALTHY,
     ITL,
@@ -289,6 +289,12 @@ SILENCES = (
             kept_tokens("output", ""): grows(1_000),
         },
         minutes=120,
+    ),
+    Silence(
+        why="pages that failed while the ledger started again",
+        alerts=("PortalPartAway",),
+        change={portal_failures("ledger of usage"): Course(((20, 0), (1, 30), (10, 0)))},
+        minutes=25,
     ),
     Silence(
         why="a GPU without work, which clocks down by itself",

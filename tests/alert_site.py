@@ -9,6 +9,7 @@ from components.models.weights import claim_name, volume_gib
 from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
 from tests.alert_series import (
     CERTIFICATES_LEFT,
+    PORTAL,
     answered,
     budget_used,
     files_refused,
@@ -18,7 +19,9 @@ from tests.alert_series import (
     of_directory,
     of_ledger,
     of_shipper,
+    of_watcher,
     overflow,
+    portal_failures,
 )
 
 PROMISE = SitePromise(
@@ -69,7 +72,6 @@ POD = f'{OBJECT}, namespace="inference-models", pod="chat-a", container="engine"
 GPUS = f'{OBJECT}, node="hgx-1", resource="nvidia_com_gpu", unit="integer"'
 VOLUME = 'job="storage", volume="pvc-2", pvc="registry", pvc_namespace="tools", node="hgx-1"'
 _WEIGHT_BYTES = 756e9
-
 TTFT, ITL = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
 
 
@@ -146,10 +148,6 @@ def filled(status: str) -> str:
         'externalsecret_status_condition{job="secrets", namespace="inference-models", name="hub-token", '
         f'condition="Ready", status="{status}"}}'
     )
-
-
-def of_watcher(metric: str, labels: str) -> str:
-    return f'watcher_{metric}{{job="watcher", pod="watcher-a"{labels}}}'
 
 
 def of_collector(metric: str, more: str = "") -> str:
@@ -344,6 +342,8 @@ HEALTHY: Mapping[str, Values] = {
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
     target("directory", "directory-a"): constant(1),
+    **dict.fromkeys(PORTAL, constant(1)),
+    portal_failures("ledger of usage"): grows(0.2),
     target("ledger", "ledger-a"): constant(1),
     kept_tokens("input"): grows(9_000),
     kept_tokens("output"): grows(1_000),

@@ -26,12 +26,17 @@ class Authority:
     def pem(self) -> str:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def identity(self, folder: Path, address: str) -> tuple[Path, Path]:
-        """Certificate and key of a server at an IP address."""
+    def identity(self, folder: Path, address: str, *, days: int = 1) -> tuple[Path, Path]:
+        """Certificate and key of a server at an IP address or a name."""
         key = ec.generate_private_key(ec.SECP256R1())
+        name: x509.GeneralName
+        try:
+            name = x509.IPAddress(ip_address(address))
+        except ValueError:
+            name = x509.DNSName(address)
         certificate = (
-            _of("server", self.certificate.subject, key)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+            _of("server", self.certificate.subject, key, days)
+            .add_extension(x509.SubjectAlternativeName([name]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
@@ -57,7 +62,7 @@ def authority(name: str = "site") -> Authority:
     return Authority(certificate, key)
 
 
-def _of(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _of(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int = 1) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -66,5 +71,5 @@ def _of(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.C
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _DAY)
-        .not_valid_after(now + _DAY)
+        .not_valid_after(now + days * _DAY)
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 
 from components.component import Component
+from components.gateway.traffic_policies import target_route, traffic_policy
 from components.models.ranking import ranking_backend, servers_service
 from floor.headers import MODEL_HEADER, REVISION_HEADER
 from floor.metadata import DELETED_IN_BACKGROUND
@@ -72,22 +73,17 @@ def parallel_limit(model: str, namespace: str, *, requests: int, connections: in
     connections: well above, because replicas that are idle keep theirs open. Every limit is named, since the API
     server sets 1,024 for one that is not, and that would win over the Gateway's.
     """
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "BackendTrafficPolicy",
-        "metadata": {"name": model, "namespace": namespace},
-        "spec": {
-            # The AI gateway makes an HTTPRoute of the same name out of each of its routes.
-            "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": model}],
-            # All else stays as the Gateway's own policy sets it.
-            "mergeType": "StrategicMerge",
-            "circuitBreaker": {
-                "maxConnections": connections,
-                "maxPendingRequests": requests,
-                "maxParallelRequests": requests,
-            },
+    settings = {
+        # All else stays as the Gateway's own policy sets it.
+        "mergeType": "StrategicMerge",
+        "circuitBreaker": {
+            "maxConnections": connections,
+            "maxPendingRequests": requests,
+            "maxParallelRequests": requests,
         },
     }
+    # The AI gateway makes an HTTPRoute of the same name out of each of its routes.
+    return traffic_policy("BackendTrafficPolicy", namespace, target_route(model), settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ _TITLES = {
     "autoscaling": "Replicas by load",
     "gatekeeper": "Gatekeepers",
     "directory": "The directory of keys",
+    "portal": "The portal",
     "budgets": "Budgets of tenants",
     "ledger": "Ledgers of usage",
     "usage-shipper": "Usage on its way to the ledger",
@@ -64,8 +65,8 @@ record as series whose names end with `:declared` and `:promised`. GPUs, storage
 installs the GPU stack and Longhorn, and takes snapshots; Prometheus and Alertmanager where it installs them; the
 cluster's credentials where it made the cluster and installs Prometheus; nodes from within, API servers, cluster DNS
 and members of etcd with `monitoring.hosts: measured`; Cilium with `monitoring.pod_network:
-measured`; gatekeepers, the directory, the ledger, prices, signals of keys, canaries, overflow and the watcher where
-the site has them.
+measured`; gatekeepers, the directory, the portal, the ledger, prices, signals of keys, canaries, overflow and the
+watcher where the site has them.
 
 Each alert was fired by `promtool` on made-up series of its fault, and was silent on those of a healthy site. None has
 been seen on a GPU.

@@ -34,8 +34,10 @@ class PortalSpec(Spec):
     """OpenAI's base URL that people are shown, such as `https://llm.site.example/v1`, which the portal calls too; the
     gateway's address if not given."""
     issuer: str
-    """Address of the OpenID Connect issuer at which people log in; https unless the site is a `trial`. Its tokens have
-    people's groups in `groups`."""
+    """Address of the OpenID Connect issuer at which people log in; https unless the site is a `trial`."""
+    groups_claim: str = Field(default="groups", min_length=1)
+    """Field of the issuer's tokens that lists a person's groups; a dot leads into a field, as in
+    `realm_access.roles`."""
     client_id: str = "inference-portal"
     """The portal's name at the issuer, whose redirect address is `https://HOSTNAME/callback`."""
     client_secret: str

@@ -11,6 +11,7 @@ import pulumi
 from components.component import Component
 from components.gateway.envoy_names import unprivileged
 from components.gateway.gateway import CLASS, ENVOY_METRICS_PORT, load_balancer, owned_by_gateway
+from components.gateway.traffic_policies import target_gateway, target_route, traffic_policy
 from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import ANY_NAMESPACE, Peer, allow_ingress, peer, read_by
@@ -31,6 +32,12 @@ _CATALOGUE, _LOGIN, _SESSION, _DIRECTORY, _LEDGER, _TRUST = (
     f"/etc/{name}" for name in ("catalogue", "login", "session", "directory", "ledger", "trust")
 )
 _SESSION_SECRET, _SESSION_KEY = "portal-session", "key"
+# Estimates. A page is up to six requests of a browser, and behind some load balancers everyone has a node's address.
+_REQUESTS_PER_S = 50
+# Of each Envoy pod: a browser has up to six, and each may take 64 KiB for what it sends and gets.
+_CONNECTIONS = 2000
+# The portal refuses larger ones too, and those of unknown length, which Envoy makes known.
+_BODY = "128Ki"
 
 
 def catalogue_map(namespace: str, catalogue: str, ca: str | None) -> dict[str, Any]:
@@ -71,6 +78,7 @@ def deployment(
         f"--public-url={spec.url}",
         f"--issuer={spec.issuer}",
         f"--client-id={spec.client_id}",
+        f"--groups-claim={spec.groups_claim}",
         f"--client-secret-file={_LOGIN}/{variables.CLIENT_SECRET_KEY}",
         f"--session-secret-file={_SESSION}/{_SESSION_KEY}",
         f"--catalogue-file={_CATALOGUE}/catalogue.json",
@@ -189,6 +197,29 @@ def route(namespace: str, spec: PortalSpec) -> dict[str, Any]:
     }
 
 
+def client_policy(namespace: str) -> dict[str, Any]:
+    """How long and how often anyone may hold a connection. Sizes of headers are Envoy's own: no field has them."""
+    settings = {
+        "connection": {"connectionLimit": {"value": _CONNECTIONS}},
+        "timeout": {"http": {"requestReceivedTimeout": "30s", "idleTimeout": "300s"}},
+    }
+    return traffic_policy("ClientTrafficPolicy", namespace, target_gateway(PORTAL), settings)
+
+
+def request_policy(namespace: str) -> dict[str, Any]:
+    """How much one address may ask of an Envoy pod: 429 beyond it. Bodies are whole before a pod of the portal sees
+    them."""
+    rules = [
+        {
+            "clientSelectors": [{"sourceCIDR": {"type": "Distinct", "value": everyone}}],
+            "limit": {"requests": _REQUESTS_PER_S, "unit": "Second"},
+        }
+        for everyone in ("0.0.0.0/0", "::/0")
+    ]
+    settings = {"requestBuffer": {"limit": _BODY}, "rateLimit": {"type": "Local", "local": {"rules": rules}}}
+    return traffic_policy("BackendTrafficPolicy", namespace, target_route(PORTAL), settings)
+
+
 def proxy_policy(proxy_namespace: str, namespace: str, spec: PortalSpec, scrapers: Sequence[Peer]) -> dict[str, Any]:
     """Everyone reaches the listener of its Envoy pods, and these scrapers their metrics."""
     entry = [((), [unprivileged(spec.port)]), *read_by(scrapers, ENVOY_METRICS_PORT)]
@@ -250,7 +281,11 @@ class Portal(Component, token="portal:Portal"):
         self.child("budget", budget(PORTAL, space, PORTAL_PODS), depends_on=needs)
         self.child("pods", pods, depends_on=[*needs, *known])
         proxy = envoy_proxy(space, spec, args.models, args.proxy_image, args.names)
-        settings = [self.child("proxy", proxy, depends_on=needs)]
+        settings = [
+            self.child("proxy", proxy, depends_on=needs),
+            self.child("clients", client_policy(space), depends_on=needs),
+            self.child("requests", request_policy(space), depends_on=needs),
+        ]
         if args.proxy_namespace is not None:
             everybody = proxy_policy(args.proxy_namespace, space, spec, args.scrapers)
             settings.append(self.child("proxy-network-policy", everybody, depends_on=needs))

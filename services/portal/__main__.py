@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--ledger-token-file", type=Path, metavar="FILE", help="the ledger's token of an operator")
     parser.add_argument("--ca-file", type=Path, metavar="FILE", help="further authorities to trust, PEM")
+    claim = "of a token, with a person's groups; a dot leads into it; default: %(default)s"
+    parser.add_argument("--groups-claim", metavar="CLAIM", default=variables.DEFAULT_GROUPS_CLAIM, help=claim)
     parser.add_argument("--port", type=int, default=variables.DEFAULT_PORT, help="default: %(default)s")
     given = vars(parser.parse_args(arguments))
     port = given.pop("port")

@@ -75,7 +75,8 @@ class Issuer:
         await self._metadata()
         try:
             await self._refresh()
-            person = _person_of((await self._client.authorize_access_token(request)).get("userinfo") or {})
+            token = await self._client.authorize_access_token(request)
+            person = _person_of(token.get("userinfo") or {}, self._settings.groups_claim)
         except httpx2.HTTPError as error:
             raise self._failed(error) from None
         except (OAuthError, JoseError, ValueError, KeyError, TypeError) as error:
@@ -123,7 +124,7 @@ class Issuer:
             log.warning("a token is refused: %s", type(error).__name__)
             fix = "Send a JWT that the issuer signed for this portal, as Authorization: Bearer."
             raise PortalError(401, "invalid_token", "The token is not valid here.", fix) from None
-        return _person_of(claims)
+        return _person_of(claims, self._settings.groups_claim)
 
     async def _claims(self, token: str) -> dict[str, Any]:
         await self._metadata()
@@ -186,8 +187,17 @@ def require_csrf(request: Request, token: object) -> None:
         raise PortalError(403, "csrf", "This request does not come from a page of your session.", fix)
 
 
-def _person_of(claims: Mapping[str, Any]) -> Person:
+def _person_of(claims: Mapping[str, Any], groups_claim: str) -> Person:
     names = (claims.get("preferred_username"), claims.get("email"), claims["sub"])
-    groups = claims.get("groups")
+    groups = _claim(claims, groups_claim)
     known = [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
     return Person(str(claims["sub"]), str(next(filter(None, names)))[:80], frozenset(known))
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    """The claim of this name, which may have dots in it; else, at each dot, the one within the claim before it."""
+    outer, _, inner = name.partition(".")
+    if name in claims or not inner:
+        return claims.get(name)
+    within = claims.get(outer)
+    return _claim(within, inner) if isinstance(within, Mapping) else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from services.portal import variables
 from services.portal.failure import PortalError
 
 
@@ -27,6 +28,7 @@ class PortalSettings:
     ledger: str | None = None
     ledger_token_file: Path | None = None
     ca_file: Path | None = None
+    groups_claim: str = variables.DEFAULT_GROUPS_CLAIM
 
     @property
     def is_https(self) -> bool:

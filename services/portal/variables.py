@@ -21,5 +21,6 @@ FILES = {
 SERVICE = "portal"
 """The Service in the gateway's namespace."""
 DEFAULT_PORT = 8080
+DEFAULT_GROUPS_CLAIM = "groups"
 CLIENT_SECRET_KEY = "client-secret"  # noqa: S105 - a name
 """Of the Secret that the site names."""

@@ -1,7 +1,7 @@
 """A real Keycloak: an OpenID provider as sites have it, with its own pages to log in.
 
-`python -m tests.lab.keycloak_server` fetches its distribution by Maven once, 177 MB, into the lab's cache: the lab's test
-workers have no network. It needs Java 17 or later.
+`python -m tests.lab.keycloak_server` fetches its distribution by Maven once, 177 MB, into the lab's cache: the lab's
+test workers have no network. It needs Java 17 or later.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ NOT_SHOWN = {
     "logs-missing": "no request fails; the alert names the node, or has the share of the volume",
     "object-terminating": "`up` names the object and its finalizers",
     "plugins": "on the machine that runs `up`",
+    "portal-away": "few sites have a portal; the dashboard of the gateway has what its pages answer",
     "rdma-not-offered": "few sites offer devices, and no request needs one; a live check names the node",
     "recover-etcd": "without etcd there is no API server, and Prometheus finds no targets",
     "lost-state": "pulumi has no stack; nothing of the cluster changes",

@@ -15,10 +15,12 @@ from components.monitoring.dashboards.vocabulary import (
     lines,
 )
 
+_PORTALS, _NO_PORTAL = 'job="portal"', "the lab's site has no portal"
+
 BOARD = Board(
     name="gateway",
     title="Inference: is the way in well?",
-    question="Envoy, the endpoint pickers of the models, and the controllers that configure Envoy.",
+    question="Envoy, the endpoint pickers of the models, the portal, and the controllers that configure Envoy.",
     groups=(
         PanelGroup(
             title="Proxies",
@@ -185,6 +187,34 @@ BOARD = Board(
                         ),
                         "{{model}}",
                     ),
+                ),
+            ),
+        ),
+        PanelGroup(
+            title="The portal",
+            runbook="portal-away",
+            panels=(
+                Panel(
+                    title="Requests of people and programs to the portal (per second), by status",
+                    good="No 5xx.",
+                    do="502 and 503: another part does not answer, see beside. 500: the portal's log.",
+                    unit=REQUESTS_PER_S,
+                    queries=lines(
+                        queries.rate("portal_requests_total", _PORTALS, by=("status",), window=WINDOW), "{{status}}"
+                    ),
+                    shape=Shape.STACKED,
+                    not_in_lab=_NO_PORTAL,
+                ),
+                Panel(
+                    title="Requests of the portal that a part did not answer (per second)",
+                    good="0, or no data: nothing has failed since its pods started.",
+                    do="The part that is named is away, or refuses the portal's token.",
+                    unit=REQUESTS_PER_S,
+                    queries=lines(
+                        queries.rate("portal_upstream_failures_total", _PORTALS, by=("part",), window=WINDOW),
+                        "{{part}}",
+                    ),
+                    not_in_lab=_NO_PORTAL,
                 ),
             ),
         ),

@@ -202,11 +202,17 @@ def _sections(paths: list[str]) -> str:
     return ", ".join(dict.fromkeys(".".join(path.split("[")[0].split(".")[:2]) for path in paths))
 
 
+# Policies have the name of what they attach to.
+_PORTAL = "portal"
+
+
 def traffic_policy(change: Change) -> list[Verdict]:
     """Limits and timeouts: those of the client side are the listener's own, and a changed listener is a new one."""
     paths = [leaf.path for leaf in change.fields()]
     if change.op in ("delete", "replace"):
-        return [verdict(change, Severity.REPLACED, "Envoy's defaults hold instead", "long prompts and streams fail")]
+        of_portal = str((change.body.get("metadata") or {}).get("name")) == _PORTAL
+        reason = "no client of the portal is limited" if of_portal else "long prompts and streams fail"
+        return [verdict(change, Severity.REPLACED, "Envoy's defaults hold instead", reason)]
     if change.op == "create":
         return [verdict(change, Severity.LIVE, "sets limits and timeouts", "new")]
     if change.kind in ("ClientTrafficPolicy", "EnvoyPatchPolicy"):

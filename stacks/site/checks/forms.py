@@ -189,6 +189,9 @@ _FORMS: Mapping[str, _Form] = {
     "portal.certificate_secret": _NAME._replace(example="portal-tls"),
     "portal.client_secret": _NAME._replace(example="portal-login", hidden=True),
     "portal.issuer": _Form(_is_web, "the address of an issuer", "https://login.site.example/realms/platform"),
+    "portal.groups_claim": _Form(
+        re.compile(r"[\w:/-]+(\.[\w:/-]+)*", re.ASCII).fullmatch, "the name of a claim", "realm_access.roles"
+    ),
     "portal.endpoint": _Form(_is_web, "the address of the API, with /v1", "https://llm.site.example/v1"),
     "certificates.ca_secret": _NAME._replace(example="site-ca"),
     "certificates.acme.server": _Form(

@@ -15,16 +15,8 @@ from tests.lab.site.measured import MONITORING, Prometheus
 from tests.lab.site.pulumi_runs import Pulumi
 from tests.lab.site.replicas import Cluster, until
 from tests.lab.site.running_site import Site
-from tests.lab.site.test_live_checks import (
-    IN_MONITORING,
-    OF_MONITORING,
-    PSA,
-    SKIPPED,
-    UNCERTIFIED,
-    UNMEASURED,
-    checked,
-    red,
-)
+from tests.lab.site.skipped_checks import IN_MONITORING, OF_MONITORING, SKIPPED, UNCERTIFIED, UNMEASURED
+from tests.lab.site.test_live_checks import PSA, checked, red
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.row("opening 5", "002.09", "002.16")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ci import offline, previews
+from ci import evidence, offline, previews
 from policy.listing import RULES
 from sitectl.shell.cli import COMMAND_LINE, COMMANDS
 from sitectl.shell.cli import main as sitectl
@@ -40,6 +40,7 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
     "sitectl": sitectl,
     "ci.offline": offline.main,
     "ci.previews": previews.main,
+    "ci.evidence": evidence.main,
 }
 
 

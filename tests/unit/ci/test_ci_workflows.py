@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ci import offline, previews
+from ci import evidence, offline, previews
 from sitectl.shell.cli import COMMAND_LINE
 from tests.command_lines import refusal
 from tests.unit.sitectl.sites_to_work_on import git
@@ -106,7 +106,8 @@ def test_a_job_without_credentials_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "job", "environment"), [("plan.yml", "preview", "preview"), ("drift.yml", "look", "nightly")]
+    ("file", "job", "environment"),
+    [("plan.yml", "preview", "preview"), *[("drift.yml", job, "nightly") for job in ("look", "evidence")]],
 )
 def test_who_runs_the_change_may_not_write(file: str, job: str, environment: str) -> None:
     """The nightly job has an environment of its own: one with reviewers waits for them each night."""
@@ -151,6 +152,18 @@ def test_a_bundle_that_is_not_there_is_reported_and_the_other_sites_go_on() -> N
     assert (done.returncode, done.stderr) == (0, "sitectl bundle ended with status 3\n")
 
 
+def test_each_night_keeps_the_heads_of_audits_longer_than_previews() -> None:
+    (kept,) = (
+        step["with"]
+        for job, step in steps(CI / "github" / "drift.yml")
+        if job == "evidence" and "upload-artifact" in step.get("uses", "")
+    )
+    assert (kept["path"], kept["retention-days"]) == ("evidence", 90)
+    job = gitlab_jobs()["sites, evidence"]
+    assert (job["artifacts"]["paths"], job["artifacts"]["expire_in"]) == (["evidence"], "1 year")
+    assert job["rules"] == gitlab_jobs()["sites, look for drift"]["rules"]
+
+
 def test_only_branches_of_the_repository_reach_the_credentials() -> None:
     definition = workflow(CI / "github" / "plan.yml")["jobs"]["preview"]
     assert definition["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
@@ -159,10 +172,10 @@ def test_only_branches_of_the_repository_reach_the_credentials() -> None:
 def test_the_engine_is_the_sdks() -> None:
     version = importlib.metadata.version("pulumi")
     for path in (CI / "github" / "plan.yml", CI / "github" / "drift.yml"):
-        (installed,) = [
+        installed = {
             step["with"]["pulumi-version"] for _, step in steps(path) if "pulumi/actions" in step.get("uses", "")
-        ]
-        assert installed == version
+        }
+        assert installed == {version}
     assert workflow(GITLAB)[".pulumi"]["image"] == {"name": f"pulumi/pulumi:{version}", "entrypoint": [""]}
 
 
@@ -175,7 +188,7 @@ def gitlab_jobs() -> dict[str, dict[str, Any]]:
 
 def test_gitlab_images_are_exact_and_jobs_have_a_stage() -> None:
     stages = workflow(GITLAB)["stages"]
-    assert len(gitlab_jobs()) == 5
+    assert len(gitlab_jobs()) == 6
     for job in gitlab_jobs().values():
         image = job["image"]
         assert re.search(r":\d+\.\d+\.\d+", image if isinstance(image, str) else image["name"])
@@ -247,6 +260,7 @@ def every_command() -> Iterator[list[str]]:
 
 def test_every_command_is_understood_by_its_program() -> None:
     known = {"sitectl": COMMAND_LINE, "ci.offline": offline.command, "ci.previews": previews.command}
+    known["ci.evidence"] = evidence.command
     seen = set()
     for program, *words in every_command():
         seen.add(program)

@@ -65,6 +65,7 @@ def test_a_site_that_is_made_or_destroyed_has_no_listener_to_replace() -> None:
         ("EnvoyPatchPolicy", "openai-errors", "delete", "errors are Envoy's own text", "cannot read them"),
         ("ClientTrafficPolicy", "inference", "create", "sets limits and timeouts", "new"),
         ("BackendTrafficPolicy", "inference", "delete", "Envoy's defaults hold instead", "long prompts"),
+        ("BackendTrafficPolicy", "portal", "delete", "Envoy's defaults hold instead", "no client of the portal"),
         ("SecurityPolicy", "tenants", "delete", "the gateway's keys are taken away", "every request gets 401"),
     ],
 )

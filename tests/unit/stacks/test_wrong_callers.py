@@ -96,6 +96,12 @@ WRONG: dict[str, Wrong] = {
         "over a connection that others can read",
         {"portal.issuer": "https://login.site.example"},
     ),
+    "groups in a claim that none is": Wrong(
+        {"callers": DECIDED, "portal": PORTAL | {"groups_claim": "realm_access..roles"}},
+        "portal.groups_claim",
+        "not the name of a claim",
+        {"portal.groups_claim": "realm_access.roles"},
+    ),
     "pages at the name of the models": Wrong(
         {"callers": DECIDED, "portal": PORTAL | {"endpoint": "https://portal.site.example/v1"}},
         "portal.hostname",
