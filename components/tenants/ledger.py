@@ -108,6 +108,8 @@ class LedgerArgs:
     """As of Shipping."""
     revisions: bool
     """The same."""
+    log_gib: int
+    """The same."""
     idle: Mapping[str, Mapping[str, Any]]
     """As of price_book; the next day has it, so no pod starts again for it."""
     needs: Sequence[pulumi.Resource]
@@ -171,6 +173,7 @@ class Ledger(Component, token="ledger:Ledger"):
             secret=variables.TOKENS_SECRET,
             networks=args.networks,
             revisions=args.revisions,
+            log_gib=args.log_gib,
         )
         reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
         self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])

@@ -23,7 +23,7 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.32", "000.35")
 
-ALERTS = {"LedgersDown", "UsageBehind", "UsageGap", "UsageUnreadable"}
+ALERTS = {"LedgersDown", "UsageBehind", "UsageGap", "UsageLost", "UsageUnreadable"}
 OF_PRICES = {"UsageUnpriced", "PricesUnusable"}
 PRICES = since("2026-12-01", {"glm-5-1": PRICE, "qwen3-32b": {"input": 0.1, "output": 0.4}}, tiers={"batch": 0.5})
 
@@ -55,6 +55,10 @@ def test_an_envoy_pod_ships_what_it_writes(recorder: Recorder) -> None:
     for mounts in (pods["container"]["volumeMounts"], sidecar["volumeMounts"]):
         assert folder in {mount["mountPath"] for mount in mounts}
     assert f"--log={sink['file']['path']}" in sidecar["args"]
+    # What waits has room, and the log is stopped before the kubelet ends the pod for it.
+    (room,) = [volume["emptyDir"]["sizeLimit"] for volume in pods["pod"]["volumes"] if "emptyDir" in volume]
+    assert sidecar["resources"]["requests"]["ephemeral-storage"] == room == "1Gi"
+    assert f"--most-bytes={2**30 * 9 // 10}" in sidecar["args"]
     token = recorder.resources["ledger-writer-token"].inputs
     (mounted,) = [volume["secret"] for volume in pods["pod"]["volumes"] if "secret" in volume]
     named = {"name": mounted["secretName"], "namespace": "envoy-gateway-system"}
