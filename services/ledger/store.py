@@ -17,7 +17,7 @@ from services.database import Database
 from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
-from services.ledger.tables import PRICE_VERSIONS, REQUESTS, REVISIONS, SPENT, USAGE
+from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.watched import COUNT_RECENT, see_networks
 
 _AHEAD = 2
@@ -100,12 +100,23 @@ _PARTITIONS = sa.text(
     "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'requests'::regclass"
 )
 
-_FORGET = sa.text(f"DELETE FROM {SPENT.name} WHERE month = :month")  # noqa: S608 - names of tables
+_DUE = sa.text(f"DELETE FROM {RECOUNTS.name} WHERE due <= now()")  # noqa: S608 - names of tables
+# What is missing is added: both sums are of one moment, and what writers add meanwhile is in neither.
 _RECOUNT = sa.text(
-    f"INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico) "  # noqa: S608 - names of tables
-    "SELECT date_trunc('month', hour, 'UTC'), tenant, price_version, sum(input_tokens + output_tokens), sum(cost_pico) "
-    f"FROM {USAGE.name} WHERE hour >= :month AND hour < :month + interval '1 month' GROUP BY 1, 2, 3"
+    f"""
+    INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
+    SELECT month, tenant, price_version, sum(tokens), sum(cost_pico) FROM (
+        SELECT date_trunc('month', hour, 'UTC') AS month, tenant, price_version, input_tokens + output_tokens AS tokens,
+        cost_pico FROM {USAGE.name} WHERE hour >= :month AND hour < :month + interval '1 month'
+        UNION ALL
+        SELECT month, tenant, price_version, -tokens, -cost_pico FROM {SPENT.name} WHERE month = :month
+    ) AS missing GROUP BY 1, 2, 3 HAVING sum(tokens) <> 0 OR sum(cost_pico) <> 0 ORDER BY 1, 2, 3
+    ON CONFLICT (month, tenant, price_version) DO UPDATE SET
+    tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
+    """  # noqa: S608 - names of tables
 )
+_RECOUNT_S = 600.0
+"""For the hours of a month, which may be many millions of sums."""
 
 log = logging.getLogger(__name__)
 
@@ -178,15 +189,13 @@ class Writer:
                     self._has_partition.discard(month)
 
     async def recount(self) -> None:
-        """Make the sums of the running month those of its hours, to which alone an earlier program adds.
-
-        Writers wait meanwhile; who has added to a month already ends first, and the hours are read after that.
+        """Where it is due, make the sums of the running month those of its hours, to which alone an earlier program
+        adds; writers go on meanwhile.
         """
-        month = {"month": Month.of(time.time()).start}
-        async with self._database.transaction() as connection:
-            await connection.execute(sa.text(f"LOCK TABLE {SPENT.name} IN SHARE ROW EXCLUSIVE MODE"))
-            await connection.execute(_FORGET, month)
-            await connection.execute(_RECOUNT, month)
+        async with self._database.transaction(answer_s=_RECOUNT_S) as connection:
+            # Of two processes the second waits, and finds nothing due.
+            if (await connection.execute(_DUE)).rowcount:
+                await connection.execute(_RECOUNT, {"month": Month.of(time.time()).start})
 
     async def _insert(
         self,

@@ -311,6 +311,7 @@ def test_what_a_tenant_has_used_of_a_month_is_summed(both: tuple[Server, Ledger]
     ledger.wait_ready()
     assert spent() == answer
     server.sql("UPDATE usage_by_hour SET input_tokens = input_tokens + 5 WHERE tenant = 'spender'")
+    assert server.sql("UPDATE recounts SET due = now()").stdout == "UPDATE 1\n"
     ledger.end()
     ledger.start()
     ledger.wait_ready()
