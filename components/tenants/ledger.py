@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -25,10 +25,15 @@ _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
 _SECRETS, _DATABASE, _PRICES = "/etc/secrets", "/etc/database", "/etc/prices"
 
 
-def price_book(spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> str:
+def price_book(
+    spec: UsageSpec,
+    idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    served: Collection[str] | None = None,
+) -> str:
     """The prices as the ledger reads them, as JSON: whole numbers, of millionths of the currency per million tokens.
 
-    idle: by revision, what is billed of its GPUs where they stand idle (services.ledger.idle).
+    idle: by revision, what is billed of its GPUs where they stand idle (services.ledger.idle). served: what models may
+    be called; a name of a client that is none of these is in no sum.
     """
     versions = [
         {
@@ -45,19 +50,20 @@ def price_book(spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingP
         }
         for version in spec.prices
     ]
-    more = {"idle": {name: dict(gpus) for name, gpus in idle.items()}} if idle else {}
+    more: dict[str, Any] = {"idle": {name: dict(gpus) for name, gpus in idle.items()}} if idle else {}
+    more |= {} if served is None else {"served": sorted(served)}
     return json.dumps({"currency": spec.currency, "versions": versions, **more}, sort_keys=True)
 
 
 def prices(
-    namespace: str, spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    namespace: str, spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]], served: Collection[str]
 ) -> dict[str, Any]:
     """The price book, under one name for good: the ledger reads it again when it changes."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": variables.PRICES_CONFIG, "namespace": namespace},
-        "data": {variables.PRICES_KEY: price_book(spec, idle)},
+        "data": {variables.PRICES_KEY: price_book(spec, idle, served)},
     }
 
 
@@ -112,6 +118,8 @@ class LedgerArgs:
     """The same."""
     idle: Mapping[str, Mapping[str, Any]]
     """As of price_book; the next day has it, so no pod starts again for it."""
+    served: Collection[str]
+    """The same."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -154,7 +162,7 @@ class Ledger(Component, token="ledger:Ledger"):
         }
         read = [
             self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, tokens), depends_on=needs),
-            self.child("prices", prices(space, spec, args.idle), depends_on=needs),
+            self.child("prices", prices(space, spec, args.idle, args.served), depends_on=needs),
         ]
         of_writers = {variables.WRITER_KEY: tokens[variables.WRITER_KEY]}
         writer = opaque_secret(args.proxy_namespace, variables.TOKENS_SECRET, of_writers)

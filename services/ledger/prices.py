@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -81,6 +81,7 @@ class _Book(BaseModel):
     currency: str
     versions: list[PriceVersion]
     idle: dict[str, IdleGpus] = {}
+    served: list[str] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -102,9 +103,16 @@ class PriceBook:
     """All versions of a site's prices."""
 
     def __init__(
-        self, currency: str, versions: list[PriceVersion], idle: Mapping[str, IdleGpus] = MappingProxyType({})
+        self,
+        currency: str,
+        versions: list[PriceVersion],
+        idle: Mapping[str, IdleGpus] = MappingProxyType({}),
+        served: Collection[str] | None = None,
     ) -> None:
+        """served: what models may be called; None where that is not known."""
         self.currency, self.idle = currency, idle
+        priced = {model for version in versions for model in version.models}
+        self._names = None if served is None else priced.union(served)
         self._versions = [(version.version, version) for version in versions]
         self._from_us = [version.since * 1_000_000 for version in versions]
         self._units: dict[tuple[int, str, str], tuple[int, ...]] = {}
@@ -112,6 +120,11 @@ class PriceBook:
     def contents(self) -> dict[str, PriceVersion]:
         """Each version by its digest."""
         return dict(self._versions)
+
+    def made_up(self, row: UsageRow) -> bool:
+        """Whether the row's model is a text of a client alone, that no model answered to."""
+        has_tokens = row.input_tokens + row.output_tokens > 0
+        return self._names is not None and not has_tokens and row.model not in self._names
 
     def price(self, row: UsageRow) -> RowPrice:
         """By the version that held when the request started; by `UNPRICED` where none has the model."""
@@ -142,4 +155,4 @@ def book_of(file: Path) -> PriceBook:
         raise unusable(file, f"{place or 'the file'}: {problem['msg'].lower()}", allowed) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise unusable(file, type(error).__name__, allowed) from None
-    return PriceBook(book.currency, book.versions, book.idle)
+    return PriceBook(book.currency, book.versions, book.idle, book.served)

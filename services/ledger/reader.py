@@ -62,11 +62,13 @@ class UsageReader:
         day of these is still open."""
         names = ("key", "model", "tier", "price_version")
         day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
-        columns = [USAGE.c[name] for name in names]
+        # What has no tokens is on no line: only how many requests these were.
+        is_billed = USAGE.c.input_tokens + USAGE.c.output_tokens > 0
+        columns = [sa.case((is_billed, USAGE.c[name]), else_="").label(name) for name in names]
         chosen = (
             sa.select(day, *columns, *_sums(USAGE.c))
             .where(USAGE.c.tenant == tenant, USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
-            .group_by(sa.literal_column("1"), *columns)
+            .group_by(*(sa.literal_column(str(place)) for place in range(1, len(columns) + 2)))
         )
         shared = (
             sa.select(*(IDLE.c[name] for name in IdleDay.__dataclass_fields__))

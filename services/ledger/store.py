@@ -32,6 +32,9 @@ _GIVEN = ("started_us", "id", *_OF_ROW, "failed", "price_version", "cost_pico")
 _TYPES = {"started_us": "bigint", "cost_pico": "numeric"}
 _SUMMED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
 _COUNTED = ("requests", "failed", *_SUMMED)
+_OF_KEYS = ("tenant", "key", "tier", "price_version", "started", "duration_ms", "status", "details", "flags", "failed")
+_READ = (*_OF_KEYS, *_SUMMED)
+"""Of a row that was added, by its sums and by what keys are watched by."""
 
 
 def _type(name: str) -> str:
@@ -45,6 +48,12 @@ def _type(name: str) -> str:
             sa.Boolean: "boolean",
         }[type(REQUESTS.c[name].type)]
     )
+
+
+def _or_none(name: str) -> str:
+    """A model's name for the sums, which are kept for good: none where a client made it up."""
+    made_up = f"${len(_GIVEN) + 1}::text[]"
+    return f"CASE WHEN input_tokens + output_tokens = 0 AND model = ANY ({made_up}) THEN '' ELSE {name} END"
 
 
 def _statement(*more: str) -> str:
@@ -64,7 +73,8 @@ def _statement(*more: str) -> str:
         FROM unnest({given}) AS given ({", ".join(_GIVEN)})
         ORDER BY started_us, id
         ON CONFLICT (started, id) DO NOTHING
-        RETURNING date_trunc('hour', started, 'UTC') AS hour, *
+        RETURNING date_trunc('hour', started, 'UTC') AS hour, {", ".join(_READ)},
+        {_or_none("model")} AS model, {_or_none("revision")} AS revision
     ), summed AS ({summed(USAGE)}), others AS ({summed(REVISIONS, "WHERE revision <> model")}), spent AS (
         INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
         SELECT date_trunc('month', hour, 'UTC'), tenant, price_version,
@@ -154,6 +164,7 @@ class Writer:
             *([getattr(row, name) for row in rows] for name in (*_GIVEN[:2], *_OF_ROW, "failed")),
             [price.version for price in prices],
             [str(price.cost_pico) for price in prices],
+            list({row.model for row in rows if book.made_up(row)}),
         ]
         contents = book.contents()
         used = {price.version: contents[price.version] for price in prices if price.version != UNPRICED}

@@ -135,6 +135,7 @@ def declare_ledger(
         revisions=plan.tenants.chooses_revisions,
         log_gib=log_gib(plan.site, plan.models),
         idle={name: asdict(gpus) for name, gpus in billed_idle(plan).items()},
+        served=plan.tenants.names.keys(),
         needs=needs,
     )
     return Ledger("ledger", args, opts).handle

@@ -109,6 +109,7 @@ def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_pat
     assert [version.unit_price("glm-5-1", "", kind) for kind in kinds] == [200_000, 50_000, 800_000]
     assert [version.unit_price("qwen3-32b", "batch", kind) for kind in kinds] == [50_000, 50_000, 200_000]
     assert json.loads(text)["versions"][0]["from"] == 1796083200
+    assert {"glm-5-1", "qwen3-32b", "glm-5.1"} < set(json.loads(text)["served"])
 
 
 @pytest.mark.slow
