@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from services.failure import ServiceError, database_away
 
@@ -73,14 +73,17 @@ class Database:
         self._is_ending = False
 
     @contextlib.asynccontextmanager
-    async def transaction(self, *, snapshot: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def transaction(
+        self, *, snapshot: bool = False, answer_s: float = _ANSWER_S
+    ) -> AsyncIterator[AsyncConnection]:
         """Commit what is done inside, or nothing. Raises ServiceError while the database is away.
 
-        snapshot: all statements see the same moment.
+        snapshot: all statements see the same moment. answer_s: how long each may take.
         """
         options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
+        engine = self._engine if answer_s == _ANSWER_S else self._patient(answer_s)
         try:
-            async with self._engine.connect() as connection:
+            async with engine.connect() as connection:
                 await connection.execution_options(**options)
                 async with connection.begin():
                     yield connection
@@ -123,13 +126,7 @@ class Database:
     async def migrate(self, back_to: str = "") -> None:
         """Bring the tables to this program's version, or back to an earlier one."""
         # What a migration makes of many rows may take longer than an answer.
-        patient = create_async_engine(
-            "postgresql+asyncpg://",
-            async_creator=partial(self._connect, None),
-            poolclass=sa.NullPool,
-            hide_parameters=True,
-        )
-        async with patient.begin() as connection:
+        async with self._patient(None).begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             await connection.run_sync(_migrate, self._kept, back_to)
 
@@ -141,6 +138,15 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+    def _patient(self, answer_s: float | None) -> AsyncEngine:
+        """Each of its connections is a new one, which ends with its transaction."""
+        return create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=partial(self._connect, answer_s),
+            poolclass=sa.NullPool,
+            hide_parameters=True,
+        )
 
     @contextlib.asynccontextmanager
     async def _hearing(self) -> AsyncIterator[asyncpg.Connection]:

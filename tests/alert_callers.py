@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.alert_series import (
+    LINES_DROPPED,
     PORTAL_READY,
     PORTALS_UP,
     answered,
@@ -147,6 +148,12 @@ CASES = (
         change={of_shipper("oldest_seconds"): constant(600)},
         labels={"pod": "envoy-a"},
         shown="10",
+    ),
+    Case(
+        alert="UsageLost",
+        change={LINES_DROPPED: grows(6)},
+        labels={"pod": "envoy-a"},
+        shown="60",
     ),
     Case(
         alert="UsageUnreadable",

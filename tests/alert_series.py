@@ -72,3 +72,8 @@ def kept_tokens(kind: str, revision: str = "code") -> str:
 
 def of_shipper(metric: str) -> str:
     return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
+
+
+LINES_DROPPED = 'envoy_filesystem_write_failed{job="inference-proxies", pod="envoy-a"}'
+# Counters of the ways in which usage is in no bill.
+NOTHING_LOST = (LINES_DROPPED, of_shipper("unreadable_lines_total"), of_ledger("unpriced_rows_total"))

@@ -9,6 +9,7 @@ from components.models.weights import claim_name, volume_gib
 from components.specs.promises import LatencyPromise, ModelPromise, SitePromise
 from tests.alert_series import (
     CERTIFICATES_LEFT,
+    NOTHING_LOST,
     PORTAL,
     answered,
     budget_used,
@@ -347,7 +348,7 @@ HEALTHY: Mapping[str, Values] = {
     target("ledger", "ledger-a"): constant(1),
     kept_tokens("input"): grows(9_000),
     kept_tokens("output"): grows(1_000),
-    of_ledger("unpriced_rows_total"): grows(0),
+    **dict.fromkeys(NOTHING_LOST, grows(0)),
     of_ledger("prices_unusable"): constant(0),
     of_ledger("keys_looked_timestamp_seconds"): grows(60),
     of_directory("suspensions", ', tenant="acme", key="old", by="person"'): constant(1),
@@ -357,7 +358,6 @@ HEALTHY: Mapping[str, Values] = {
     target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),
     **{of_watcher("reported", f', node="hgx-1", source="{source}"'): constant(0) for source in ("dcgm", "cluster")},
-    of_shipper("unreadable_lines_total"): grows(0),
     of_collector("vl_rows_dropped_total", ', reason="too_many_fields"'): grows(0),
     of_collector("vm_persistentqueue_bytes_dropped_total", ', path="q"'): grows(0),
     of_collector("vlagent_remotewrite_pending_data_bytes", ', path="q"'): constant(0),

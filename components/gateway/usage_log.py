@@ -2,7 +2,7 @@
 
 Envoy writes a line into a file of its pod once a request is over, so no request waits for it. A sidecar ships the lines
 and forgets none before the ledger has it: without the ledger, or the sidecar, they wait in the file. What a killed
-Envoy has not written yet, of the last second, is lost.
+Envoy has not written yet, of the last second, is lost, and what comes while no more may wait.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Shipping:
     """Whether gatekeepers name the network of each request, and keys are watched by these."""
     revisions: bool = False
     """Whether a gatekeeper sends requests to further revisions of models."""
+    log_gib: int = 1
+    """Room for the lines of a pod that wait."""
 
 
 def usage_log(*, overflows: bool = False, networks: bool = False, revisions: bool = False) -> dict[str, Any]:
@@ -97,7 +99,8 @@ def with_shipping(proxy: Mapping[str, Any], shipping: Shipping, *, overflows: bo
     streams (1.9.1, internal/infrastructure/kubernetes/proxy).
     """
     volumes = [
-        {"name": _VOLUME, "emptyDir": {}},
+        # The shipper stops the log below it: at its limit the kubelet ends the pod, at once.
+        {"name": _VOLUME, "emptyDir": {"sizeLimit": f"{shipping.log_gib}Gi"}},
         # Envoy's pod has no group by which a sidecar could read it.
         {"name": _TOKEN, "secret": {"secretName": shipping.secret, "defaultMode": 0o444}},
     ]
@@ -124,6 +127,7 @@ def sidecar(shipping: Shipping) -> dict[str, Any]:
         f"--ledger-url={shipping.address}",
         f"--token-file={_TOKEN_FOLDER}/{variables.WRITER_KEY}",
         f"--metrics-port={variables.SHIPPER_PORT}",
+        f"--most-bytes={variables.most_log_bytes(shipping.log_gib)}",
     ]
     return {
         "name": variables.SHIPPER,
@@ -136,7 +140,10 @@ def sidecar(shipping: Shipping) -> dict[str, Any]:
             "timeoutSeconds": 5,
             "failureThreshold": 6,
         },
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": f"{shipping.log_gib}Gi"},
+            "limits": {"memory": "256Mi"},
+        },
         "securityContext": {**CONTAINER_SECURITY, **_AS_ENVOY},
         "volumeMounts": [_LOG_MOUNT, {"name": _TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True}],
     }

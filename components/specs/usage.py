@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -59,11 +61,24 @@ class PriceVersionSpec(Spec):
     may name models that the site serves no longer: their last requests still arrive."""
     tiers: dict[Name, _Exact] = Field(default_factory=dict)
     """By what prices are multiplied, by tier: 0.5 is half. A tier that is not here pays them as they are."""
+    gpu_hour: _Exact | None = None
+    """Of one GPU of `dedicated` replicas, busy or not, in the place of their tenants' tokens of that model. A day of
+    GPUs is billed if it began with this set. Replicas that scale are billed by tokens, as all are if not given."""
 
     @property
     def begins(self) -> int:
         """Seconds since 1970."""
         return int(datetime.fromisoformat(self.since).replace(tzinfo=UTC).timestamp())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedicatedGpus:
+    """Of replicas that some tenants have for themselves."""
+
+    model: str
+    gpus: Fraction
+    """Whole ones; a slice is its part."""
+    tenants: tuple[str, ...]
 
 
 class AbuseSpec(Spec):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -16,19 +17,27 @@ from components.minted import mint, minted
 from components.namespace import NamespaceHandle
 from components.network_policies import allow_ingress
 from components.placing import budget
-from components.specs.usage import UsageSpec, millionths
+from components.specs.usage import DedicatedGpus, UsageSpec, millionths
 from components.tenants.callers import version_of
 from components.tenants.pods import ServicePods, opaque_secret, service, two_pods
 from services.ledger import variables
 
 _LABELS = {"app.kubernetes.io/name": variables.SERVICE}
+_PICO, _HOUR_S = 10**12, 3600
 _SECRETS, _DATABASE, _PRICES = "/etc/secrets", "/etc/database", "/etc/prices"
 
 
-def price_book(spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> str:
+def price_book(
+    spec: UsageSpec,
+    idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    served: Collection[str] | None = None,
+    dedicated: Mapping[str, DedicatedGpus] = MappingProxyType({}),
+) -> str:
     """The prices as the ledger reads them, as JSON: whole numbers, of millionths of the currency per million tokens.
 
-    idle: by revision, what is billed of its GPUs where they stand idle (services.ledger.idle).
+    idle: by revision, what is billed of its GPUs where they stand idle (services.ledger.idle). served: what models may
+    be called; a name of a client that is none of these is in no sum. dedicated: replicas by their revision, whose GPUs
+    are billed by the hour where a version has a price of these.
     """
     versions = [
         {
@@ -42,22 +51,41 @@ def price_book(spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingP
                 for model, prices in sorted(version.models.items())
             },
             "tiers": {tier: millionths(factor) for tier, factor in sorted(version.tiers.items())},
+            **(_by_the_hour(version.gpu_hour, dedicated) if version.gpu_hour is not None and dedicated else {}),
         }
         for version in spec.prices
     ]
-    more = {"idle": {name: dict(gpus) for name, gpus in idle.items()}} if idle else {}
+    more: dict[str, Any] = {"idle": {name: dict(gpus) for name, gpus in idle.items()}} if idle else {}
+    more |= {} if served is None else {"served": sorted(served)}
     return json.dumps({"currency": spec.currency, "versions": versions, **more}, sort_keys=True)
 
 
+def _by_the_hour(gpu_hour: float, dedicated: Mapping[str, DedicatedGpus]) -> dict[str, Any]:
+    """Pico-units of the currency for a second of all GPUs of each, and whose tokens are free for it."""
+    second = Fraction(repr(gpu_hour)) * _PICO / _HOUR_S
+    billed = {
+        revision: {"carried": 0, "price": int(own.gpus * second + Fraction(1, 2)), "callers": list(own.tenants)}
+        for revision, own in sorted(dedicated.items())
+    }
+    free: dict[str, list[str]] = {}
+    for own in dedicated.values():
+        free[own.model] = sorted([*free.get(own.model, ()), *own.tenants])
+    return {"dedicated": billed, "free": free}
+
+
 def prices(
-    namespace: str, spec: UsageSpec, idle: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    namespace: str,
+    spec: UsageSpec,
+    idle: Mapping[str, Mapping[str, Any]],
+    served: Collection[str],
+    dedicated: Mapping[str, DedicatedGpus],
 ) -> dict[str, Any]:
     """The price book, under one name for good: the ledger reads it again when it changes."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": variables.PRICES_CONFIG, "namespace": namespace},
-        "data": {variables.PRICES_KEY: price_book(spec, idle)},
+        "data": {variables.PRICES_KEY: price_book(spec, idle, served, dedicated)},
     }
 
 
@@ -108,8 +136,14 @@ class LedgerArgs:
     """As of Shipping."""
     revisions: bool
     """The same."""
+    log_gib: int
+    """The same."""
     idle: Mapping[str, Mapping[str, Any]]
     """As of price_book; the next day has it, so no pod starts again for it."""
+    served: Collection[str]
+    """The same."""
+    dedicated: Mapping[str, DedicatedGpus]
+    """The same."""
     needs: Sequence[pulumi.Resource]
 
 
@@ -152,7 +186,7 @@ class Ledger(Component, token="ledger:Ledger"):
         }
         read = [
             self.child("secrets", opaque_secret(space, variables.TOKENS_SECRET, tokens), depends_on=needs),
-            self.child("prices", prices(space, spec, args.idle), depends_on=needs),
+            self.child("prices", prices(space, spec, args.idle, args.served, args.dedicated), depends_on=needs),
         ]
         of_writers = {variables.WRITER_KEY: tokens[variables.WRITER_KEY]}
         writer = opaque_secret(args.proxy_namespace, variables.TOKENS_SECRET, of_writers)
@@ -171,6 +205,7 @@ class Ledger(Component, token="ledger:Ledger"):
             secret=variables.TOKENS_SECRET,
             networks=args.networks,
             revisions=args.revisions,
+            log_gib=args.log_gib,
         )
         reading = LedgerAccess(url=address, secret=variables.TOKENS_SECRET, key=variables.OPERATOR_KEY)
         self.handle = LedgerHandle(shipping=shipping, reading=reading, ready=[ready])

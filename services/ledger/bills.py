@@ -22,7 +22,9 @@ from services.ledger.usage import amount_text
 
 _PICO_OF_CENT = 10**10
 _MICRO_IN_PICO = 10**6
-IDLE_KIND = "idle"
+IDLE_KIND, GPU_KIND = "idle", "gpu"
+BY_TIME = (IDLE_KIND, GPU_KIND)
+"""Kinds of lines that are of seconds."""
 _FORMULAS = frozenset("=+-@\t\r")
 _COLUMNS = ("model", "tier", "key", "kind", "quantity", "unit_price", "currency", "cost", "price_version")
 
@@ -45,11 +47,13 @@ class UsedInDay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdleDay:
-    """A tenant's part of a revision's GPUs that stood idle on a day."""
+class GpuDay:
+    """A tenant's part of a revision's GPUs that are billed for a day."""
 
     day: datetime
     revision: str
+    carried: int
+    """As BilledGpus has it; 0 where the whole day is billed."""
     seconds: int
     """Of all these GPUs."""
     price: int
@@ -59,10 +63,10 @@ class IdleDay:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Tokens of one kind, or seconds of idle GPUs, that had one price."""
+    """Tokens of one kind, or seconds of GPUs, that had one price."""
 
     model: str
-    """Of idle GPUs their revision."""
+    """Of GPUs their revision."""
     tier: str
     key: str
     kind: str
@@ -137,7 +141,7 @@ def bill_of(
     month: Month,
     used: Iterable[UsedInDay],
     versions: Mapping[str, PriceVersion],
-    idle: Iterable[IdleDay] = (),
+    idle: Iterable[GpuDay] = (),
     *,
     currency: str,
     final: bool,
@@ -153,7 +157,7 @@ def bill_of(
         for kind, quantity in quantities(day.input_tokens, day.cached_input_tokens, day.output_tokens).items():
             amounts[day.model, day.tier, day.key, kind, day.price_version] += quantity
     lines = [
-        _line(place, quantity, versions, currency)
+        _line(tenant, place, quantity, versions, currency)
         for place, quantity in sorted(amounts.items(), key=lambda item: _order(item[0]))
         if quantity
     ]
@@ -194,7 +198,9 @@ def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _line(place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVersion], currency: str) -> Line:
+def _line(
+    tenant: str, place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVersion], currency: str
+) -> Line:
     model, tier, key, kind, name = place
     version = None if name == UNPRICED else versions[name]
     return Line(
@@ -203,28 +209,29 @@ def _line(place: tuple[str, ...], quantity: int, versions: Mapping[str, PriceVer
         key=key,
         kind=kind,
         quantity=quantity,
-        unit_price=version.unit_price(model, tier, kind) if version else None,
+        unit_price=version.unit_price(tenant, model, tier, kind) if version else None,
         currency=version.currency if version else currency,
         price_version=name,
     )
 
 
-def _idle_lines(days: Iterable[IdleDay]) -> list[Line]:
-    seconds: dict[tuple[str, int, str], int] = defaultdict(int)
+def _idle_lines(days: Iterable[GpuDay]) -> list[Line]:
+    seconds: dict[tuple[str, str, int, str], int] = defaultdict(int)
     for day in days:
-        seconds[day.revision, day.price, day.currency] += day.seconds
+        kind = IDLE_KIND if day.carried else GPU_KIND
+        seconds[kind, day.revision, day.price, day.currency] += day.seconds
     return [
         Line(
             model=revision,
             tier="",
             key="",
-            kind=IDLE_KIND,
+            kind=kind,
             quantity=quantity,
             unit_price=price,
             currency=currency,
             price_version="",
         )
-        for (revision, price, currency), quantity in sorted(seconds.items())
+        for (kind, revision, price, currency), quantity in sorted(seconds.items())
     ]
 
 

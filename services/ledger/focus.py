@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from services.ledger.bills import IDLE_KIND, IdleDay, Line, UsedInDay, bill_of, csv_of
+from services.ledger.bills import BY_TIME, GPU_KIND, IDLE_KIND, GpuDay, Line, UsedInDay, bill_of, csv_of
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
 from services.ledger.usage import amount_text
@@ -19,6 +19,7 @@ from services.ledger.usage import amount_text
 _MILLION = 1_000_000
 _KINDS = {"input": "Input tokens", "cached_input": "Cached input tokens", "output": "Output tokens"}
 _KINDS[IDLE_KIND] = "Seconds of idle GPUs"
+_KINDS[GPU_KIND] = "Seconds of dedicated GPUs"
 # The site's own price list has one price, currency and cost for each row, which FOCUS has several columns for.
 _COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "PricingCurrencyEffectiveCost")
 _PRICES = (
@@ -37,7 +38,7 @@ def rows_of(
     month: Month,
     used: Iterable[UsedInDay],
     versions: Mapping[str, PriceVersion],
-    idle: Iterable[IdleDay] = (),
+    idle: Iterable[GpuDay] = (),
     *,
     currency: str,
     issuer: str,
@@ -46,7 +47,7 @@ def rows_of(
     by_day: dict[datetime, list[UsedInDay]] = defaultdict(list)
     for usage in used:
         by_day[usage.day].append(usage)
-    idle_by_day: dict[datetime, list[IdleDay]] = defaultdict(list)
+    idle_by_day: dict[datetime, list[GpuDay]] = defaultdict(list)
     for part in idle:
         idle_by_day[part.day].append(part)
     return [
@@ -58,7 +59,7 @@ def rows_of(
 
 def _row(line: Line, day: datetime, month: Month, tenant: str, issuer: str) -> dict[str, Any]:
     price = amount_text((line.unit_price or 0) * _MILLION)
-    unit = "Seconds" if line.kind == IDLE_KIND else "Tokens"
+    unit = "Seconds" if line.kind in BY_TIME else "Tokens"
     return {
         **dict.fromkeys(_COSTS, amount_text(line.cost_pico)),
         **dict.fromkeys(_PRICES, price),

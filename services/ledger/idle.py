@@ -1,4 +1,4 @@
-"""Idle GPUs of models, day by day, where a site bills them to the tenants that may call them.
+"""GPUs that are billed day by day: idle ones of models, and dedicated ones for all of the day.
 
 A day of UTC has the GPUs, prices and callers that the price book had when it began. It is closed some hours after its
 end, out of the sums by hour: how many seconds of it the revision's GPUs stood idle, for each caller an equal part,
@@ -24,13 +24,14 @@ SOUND_S = 3600.0
 """For how long rows must have been added without a failure: shippers send what waited in that time."""
 
 
-class IdleGpus(BaseModel):
+class BilledGpus(BaseModel):
     """Of one revision of a model, as the price book has it."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    carried: Annotated[int, Field(gt=0, le=10**15)]
-    """Tokens of a day that its GPUs are proven to carry, of prompts and answers."""
+    carried: Annotated[int, Field(ge=0, le=10**15)]
+    """Tokens of a day that its GPUs are proven to carry, of prompts and answers; 0 where all of the day is billed, and
+    no token."""
     price: Annotated[int, Field(ge=0, le=10**15)]
     """Pico-units of the currency for a second of all its GPUs."""
     callers: Annotated[Sequence[str], Field(min_length=1)]
@@ -52,13 +53,13 @@ _TOKENS = "coalesce(sum(input_tokens + output_tokens), 0)"
 # The stable revision has the model's name; what others answered is among the sums of the model.
 _CLOSE = sa.text(
     f"""
-    UPDATE {IDLE.name} AS idle SET seconds = div(
+    UPDATE {IDLE.name} AS idle SET seconds = CASE carried WHEN 0 THEN {DAY_S} / cardinality(callers) ELSE div(
         {DAY_S} * greatest(0, carried
             - (SELECT {_TOKENS} FROM {USAGE.name} WHERE {_HOURS} AND model = idle.revision)
             + (SELECT {_TOKENS} FROM {REVISIONS.name} WHERE {_HOURS} AND model = idle.revision)
             - (SELECT {_TOKENS} FROM {REVISIONS.name} AS own WHERE {_HOURS} AND own.revision = idle.revision)
         )::numeric, carried::numeric * cardinality(callers)
-    ) WHERE seconds IS NULL AND day <= now() - interval '1 day' - interval '{CLOSED_AFTER_H} hours'
+    ) END WHERE seconds IS NULL AND day <= now() - interval '1 day' - interval '{CLOSED_AFTER_H} hours'
     """  # noqa: S608 - names of tables
 )
 
@@ -68,7 +69,12 @@ _CLOSED = sa.text(
 )
 
 
-async def keep_days(database: Database, gpus: Mapping[str, IdleGpus], currency: str, *, sound_s: float) -> float:
+def next_day(now: float) -> float:
+    """When it begins, in Unix time."""
+    return (now // DAY_S + 1) * DAY_S
+
+
+async def keep_days(database: Database, gpus: Mapping[str, BilledGpus], currency: str, *, sound_s: float) -> float:
     """Open the next day for these revisions and no other, and close those that are over. Raises ServiceError.
 
     gpus: by revision, none where idle GPUs are not billed; sound_s: since when rows are added without a failure.

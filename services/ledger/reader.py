@@ -7,7 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from services.database import Database
-from services.ledger.bills import IdleDay, UsedInDay
+from services.ledger.bills import GpuDay, UsedInDay
+from services.ledger.idle import DAY_S
 from services.ledger.months import Month
 from services.ledger.prices import PriceVersion
 from services.ledger.tables import IDLE, PRICE_VERSIONS, REVISIONS, SPENT, USAGE
@@ -25,25 +26,16 @@ class UsageReader:
         self._database = database
 
     async def sums(self, query: UsageQuery, currency: str) -> list[dict[str, Any]]:
-        """By bucket and group; costs by currency too, where `currency` is that of what had no price."""
-        used = _by_revision().c if "revision" in query.groups else USAGE.c
-        hour_s = sa.cast(sa.func.extract("epoch", used.hour), sa.BigInteger)
-        bucket = (hour_s - hour_s % query.width_s).label("bucket")
-        own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency).label("currency")
-        names = dict.fromkeys(GROUPS[group] for group in query.groups)
-        groups = [bucket, *(used[name] for name in names), *([own] if query.kind == COSTS else [])]
-        between = (used.hour >= sa.func.to_timestamp(query.start), used.hour < sa.func.to_timestamp(query.end))
-        chosen = (
-            sa.select(*groups, *_sums(used))
-            .outerjoin_from(used.hour.table, PRICE_VERSIONS, PRICE_VERSIONS.c.version == used.price_version)
-            .where(*between, *(used[name].in_(values) for name, values in query.filters.items()))
-            .having(sa.func.sum(used.requests) > 0)
-            # By their place in the list: an expression with parameters is another one each time.
-            .group_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
-            .order_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
-        )
-        async with self._database.transaction() as connection:
-            return [dict(row) for row in (await connection.execute(chosen)).mappings()]
+        """By bucket and group; costs by currency too, where `currency` is that of what had no price.
+
+        Day by day, each of which answers within its time where the whole would not.
+        """
+        rows: list[dict[str, Any]] = []
+        async with self._database.transaction(snapshot=True) as connection:
+            for start in range(query.start, query.end, DAY_S):
+                chosen = _sums_of(query, start, min(start + DAY_S, query.end), currency)
+                rows += map(dict, (await connection.execute(chosen)).mappings())
+        return rows
 
     async def spent(self, month: Month, currency: str) -> dict[str, dict[str, int]]:
         """Tenant -> `cost_millionths` in this currency, rounded down, and `tokens` of prompts and answers."""
@@ -65,19 +57,21 @@ class UsageReader:
 
     async def month(
         self, tenant: str, month: Month
-    ) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[IdleDay], bool]:
+    ) -> tuple[list[UsedInDay], dict[str, PriceVersion], list[GpuDay], bool]:
         """What a tenant used by day, every version of prices of it, and what it is billed of idle GPUs; and whether a
         day of these is still open."""
         names = ("key", "model", "tier", "price_version")
         day = sa.func.date_trunc("day", USAGE.c.hour, "UTC").label("day")
-        columns = [USAGE.c[name] for name in names]
+        # What has no tokens is on no line: only how many requests these were.
+        is_billed = USAGE.c.input_tokens + USAGE.c.output_tokens > 0
+        columns = [sa.case((is_billed, USAGE.c[name]), else_="").label(name) for name in names]
         chosen = (
             sa.select(day, *columns, *_sums(USAGE.c))
             .where(USAGE.c.tenant == tenant, USAGE.c.hour >= month.start, USAGE.c.hour < (month + 1).start)
-            .group_by(sa.literal_column("1"), *columns)
+            .group_by(*(sa.literal_column(str(place)) for place in range(1, len(columns) + 2)))
         )
         shared = (
-            sa.select(*(IDLE.c[name] for name in IdleDay.__dataclass_fields__))
+            sa.select(*(IDLE.c[name] for name in GpuDay.__dataclass_fields__))
             .where(IDLE.c.day >= month.start, IDLE.c.day < (month + 1).start)
             .where(IDLE.c.callers.any(tenant), IDLE.c.seconds.is_distinct_from(0))
             .order_by(IDLE.c.day, IDLE.c.revision)
@@ -91,8 +85,28 @@ class UsageReader:
         fields = UsedInDay.__dataclass_fields__
         days = [UsedInDay(**{name: value for name, value in row.items() if name in fields}) for row in rows]
         versions = {row.version: PriceVersion.model_validate(row.content) for row in contents}
-        closed = [IdleDay(**row) for row in idle if row["seconds"] is not None]
+        closed = [GpuDay(**row) for row in idle if row["seconds"] is not None]
         return days, versions, closed, len(closed) < len(idle)
+
+
+def _sums_of(query: UsageQuery, start: int, end: int, currency: str) -> sa.Select[Any]:
+    """From start to end, which are of buckets."""
+    used = _by_revision().c if "revision" in query.groups else USAGE.c
+    hour_s = sa.cast(sa.func.extract("epoch", used.hour), sa.BigInteger)
+    bucket = (hour_s - hour_s % query.width_s).label("bucket")
+    own = sa.func.coalesce(PRICE_VERSIONS.c.content["currency"].astext, currency).label("currency")
+    names = dict.fromkeys(GROUPS[group] for group in query.groups)
+    groups = [bucket, *(used[name] for name in names), *([own] if query.kind == COSTS else [])]
+    between = (used.hour >= sa.func.to_timestamp(start), used.hour < sa.func.to_timestamp(end))
+    return (
+        sa.select(*groups, *_sums(used))
+        .outerjoin_from(used.hour.table, PRICE_VERSIONS, PRICE_VERSIONS.c.version == used.price_version)
+        .where(*between, *(used[name].in_(values) for name, values in query.filters.items()))
+        .having(sa.func.sum(used.requests) > 0)
+        # By their place in the list: an expression with parameters is another one each time.
+        .group_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
+        .order_by(*(sa.literal_column(str(place)) for place in range(1, len(groups) + 1)))
+    )
 
 
 def _by_revision() -> sa.Subquery:

@@ -17,7 +17,7 @@ from services.database import Database
 from services.failure import ServiceError
 from services.ledger import focus, usage
 from services.ledger.bills import bill_of
-from services.ledger.idle import keep_days
+from services.ledger.idle import keep_days, next_day
 from services.ledger.lines import read
 from services.ledger.months import Month
 from services.ledger.reader import UsageReader
@@ -51,8 +51,9 @@ _LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were
 for _result in ("added", "known"):
     _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
-_PARTITIONS_EVERY_S, _FORGET_EVERY_S, _AGAIN_AFTER_S = 3600.0, 3600.0, 2.0
-_DAYS_EVERY_S = 600.0
+_PARTITIONS_EVERY_S, _FORGET_EVERY_S = 3600.0, 3600.0
+_DAYS_EVERY_S, _RECOUNT_EVERY_S = 600.0, 600.0
+_AGAIN_AFTER_S, _LONGEST_PAUSE_S = 2.0, 120.0
 _AHEAD_US = 24 * 3600 * 1_000_000
 """How far the clock of a node may be ahead."""
 
@@ -64,7 +65,7 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.keep_days, requests.watch_keys)
+    tasks = (requests.keep_partitions, requests.recount, requests.keep_days, requests.watch_keys)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -103,20 +104,21 @@ class _LedgerRequests:
     async def keep_partitions(self) -> None:
         """Now and then, for ever."""
 
-        async def keep() -> None:
-            await self._writer.keep_partitions()
-            await self._writer.recount()
-
         # A row makes the partition that it needs.
-        await self._again_and_again("partitions are not kept", keep, _PARTITIONS_EVERY_S)
+        await self._again_and_again("partitions are not kept", self._writer.keep_partitions, _PARTITIONS_EVERY_S)
+
+    async def recount(self) -> None:
+        """Look whether sums of the month are to be counted again, for ever."""
+        await self._again_and_again("sums of the month are not counted again", self._writer.recount, _RECOUNT_EVERY_S)
 
     async def keep_days(self) -> None:
         """Open and close days of idle GPUs, for ever; whatever else is kept may be slow, or fail."""
 
         async def keep() -> None:
             prices = self._settings.prices_in_use()
+            gpus = prices.gpus_of(next_day(time.time()))
             sound_s = min(self._database.connected_s, time.monotonic() - self._refused_at)
-            _IDLE_CLOSED.set(await keep_days(self._database, prices.idle, prices.currency, sound_s=sound_s))
+            _IDLE_CLOSED.set(await keep_days(self._database, gpus, prices.currency, sound_s=sound_s))
 
         await self._again_and_again("idle GPUs are not billed", keep, _DAYS_EVERY_S)
 
@@ -134,17 +136,22 @@ class _LedgerRequests:
         await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
 
     async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
-        """otherwise: what a bug in it means."""
+        """After a failure sooner, and later each time. otherwise: what a bug in it means."""
+        failures = 0
         while True:
             try:
                 self._database.next_change()
-                await act()
-                pause_s = every_s
             except ServiceError:
-                pause_s = _AGAIN_AFTER_S
+                await asyncio.sleep(_AGAIN_AFTER_S)
+                continue
+            try:
+                await act()
+                failures, pause_s = 0, every_s
             except Exception as error:  # noqa: BLE001 - it is tried again
-                log.error("%s: %s", otherwise, type(error).__name__)
-                pause_s = _AGAIN_AFTER_S
+                if not isinstance(error, ServiceError):
+                    log.error("%s: %s", otherwise, type(error).__name__)
+                failures += 1
+                pause_s = min(every_s, _AGAIN_AFTER_S * 2**failures, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
 
     async def rows(self, request: Request) -> Response:

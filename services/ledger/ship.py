@@ -48,6 +48,7 @@ class ShipperSettings:
     token: Path
     admin_url: str
     rotate_bytes: int
+    most_bytes: int
 
 
 class Shipper:
@@ -117,11 +118,12 @@ class Shipper:
                 left_s = min(left_s, _LONGEST_AT_END_S)
                 until = min(until, time.monotonic() + left_s)
             time.sleep(min(left_s, variables.LOOK_EVERY_S))
+            self._rotate()
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _rotate(self) -> None:
         """Rename a large log, and have Envoy make the next; asked again until it has, as it may be starting."""
-        needs_reopen = self._tail.rotate(self._settings.rotate_bytes)
+        needs_reopen = self._tail.rotate(self._settings.rotate_bytes, self._settings.most_bytes)
         if not needs_reopen or time.monotonic() < self._next_reopen:
             return
         self._next_reopen = time.monotonic() + _REOPEN_EVERY_S
@@ -169,6 +171,14 @@ def main(arguments: Sequence[str]) -> int:
         help="how large the log gets before the next one is begun; default: %(default)s",
     )
     parser.add_argument(
+        "--most-bytes",
+        type=int,
+        metavar="BYTES",
+        default=variables.most_log_bytes(1),
+        help="how much may wait; what Envoy logs beyond it is lost, and counted by Envoy as on a full disk;"
+        " default: %(default)s",
+    )
+    parser.add_argument(
         "--metrics-port", type=int, metavar="PORT", default=variables.SHIPPER_PORT, help="default: %(default)s"
     )
     given = parser.parse_args(arguments)
@@ -180,6 +190,7 @@ def main(arguments: Sequence[str]) -> int:
             token=given.token_file,
             admin_url=given.admin_url.rstrip("/"),
             rotate_bytes=given.rotate_bytes,
+            most_bytes=given.most_bytes,
         )
     )
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -17,7 +17,7 @@ from services.database import Database
 from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
-from services.ledger.tables import PRICE_VERSIONS, REQUESTS, REVISIONS, SPENT, USAGE
+from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.watched import COUNT_RECENT, see_networks
 
 _AHEAD = 2
@@ -32,6 +32,9 @@ _GIVEN = ("started_us", "id", *_OF_ROW, "failed", "price_version", "cost_pico")
 _TYPES = {"started_us": "bigint", "cost_pico": "numeric"}
 _SUMMED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
 _COUNTED = ("requests", "failed", *_SUMMED)
+_OF_KEYS = ("tenant", "key", "tier", "price_version", "started", "duration_ms", "status", "details", "flags", "failed")
+_READ = (*_OF_KEYS, *_SUMMED)
+"""Of a row that was added, by its sums and by what keys are watched by."""
 
 
 def _type(name: str) -> str:
@@ -45,6 +48,12 @@ def _type(name: str) -> str:
             sa.Boolean: "boolean",
         }[type(REQUESTS.c[name].type)]
     )
+
+
+def _or_none(name: str) -> str:
+    """A model's name for the sums, which are kept for good: none where a client made it up."""
+    made_up = f"${len(_GIVEN) + 1}::text[]"
+    return f"CASE WHEN input_tokens + output_tokens = 0 AND model = ANY ({made_up}) THEN '' ELSE {name} END"
 
 
 def _statement(*more: str) -> str:
@@ -64,7 +73,8 @@ def _statement(*more: str) -> str:
         FROM unnest({given}) AS given ({", ".join(_GIVEN)})
         ORDER BY started_us, id
         ON CONFLICT (started, id) DO NOTHING
-        RETURNING date_trunc('hour', started, 'UTC') AS hour, *
+        RETURNING date_trunc('hour', started, 'UTC') AS hour, {", ".join(_READ)},
+        {_or_none("model")} AS model, {_or_none("revision")} AS revision
     ), summed AS ({summed(USAGE)}), others AS ({summed(REVISIONS, "WHERE revision <> model")}), spent AS (
         INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
         SELECT date_trunc('month', hour, 'UTC'), tenant, price_version,
@@ -100,12 +110,23 @@ _PARTITIONS = sa.text(
     "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'requests'::regclass"
 )
 
-_FORGET = sa.text(f"DELETE FROM {SPENT.name} WHERE month = :month")  # noqa: S608 - names of tables
+_DUE = sa.text(f"DELETE FROM {RECOUNTS.name} WHERE due <= now()")  # noqa: S608 - names of tables
+# What is missing is added: both sums are of one moment, and what writers add meanwhile is in neither.
 _RECOUNT = sa.text(
-    f"INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico) "  # noqa: S608 - names of tables
-    "SELECT date_trunc('month', hour, 'UTC'), tenant, price_version, sum(input_tokens + output_tokens), sum(cost_pico) "
-    f"FROM {USAGE.name} WHERE hour >= :month AND hour < :month + interval '1 month' GROUP BY 1, 2, 3"
+    f"""
+    INSERT INTO {SPENT.name} (month, tenant, price_version, tokens, cost_pico)
+    SELECT month, tenant, price_version, sum(tokens), sum(cost_pico) FROM (
+        SELECT date_trunc('month', hour, 'UTC') AS month, tenant, price_version, input_tokens + output_tokens AS tokens,
+        cost_pico FROM {USAGE.name} WHERE hour >= :month AND hour < :month + interval '1 month'
+        UNION ALL
+        SELECT month, tenant, price_version, -tokens, -cost_pico FROM {SPENT.name} WHERE month = :month
+    ) AS missing GROUP BY 1, 2, 3 HAVING sum(tokens) <> 0 OR sum(cost_pico) <> 0 ORDER BY 1, 2, 3
+    ON CONFLICT (month, tenant, price_version) DO UPDATE SET
+    tokens = {SPENT.name}.tokens + excluded.tokens, cost_pico = {SPENT.name}.cost_pico + excluded.cost_pico
+    """  # noqa: S608 - names of tables
 )
+_RECOUNT_S = 600.0
+"""For the hours of a month, which may be many millions of sums."""
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +164,7 @@ class Writer:
             *([getattr(row, name) for row in rows] for name in (*_GIVEN[:2], *_OF_ROW, "failed")),
             [price.version for price in prices],
             [str(price.cost_pico) for price in prices],
+            list({row.model for row in rows if book.made_up(row)}),
         ]
         contents = book.contents()
         used = {price.version: contents[price.version] for price in prices if price.version != UNPRICED}
@@ -178,15 +200,13 @@ class Writer:
                     self._has_partition.discard(month)
 
     async def recount(self) -> None:
-        """Make the sums of the running month those of its hours, to which alone an earlier program adds.
-
-        Writers wait meanwhile; who has added to a month already ends first, and the hours are read after that.
+        """Where it is due, make the sums of the running month those of its hours, to which alone an earlier program
+        adds; writers go on meanwhile.
         """
-        month = {"month": Month.of(time.time()).start}
-        async with self._database.transaction() as connection:
-            await connection.execute(sa.text(f"LOCK TABLE {SPENT.name} IN SHARE ROW EXCLUSIVE MODE"))
-            await connection.execute(_FORGET, month)
-            await connection.execute(_RECOUNT, month)
+        async with self._database.transaction(answer_s=_RECOUNT_S) as connection:
+            # Of two processes the second waits, and finds nothing due.
+            if (await connection.execute(_DUE)).rowcount:
+                await connection.execute(_RECOUNT, {"month": Month.of(time.time()).start})
 
     async def _insert(
         self,

@@ -87,6 +87,9 @@ SPENT = sa.Table(
 )
 """The same by month of UTC, in a few rows for each tenant: gatekeepers ask for these every few seconds."""
 
+RECOUNTS = sa.Table("recounts", METADATA, sa.Column("due", _MOMENT, primary_key=True))
+"""When the running month's are counted again: once a program that knows none of them has ended."""
+
 PRICE_VERSIONS = sa.Table(
     "price_versions",
     METADATA,

@@ -1,7 +1,9 @@
 """Reads the files of a log in their order, from where it was before: what was not confirmed is read again.
 
 The log is `NAME`, which Envoy appends to; `NAME.1`, `NAME.2` are earlier ones. A file is done once a later one exists,
-as Envoy closes a file before it makes the next (source/common/access_log/access_log_manager_impl.cc, 1.39).
+as Envoy closes a file before it makes the next (source/common/access_log/access_log_manager_impl.cc, 1.39). While as
+much waits as may, `NAME` is a device without room: Envoy counts what it cannot write, as on a full disk, and what waits
+is kept. At the limit of its volume the kubelet would end the pod at once, and delete what waits.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 
 _BEGINNING = 4096
 """Bytes by which a file is known again: their first line has the id of a request."""
+_NO_ROOM = Path("/dev/full")
+"""No write to it succeeds (full(4)); every container has it (OCI runtime specification, default devices)."""
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ class Tail:
         self._path, self._checkpoint = path, path.with_name(f"{path.name}.checkpoint")
         self._file: int | None = None
         self._inode = self._offset = 0
+        self._stopped_at = -1
+        """Size of the newest earlier file when the log was last seen to be stopped."""
 
     def next(self, *, most_bytes: int, most_lines: int, ends: bool = False) -> Piece | None:
         """The next lines that are whole, the same ones until they are `confirmed`; None where there are none.
@@ -74,16 +80,35 @@ class Tail:
             # A full disk gets room once lines are shipped; until then a restart sends some again.
             log.warning("no checkpoint: %s", error.strerror)
 
-    def rotate(self, at_bytes: int) -> bool:
-        """Rename the log once it is that large; whether Envoy has to open it again, also after an earlier rename."""
-        earlier = self._earlier()
+    def rotate(self, at_bytes: int, most_bytes: int) -> bool:
+        """Rename the log once it is that large, and stop it while `most_bytes` of all files are not confirmed.
+
+        Whether Envoy has to open it again, also after an earlier rename.
+        """
+        earlier, waiting = self._earlier(), self.bytes_behind()
+        if self._path.is_symlink():
+            if waiting > most_bytes - at_bytes:
+                return self._is_written(earlier)
+            log.warning("there is room again: Envoy's log goes on")
+            self._path.unlink()
+        stops = waiting >= most_bytes
         try:
-            if self._path.stat().st_size < at_bytes:
+            if self._path.stat().st_size < at_bytes and not stops:
                 return False
             self._path.rename(self._path.with_name(f"{self._path.name}.{_number(earlier[-1]) + 1 if earlier else 1}"))
         except FileNotFoundError:
             return bool(earlier)
+        if stops:
+            log.error("%d bytes wait, and no more may: what Envoy logs now is lost", waiting)
+            self._path.symlink_to(_NO_ROOM)
+            self._stopped_at = -1
         return True
+
+    def _is_written(self, earlier: list[Path]) -> bool:
+        """Whether Envoy may still write to what was the log when it was stopped."""
+        size = earlier[-1].stat().st_size if earlier else 0
+        grew, self._stopped_at = size != self._stopped_at, size
+        return grew
 
     def bytes_behind(self) -> int:
         """Of all files, without what is confirmed."""
@@ -98,8 +123,8 @@ class Tail:
         return sorted((path for path in paths if path.suffix[1:].isdecimal()), key=_number)
 
     def _files(self) -> list[Path]:
-        """Oldest first."""
-        return [*self._earlier(), *([self._path] if self._path.exists() else [])]
+        """Oldest first; a log that is stopped is none."""
+        return [*self._earlier(), *([self._path] if self._path.is_file() else [])]
 
     def _open(self) -> bool:
         for path in self._files():

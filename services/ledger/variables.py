@@ -38,3 +38,9 @@ KEEP_MONTHS = 13
 """Of rows; what they come to by the hour is kept."""
 ROTATE_BYTES = 64 * 1024 * 1024
 """How large Envoy's log gets before the next one is begun."""
+
+
+def most_log_bytes(volume_gib: int) -> int:
+    """How much may wait on a volume of this size, whose limit the kubelet ends a pod at: the file that is being sent is
+    on it too."""
+    return volume_gib * 2**30 * 9 // 10

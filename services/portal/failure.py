@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prometheus_client import Counter
+
+_FAILURES = Counter("portal_upstream_failures", "Requests of the portal that a part did not answer.", ["part"])
+
 
 @dataclass
 class PortalError(Exception):
@@ -19,8 +23,9 @@ class PortalError(Exception):
 
 
 def away(part: str, rest: str) -> PortalError:
-    """A part of the platform does not answer. rest: what works without it."""
-    return PortalError(503, "part_away", f"{part} does not answer now.", rest)
+    """A part of the platform does not answer, which is counted. rest: what works without it."""
+    _FAILURES.labels(part).inc()
+    return PortalError(503, "part_away", f"The {part} does not answer now.", rest)
 
 
 def missing(what: str) -> PortalError:

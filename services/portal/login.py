@@ -168,7 +168,7 @@ class Issuer:
 
     def _failed(self, error: Exception | None) -> PortalError:
         log.warning("the issuer failed: %s", type(error).__name__)
-        return away("The log in service", "Who is logged in already can go on, and keys go on working.")
+        return away("log in service", "Who is logged in already can go on, and keys go on working.")
 
 
 def session_person(request: Request) -> Person:

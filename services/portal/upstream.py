@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
-from prometheus_client import Counter
 
 from services.directory import variables as directory_names
 from services.ledger import variables as ledger_names
@@ -23,7 +22,6 @@ from services.portal.people import Person
 from services.portal.settings import secret
 
 _STREAM_S = httpx2.Timeout(5, read=120)
-_FAILURES = Counter("portal_upstream_failures", "Requests of the portal that a part did not answer.", ["part"])
 
 _REFUSALS = {
     "owner_suspended": (
@@ -61,9 +59,8 @@ class _Service:
         return response
 
     def failed(self, reason: str) -> PortalError:
-        _FAILURES.labels(self.part).inc()
         log.warning("the %s failed: %s", self.part, reason)
-        return away(f"The {self.part}", self.without_it)
+        return away(self.part, self.without_it)
 
 
 class KeyService:

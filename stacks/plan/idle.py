@@ -1,4 +1,4 @@
-"""What a site's GPUs cost over a time, how many tokens they carry in it, and who is billed for idle ones."""
+"""What a site's GPUs cost over a time, how many tokens they carry in it, and who is billed for GPUs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from operator import mul
 
+from components.specs.usage import DedicatedGpus
 from stacks.facts.hardware import GPUS
 from stacks.plan.guarantees import request_tokens
 from stacks.plan.models import ModelPlan
@@ -77,6 +78,8 @@ class BilledIdle:
 def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
     """By revision; none where the site bills none. Only those whose capacity is proven, and which do not scale."""
     share, prices = Fraction(repr(plan.site.usage.idle_share)), prices_of(plan.site.prices)
+    priced = plan.site.usage.prices and plan.site.usage.prices[-1].gpu_hour is not None
+    dedicated = dedicated_gpus(plan) if priced else {}
     if not share or prices is None:
         return {}
     return {
@@ -87,8 +90,23 @@ def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
         )
         for model in plan.models.values()
         for revision in model.revisions.values()
-        if revision.server.scaling is None
+        if revision.server.scaling is None and revision.name not in dedicated
         if (cost := _of(model.name, [revision.proof], prices, _DAY_H)).tokens >= 1
+        if (callers := _callers(plan, model, revision.name))
+    }
+
+
+def dedicated_gpus(plan: SitePlan) -> dict[str, DedicatedGpus]:
+    """Replicas that some tenants have for themselves, by revision; not those that scale, whose number no day has."""
+    return {
+        revision.name: DedicatedGpus(
+            model=model.name,
+            gpus=revision.proof.case.gpus * Fraction(repr(revision.proof.order.hardware.share)),
+            tenants=callers,
+        )
+        for model in plan.models.values()
+        for revision in {own.name: own for own in model.dedicated.values()}.values()
+        if revision.server.scaling is None
         if (callers := _callers(plan, model, revision.name))
     }
 

@@ -2,7 +2,8 @@
 
 A line is written when its request is over, so a killed Envoy loses what it had not written and the requests that were
 open; a lost node also what was not sent yet. What is open usually is the declared load times how long a request takes,
-its wait and its prompt included (Little's law).
+its wait and its prompt included (Little's law). While the ledger is away, lines wait on a volume of the pod, which has
+room for a day of them; what comes then is lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from stacks.proof.demand import Load
 from stacks.proof.figures import shown
 from stacks.site.model import SiteConfig
 
+HELD_H = 24
+"""Hours for which lines have room: a database that fails in the evening is restored the next day, by who sleeps."""
+LINE_BYTES = 700
+"""Of a line, estimated: those of the lab's gateway pods, with longer names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LostUsage:
@@ -27,6 +33,24 @@ class LostUsage:
     requests_per_s: float
     tokens_usual: float
     """Of a mean request, whole."""
+    log_gib: int
+    """Room for the lines that wait."""
+    log_hours: float
+    """How long these take to fill it, while another pod is away."""
+
+
+def log_gib(site: SiteConfig, models: Mapping[str, ModelPlan]) -> int:
+    """Of the volume of a pod's log. In few sizes: each other one replaces the gateway's pods."""
+    needed, size = HELD_H * _bytes_per_h(site, models), 1
+    while variables.most_log_bytes(size) < needed:
+        size *= 2
+    return size
+
+
+def _bytes_per_h(site: SiteConfig, models: Mapping[str, ModelPlan]) -> float:
+    """What a pod writes at the declared load while another one is away."""
+    rate = sum(load.requests_per_s for _, load in declared_loads(models))
+    return rate / max(1, site.gateway.replicas - 1) * LINE_BYTES * 3600
 
 
 def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsage | None:
@@ -41,6 +65,8 @@ def loss_of_a_pod(site: SiteConfig, models: Mapping[str, ModelPlan]) -> LostUsag
         open_usual=sum(_open(revision, load) for revision, load in loads) / pods,
         requests_per_s=rate / pods,
         tokens_usual=sum(load.requests_per_s * load.request_tokens for _, load in loads) / rate,
+        log_gib=(size := log_gib(site, models)),
+        log_hours=variables.most_log_bytes(size) / _bytes_per_h(site, models),
     )
 
 
@@ -66,5 +92,7 @@ def describe_lost_usage(site: SiteConfig, models: Mapping[str, ModelPlan]) -> st
             "[estimated]",
             f"  its node lost   {shown(unsent)} more, not sent yet; while the ledger is away, all since then  "
             "[estimated]",
+            f"  ledger away     none for {shown(loss.log_hours)} h, which fill {loss.log_gib} GiB of its node's disk, "
+            f"{LINE_BYTES} bytes each, with one pod fewer; then all  [estimated]",
         ]
     )

@@ -26,7 +26,8 @@ from components.tenants.model_list import model_list
 from components.tenants.tiers import Tiers, TiersArgs
 from floor import namespaces
 from stacks.plan.database import database_volume_class, own_databases
-from stacks.plan.idle import billed_idle
+from stacks.plan.idle import billed_idle, dedicated_gpus
+from stacks.plan.lost_usage import log_gib
 from stacks.plan.site_plan import SitePlan
 from stacks.plan.volume_nodes import storing_nodes
 
@@ -132,7 +133,10 @@ def declare_ledger(
         proxy_namespace=ENVOY_NAMESPACE,
         networks=plan.tenants.names_networks,
         revisions=plan.tenants.chooses_revisions,
+        log_gib=log_gib(plan.site, plan.models),
         idle={name: asdict(gpus) for name, gpus in billed_idle(plan).items()},
+        dedicated=dedicated_gpus(plan),
+        served=plan.tenants.names.keys(),
         needs=needs,
     )
     return Ledger("ledger", args, opts).handle

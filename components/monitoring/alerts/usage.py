@@ -15,6 +15,7 @@ _COMPARED, _GAP, _LEAST_TOKENS = "6h", 0.02, 100_000
 def shippers() -> list[Alert]:
     """What is not shipped yet is on the disk of an Envoy pod, and nowhere else."""
     unreadable = queries.growth("inference_usage_shipper_unreadable_lines_total", _SHIPPERS, by=("pod",), window="1h")
+    dropped = queries.growth("envoy_filesystem_write_failed", queries.PROXIES, by=("pod",), window="10m")
     oldest = queries.highest("inference_usage_shipper_oldest_seconds", _SHIPPERS, by=("pod",))
     return [
         Alert(
@@ -24,7 +25,17 @@ def shippers() -> list[Alert]:
             minutes=10,
             summary="The usage of requests waits in the Envoy pod {{ $labels.pod }}",
             description="For {{ $value | humanize }} minutes: the ledger does not confirm it. Requests are served, and "
-            "nothing is lost while the pod stays; five minutes after its end, what it still has is.",
+            "nothing is lost while the pod stays and has room; five minutes after its end, what it still has is.",
+            runbook="usage-behind",
+        ),
+        Alert(
+            name="UsageLost",
+            severity="page",
+            expression=f"{dropped} > 0",
+            minutes=0,
+            summary="The Envoy pod {{ $labels.pod }} has no room for the usage of requests",
+            description="Envoy dropped {{ $value | humanize }} pieces of its logs within ten minutes, each of one line "
+            "or many, and goes on serving. Lines of known clients are in no bill.",
             runbook="usage-behind",
         ),
         Alert(

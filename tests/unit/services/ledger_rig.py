@@ -87,10 +87,12 @@ class Ledger(Service):
 class Shipper(Service):
     """The shipper of one log as a process."""
 
-    def __init__(self, folder: Path, log_file: Path, ledger_url: str, admin_url: str, rotate_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, log_file: Path, ledger_url: str, admin_url: str, rotate_bytes: int, *more: str
+    ) -> None:
         arguments = ["ship", "--log", str(log_file), "--ledger-url", ledger_url, "--admin-url", admin_url]
         arguments += ["--token-file", str(setting(folder, "--writer-token-file"))]
-        arguments += ["--rotate-bytes", str(rotate_bytes)]
+        arguments += ["--rotate-bytes", str(rotate_bytes), *more]
         super().__init__(folder, "ledger", arguments, port_option="--metrics-port")
 
     def metric(self, name: str) -> float:

@@ -109,9 +109,9 @@ def test_a_tiers_factor_cached_tokens_and_a_change_of_prices_are_lines_of_their_
 
 def test_a_price_with_a_factor_is_rounded_half_up_to_a_micro_unit(tmp_path: Path) -> None:
     (own,) = book(tmp_path, version(0, input=3, output=1)).contents().values()
-    assert [own.unit_price("chat", tier, "input") for tier in ("", "batch", "fine")] == [3, 2, 1]
-    assert [own.unit_price("chat", tier, "output") for tier in ("", "batch", "fine")] == [1, 1, 0]
-    assert own.unit_price("other", "", "input") == 0
+    assert [own.unit_price("", "chat", tier, "input") for tier in ("", "batch", "fine")] == [3, 2, 1]
+    assert [own.unit_price("", "chat", tier, "output") for tier in ("", "batch", "fine")] == [1, 1, 0]
+    assert own.unit_price("", "other", "", "input") == 0
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_example_of_the_page_comes_to_what_it_states() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     costs = []
     for kind, quantity, price, cost in rows:
-        unit = priced.unit_price(model, "batch", kind)
+        unit = priced.unit_price("", model, "batch", kind)
         assert unit == round(float(price) * 1_000_000)
         costs.append(int(quantity.replace(",", "")) * unit)
         assert rounded(costs[-1]) == cost

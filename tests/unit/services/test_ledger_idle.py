@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
+from components.specs.usage import DedicatedGpus, UsageSpec
+from components.tenants.ledger import price_book
 from services.database import Database
 from services.ledger import focus
-from services.ledger.bills import IdleDay, bill_of, rounded
+from services.ledger.bills import GpuDay, bill_of, rounded
 from services.ledger.idle import DAY_S, SOUND_S, keep_days
 from services.ledger.months import Month
 from services.ledger.tables import KEPT
@@ -33,10 +35,12 @@ from tests.unit.services.test_ledger_bills import MONTH, book, row, used, versio
 
 pytestmark = pytest.mark.row("000.04", "004.17", "opening 15")
 
-CARRIED, PRICE, OWN = 1_000_000, 5_000_000, "chat--for-own"
+CARRIED, PRICE, OWN, WHOLE = 1_000_000, 5_000_000, "chat--for-own", "chat--for-pair"
 IDLE: dict[str, Any] = {
     "chat": {"carried": CARRIED, "price": PRICE, "callers": ["sales", "search", "third"]},
     OWN: {"carried": CARRIED, "price": 2 * PRICE, "callers": ["own"]},
+    # Dedicated, and billed by the hour.
+    WHOLE: {"carried": 0, "price": PRICE, "callers": ["one", "two"]},
 }
 
 
@@ -73,10 +77,10 @@ def finals(ledger: Ledger, tenant: str, month: Month) -> bool:
         return bool(client.get(f"/v1/bills/{tenant}/{month}").json()["final"])
 
 
-def idle_lines(ledger: Ledger, tenant: str, month: Month) -> list[tuple[str, int, str, str]]:
+def idle_lines(ledger: Ledger, tenant: str, month: Month, kind: str = "idle") -> list[tuple[str, int, str, str]]:
     with ledger.client() as client:
         bill = client.get(f"/v1/bills/{tenant}/{month}").json()
-    lines = [own for own in bill["lines"] if own["kind"] == "idle"]
+    lines = [own for own in bill["lines"] if own["kind"] == kind]
     return [(own["model"], own["quantity"], own["unit_price"], own["cost"]) for own in lines]
 
 
@@ -92,7 +96,7 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(server.sql, "BEGIN; LOCK TABLE spent_by_month; SELECT pg_sleep(120)", check=False)
         with_idle(ledger, IDLE)
-        eventually(lambda: len(server.rows(days)) == 2)
+        eventually(lambda: len(server.rows(days)) == 3)
         assert not held.done()
         server.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'spent_by_month'::regclass")
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
@@ -104,15 +108,16 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
     ledger.send(
         line(started=f"{day}.0", input_tokens=300_000, **more),
         line(started=f"{day + DAY_S - 1}.9", client="own.a", revision=OWN, input_tokens=900_000, **more),
+        line(started=f"{day + 9}.0", client="one.a", revision=WHOLE, input_tokens=9, **more),
         line(started=f"{day - 1}.9", input_tokens=1, **more),
         line(started=f"{day + DAY_S}.0", input_tokens=1, **more),
     )
     server.sql(f"UPDATE idle_by_day SET day = to_timestamp({day})")  # noqa: S608 - a number
     # A program that has just started opens the next day, and waits for rows that do.
     with_idle(ledger, IDLE)
-    eventually(lambda: len(server.rows(days)) == 4)
-    assert closed(server, SOUND_S - 1) == {OWN: None, "chat": None}
-    seconds = {OWN: DAY_S // 10, "chat": DAY_S * 7 // 10 // 3}
+    eventually(lambda: len(server.rows(days)) == 6)
+    assert closed(server, SOUND_S - 1) == {OWN: None, WHOLE: None, "chat": None}
+    seconds = {OWN: DAY_S // 10, WHOLE: DAY_S // 2, "chat": DAY_S * 7 // 10 // 3}
     assert closed(server) == seconds
     ledger.send(line(started=f"{day + 5}.0", input_tokens=300_000, **more))
     assert closed(server) == seconds
@@ -120,8 +125,11 @@ def test_a_day_has_what_the_site_set_before_it_and_is_closed_once(both: tuple[Se
     part = ("chat", 20_160, "5.00", "0.1008")
     assert [idle_lines(ledger, name, month) for name in ("search", "sales", "third")] == [[part]] * 3
     assert idle_lines(ledger, "own", month) == [(OWN, 8640, "10.00", "0.0864")]
+    assert [idle_lines(ledger, name, month, "gpu") for name in ("one", "two")] == [
+        [(WHOLE, DAY_S // 2, "5.00", "0.216")]
+    ] * 2
     assert idle_lines(ledger, "other", month) == []
-    assert len(server.rows(days)) == 2
+    assert len(server.rows(days)) == 3
 
 
 @pytest.mark.processes
@@ -142,13 +150,40 @@ def test_what_was_billed_of_idle_gpus_outlives_the_way_back(both: tuple[Server, 
     assert finals(ledger, "search", month)
 
 
-def idle_of(choose: random.Random) -> list[IdleDay]:
+def test_tokens_of_who_pays_for_gpus_are_free_from_the_day_of_that_price(tmp_path: Path) -> None:
+    """Of that model alone, and whoever else calls it pays for tokens."""
+    gpus = {"carried": 0, "price": PRICE, "callers": ["search"]}
+    hourly = version(DECEMBER + DAY_S) | {"dedicated": {OWN: gpus}, "free": {"chat": ["search"], "new": ["search"]}}
+    prices = book(tmp_path, version(0), hourly)
+    later = replace(row(input_tokens=1000), started_us=(DECEMBER + DAY_S) * 10**6)
+    rows = [row(input_tokens=1000), later, replace(later, model="new")]
+    assert [prices.price(own).cost_pico > 0 for own in rows] == [True, False, False]
+    assert prices.price(replace(later, tenant="sales")).cost_pico > 0
+    assert [set(prices.gpus_of(moment)) for moment in (DECEMBER, DECEMBER + DAY_S)] == [set(), {OWN}]
+    day = GpuDay(
+        day=datetime.fromtimestamp(DECEMBER + DAY_S, UTC),
+        revision=OWN,
+        carried=0,
+        seconds=DAY_S,
+        price=PRICE,
+        currency="EUR",
+    )
+    bill = bill_of("search", MONTH, used(prices, *rows), prices.contents(), [day], currency="EUR", final=True)
+    (line_of_gpus,) = (own for own in bill.lines if own.kind == "gpu")
+    assert (line_of_gpus.quantity, line_of_gpus.cost_pico) == (DAY_S, DAY_S * PRICE)
+    assert bill.totals()["EUR"] == prices.price(rows[0]).cost_pico + DAY_S * PRICE
+    # A book without such prices has the versions that it had.
+    assert book(tmp_path, version(0)).contents().keys() == {next(iter(prices.contents()))}
+
+
+def idle_of(choose: random.Random) -> list[GpuDay]:
     """A tenant's parts, in the order of days: prices change on some."""
     start = datetime.fromtimestamp(DECEMBER, UTC)
     return [
-        IdleDay(
+        GpuDay(
             day=start + timedelta(days=day),
             revision=revision,
+            carried=choose.choice((0, CARRIED)),
             seconds=choose.randint(1, DAY_S),
             price=choose.choice((1, 694_444_444, 5_555_555_556)),
             currency="EUR",
@@ -182,7 +217,7 @@ def test_a_bill_with_idle_gpus_recomputes_to_the_cent(tmp_path: Path, seed: int)
     assert len(prices_of_id) == len({own["SkuPriceId"] for own in days})
     for own in days:
         assert Fraction(own["ListUnitPrice"]) * Fraction(own["PricingQuantity"]) == Fraction(own["ListCost"])
-        assert own["ConsumedUnit"] == ("Seconds" if "idle" in own["SkuMeter"] else "Tokens")
+        assert own["ConsumedUnit"] == ("Seconds" if "GPUs" in own["SkuMeter"] else "Tokens")
 
 
 def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
@@ -201,3 +236,17 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     pico = int(share * gpus * hour * 10**12 / 3600 + Fraction(1, 2))
     assert price == Fraction(pico, 10**6)
     assert rounded(int(seconds) * pico) == f"{float(cost):.2f}"
+
+
+def test_the_example_of_dedicated_gpus_on_the_page_comes_to_what_it_states() -> None:
+    page = (ROOT / "docs" / "how-to" / "usage-and-bills.md").read_text()
+    pattern = r"(\d+) GPUs at\s(\S+) for (\d+) days are ([\d,]+) seconds at (\S+) per million: ([\d,.]+\d)\."
+    gpus, hour, days, seconds, price, cost = (text.replace(",", "") for text in re.findall(pattern, page)[0])
+    plan = {"chat--for-a": DedicatedGpus(model="chat", gpus=Fraction(gpus), tenants=("a",))}
+    spec = UsageSpec(
+        database_secret="usage",
+        prices=[{"since": "2026-12-01", "models": {}, "gpu_hour": float(hour)}],
+    )
+    pico = json.loads(price_book(spec, dedicated=plan))["versions"][0]["dedicated"]["chat--for-a"]["price"]
+    assert (int(days) * DAY_S, f"{pico / 10**6:.6f}") == (int(seconds), price)
+    assert rounded(pico * int(seconds)) == cost

@@ -15,6 +15,7 @@ from services.ledger.tail import Piece, Tail
 
 pytestmark = pytest.mark.row("000.35")
 
+PLENTY = 10**9
 FILE_OPERATIONS = ("rename", "replace", "unlink", "write_text", "stat")
 
 
@@ -55,7 +56,7 @@ class World:
 
     def step(self, tail: Tail, *, ends: bool = False) -> Piece | None:
         """What `run` of the shipper does."""
-        if tail.rotate(120) and self.choose.random() < 0.6:
+        if tail.rotate(120, PLENTY) and self.choose.random() < 0.6:
             self.reopen()
         piece = tail.next(most_bytes=100, most_lines=3, ends=ends)
         if piece is not None:
@@ -102,7 +103,7 @@ def test_a_kill_at_any_operation_loses_no_line(tmp_path: Path, kill_at: Callable
             tail, kills = Tail(world.path), kills + 1
     kill_at(-1)
     world.finish_line()
-    while tail.rotate(120):
+    while tail.rotate(120, PLENTY):
         world.reopen()
     while (piece := world.step(tail, ends=True)) is not None and not piece.is_last:
         pass
@@ -119,7 +120,7 @@ def test_nothing_is_given_twice_without_a_kill(tmp_path: Path) -> None:
         world.envoy()
         world.step(tail)
     world.finish_line()
-    while tail.rotate(120):
+    while tail.rotate(120, PLENTY):
         world.reopen()
     while world.step(tail) is not None:
         pass
@@ -187,7 +188,7 @@ def test_a_done_file_is_given_to_its_last_byte_and_deleted(tmp_path: Path) -> No
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b"first\nsec")
     tail = Tail(path)
-    assert tail.rotate(1)
+    assert tail.rotate(1, PLENTY)
     assert lines(tail) == [b"first"]
     path.write_bytes(b"third\n")
     assert lines(tail) == [b"sec", b"third"]
@@ -207,3 +208,26 @@ def test_without_room_for_a_checkpoint_lines_are_shipped(tmp_path: Path) -> None
     tail = Tail(path)
     assert lines(tail) == [b"first"]
     assert lines(tail) == []
+
+
+def test_a_log_stops_while_too_much_waits_and_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    """It is to be opened again until its writer has; what waits is kept, and what is written then refused."""
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b"first\nsecond\n")
+    tail = Tail(path)
+    assert tail.rotate(10_000, 10)
+    with pytest.raises(OSError, match="No space left"), path.open("ab", buffering=0) as log:
+        log.write(b"lost\n")
+    earlier = path.with_name("requests.jsonl.1")
+    with earlier.open("ab") as log:
+        log.write(b"third\n")
+    # What it had is at its end now, and not looked for again; nor after a restart, but for once.
+    assert [Tail(path).rotate(1, 10), tail.rotate(1, 10), tail.rotate(1, 10)] == [True, True, False]
+    assert tail.bytes_behind() == 19
+    assert lines(tail) == [b"first", b"second", b"third"]
+    # Its only file is larger than the limit, and all of it is confirmed.
+    assert tail.rotate(1, 10)
+    path.write_bytes(b"fourth\n")
+    assert not tail.rotate(10_000, 10)
+    assert lines(tail) == [b"fourth"]
+    assert not earlier.exists()

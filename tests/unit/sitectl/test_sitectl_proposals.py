@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ci import offline, previews
+from ci import evidence, offline, previews
 from lab import cli as lab_cli
 from sitectl.shell import cli
 from sitectl.shell.errors import Exit
@@ -30,6 +30,7 @@ COMMAND_LINES = {
     "sitectl": cli.COMMAND_LINE,
     "lab": lab_cli.COMMAND_LINE,
     "talos": talos_cli.COMMAND_LINE,
+    "ci.evidence": evidence.command,
     "ci.offline": offline.command,
     "ci.previews": previews.command,
 }

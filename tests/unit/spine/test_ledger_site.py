@@ -11,9 +11,10 @@ import pytest
 from components.addons import callers
 from components.gateway.envoy_names import CHECKED
 from components.gateway.request_log import marked
+from components.tenants.ledger import price_book
 from services.ledger import variables
 from services.ledger.prices import book_of
-from stacks.plan.idle import billed_idle, gpu_costs
+from stacks.plan.idle import billed_idle, dedicated_gpus, gpu_costs
 from stacks.plan.site_plan import plan_values
 from stacks.site.model import SiteConfig
 from tests.unit.spine.test_platform import Recorder, declare, requested
@@ -23,7 +24,7 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.32", "000.35")
 
-ALERTS = {"LedgersDown", "UsageBehind", "UsageGap", "UsageUnreadable"}
+ALERTS = {"LedgersDown", "UsageBehind", "UsageGap", "UsageLost", "UsageUnreadable"}
 OF_PRICES = {"UsageUnpriced", "PricesUnusable"}
 PRICES = since("2026-12-01", {"glm-5-1": PRICE, "qwen3-32b": {"input": 0.1, "output": 0.4}}, tiers={"batch": 0.5})
 
@@ -55,6 +56,10 @@ def test_an_envoy_pod_ships_what_it_writes(recorder: Recorder) -> None:
     for mounts in (pods["container"]["volumeMounts"], sidecar["volumeMounts"]):
         assert folder in {mount["mountPath"] for mount in mounts}
     assert f"--log={sink['file']['path']}" in sidecar["args"]
+    # What waits has room, and the log is stopped before the kubelet ends the pod for it.
+    (room,) = [volume["emptyDir"]["sizeLimit"] for volume in pods["pod"]["volumes"] if "emptyDir" in volume]
+    assert sidecar["resources"]["requests"]["ephemeral-storage"] == room == "1Gi"
+    assert f"--most-bytes={2**30 * 9 // 10}" in sidecar["args"]
     token = recorder.resources["ledger-writer-token"].inputs
     (mounted,) = [volume["secret"] for volume in pods["pod"]["volumes"] if "secret" in volume]
     named = {"name": mounted["secretName"], "namespace": "envoy-gateway-system"}
@@ -102,9 +107,10 @@ def test_the_ledger_reads_the_price_book_of_the_site(recorder: Recorder, tmp_pat
     file.write_text(text)
     (version,) = book_of(file).contents().values()
     kinds = ("input", "cached_input", "output")
-    assert [version.unit_price("glm-5-1", "", kind) for kind in kinds] == [200_000, 50_000, 800_000]
-    assert [version.unit_price("qwen3-32b", "batch", kind) for kind in kinds] == [50_000, 50_000, 200_000]
+    assert [version.unit_price("acme", "glm-5-1", "", kind) for kind in kinds] == [200_000, 50_000, 800_000]
+    assert [version.unit_price("acme", "qwen3-32b", "batch", kind) for kind in kinds] == [50_000, 50_000, 200_000]
     assert json.loads(text)["versions"][0]["from"] == 1796083200
+    assert {"glm-5-1", "qwen3-32b", "glm-5.1"} < set(json.loads(text)["served"])
 
 
 @pytest.mark.slow
@@ -131,6 +137,18 @@ def test_idle_gpus_are_billed_by_choice_to_who_may_call_their_model(recorder: Re
     costs = {cost.model: cost.tokens for cost in gpu_costs(given, 24)}
     both = [idle[name].carried for name in ("qwen3-32b", "qwen3-32b--for-search")]
     assert sum(both) == pytest.approx(costs["qwen3-32b"], abs=2)
+    # With a price of an hour, a tenant's own GPUs are billed for all of it, and its tokens of the model are free.
+    hourly = usage(PRICES | {"gpu_hour": 3.0}, idle_share=0.25) | chosen
+    billed = plan_values(changed(prod(), hourly), "site.yaml")
+    file.write_text(price_book(billed.site.usage, dedicated=dedicated_gpus(billed)))
+    (version,) = book_of(file).contents().values()
+    (held,) = version.dedicated.values()
+    assert (set(version.dedicated), held.carried, held.callers) == ({"qwen3-32b--for-search"}, 0, ["search"])
+    assert held.price == round(billed.named["qwen3-32b--for-search"].proof.case.gpus * 3 * 10**12 / 3600)
+    assert (
+        version.unit_price("search", "qwen3-32b", "", "input") == 0 < version.unit_price("x", "qwen3-32b", "", "input")
+    )
+    assert "qwen3-32b--for-search" not in billed_idle(billed)
 
 
 @pytest.mark.row("004.17")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.ledger import variables
-from stacks.plan.lost_usage import describe_lost_usage, loss_of_a_pod
+from stacks.plan.lost_usage import HELD_H, LINE_BYTES, describe_lost_usage, loss_of_a_pod
 from stacks.plan.site_plan import SitePlan, plan_values
 from tests import documented
 from tests.unit.stacks.site_examples import ROOT, prod
@@ -58,6 +58,24 @@ def test_a_canary_adds_no_requests_and_dedicated_replicas_do() -> None:
         loss = loss_of_a_pod(plan.site, plan.models)
         assert loss is not None
         assert loss.requests_per_s == pytest.approx(rate / 2)
+
+
+def test_lines_of_a_day_have_room_with_a_pod_fewer() -> None:
+    """At any load in few sizes, and no less than a GiB."""
+
+    def room(rate: float, pods: int) -> int:
+        words = {"catalogue": "qwen3-embedding-8b", "server": {"replicas": 1}, "load": {"requests_per_s": rate}}
+        plan = planned(pods, **{"models.qwen3-32b": words})
+        loss = loss_of_a_pod(plan.site, plan.models)
+        assert loss is not None
+        left = pods - 1 or 1
+        assert loss.log_hours * 3600 * LINE_BYTES * loss.requests_per_s * pods / left == pytest.approx(
+            loss.log_gib * 2**30 * 0.9
+        )
+        assert loss.log_hours >= HELD_H
+        return loss.log_gib
+
+    assert [room(0.01, 2), room(20, 1), room(20, 2), room(20, 3), room(60, 2)] == [1, 2, 2, 1, 4]
 
 
 def test_more_pods_lose_less_each_and_a_site_without_a_ledger_has_no_such_block() -> None:
