@@ -74,6 +74,31 @@ FROM (
 """
 
 
+# Half of all keys, prompts and orders are the largest tenant's; nine of ten keys have ended within the last month.
+_FILL_DIRECTORY = """
+INSERT INTO keys (id, digest, tenant, name, models, created, expires, revoked, version)
+SELECT lpad(to_hex(number), 10, '0'), md5(number::text),
+    'team-' || lpad((number % 2 * number % {tenants})::text, 4, '0'),
+    'person-key-' || number % 500 || '-aaaaaaaa', ARRAY['model-0'], now - 90000, now + 86400 * 90,
+    CASE WHEN number % 10 > 0 THEN now - 600 END, 1
+FROM generate_series(1, {keys}) AS number, LATERAL (SELECT extract(epoch FROM now())::bigint AS now) AS clock;
+INSERT INTO prompts (tenant, id, number, text, in_use, at, actor, version)
+SELECT 'team-0000', 'prompt-' || number / 4, number % 4 + 1, repeat('Keep to the facts of {{{{ticket}}}}. ', 100),
+    number % 4 = 3, 1, 'portal:ann aaaaaaaa', 1
+FROM generate_series(0, 99) AS number;
+INSERT INTO model_orders (id, tenant, model, note, state, why, asked_by, changed_by, asked, changed)
+SELECT lpad(to_hex(number), 10, '0'), 'team-' || lpad((number % 2 * number)::text, 4, '0'), 'ordered-' || number,
+    'agents', 'asked', '', 'portal:ann aaaaaaaa', 'portal:ann aaaaaaaa', number, number
+FROM generate_series(1, 200) AS number;
+INSERT INTO audit (number, at, actor, source, action, subject, tenant, hash)
+SELECT number, number, 'portal:ann aaaaaaaa', 'portal 10.1.2.3', 'create', lpad(to_hex(number), 10, '0'), 'team-0000',
+    md5(number::text)
+FROM generate_series(1, {keys}) AS number;
+ANALYZE;
+"""
+_DIRECTORY_KEYS = 20_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
     """A page or an answer: what it is, and how it is loaded for the number of a load."""
@@ -107,6 +132,8 @@ def run(lab: Lab, *, page_rows: int, page_loads: int) -> Result:  # noqa: ARG001
         conditions={
             "rows": f"{page_rows:,} of {TENANTS:,} tenants in one month, {KEYS} keys and {MODELS} models each; a tenth "
             "of them of one tenant",
+            "directory": f"{_DIRECTORY_KEYS:,} keys, half of one tenant and nine tenths ended; as many acts, 200 "
+            "orders, 100 versions of prompts",
             "sums by hour": sums,
             "database": f"PostgreSQL of this machine with 16 MB of buffers and without fsync, {disk_gb:.1f} GB",
             "loads": f"{page_loads} of each, one after another, without what a browser draws; tenants by turns",
@@ -175,6 +202,7 @@ def _pages(folder: Path, month: Month) -> Iterator[tuple[list[_Asked], int]]:
     with ExitStack() as stack:
         keys = stack.enter_context(serving.database(folder, "directory", port=_PORT + 2))
         stack.enter_context(serving.directory(folder, keys, tenants, port=_PORT + 3))
+        keys.sql(_FILL_DIRECTORY.format(tenants=TENANTS, keys=_DIRECTORY_KEYS))
         issuer = stack.enter_context(oidc_provider_mock.run_server_in_thread(user_claims=people))
         offered = dict.fromkeys(tenants["team-0000"]["models"], _OFFERED)
         catalogue = {"site": "bench", "models": offered, "tenants": tenants, "operators": ["platform"]}
@@ -229,7 +257,13 @@ def _of_portal(browsers: Mapping[str, httpx.Client], month: Month) -> list[_Aske
             for form in ("csv", "focus")
         ),
         page("models", "user", "/"),
-        page("keys", "admin", "/keys"),
+        page("a model", "user", "/models/model-0"),
+        page("keys of the largest tenant", "admin", "/keys"),
+        page("keys of one's own", "user", "/keys"),
+        page("orders of the largest tenant", "user", "/orders"),
+        page("prompts of the largest tenant", "user", "/prompts"),
+        page("a prompt, compared", "user", "/prompts/prompt-7", version="1"),
+        page("what operators see of all tenants", "operator", "/platform"),
     ]
 
 

@@ -125,14 +125,14 @@ class _Requests:
         return JSONResponse(made | {"key": key.text}, 201)
 
     async def keys(
-        self, request: Request, tenant: str = "", owner: str = "", state: str = "", most: str = ""
+        self, request: Request, tenant: str = "", owner: str = "", part: str = "", state: str = "", most: str = ""
     ) -> Response:
         self._operator(request)
         if state and state not in STATES:
             what, fix = "state: no such state", "correct it, or leave it out"
             raise ServiceError(422, "invalid_request", what, got=shown(state), allowed=", ".join(STATES), fix=fix)
         bound = _whole("most", most, 1, _MOST_KEYS) if most else None
-        chosen = KeyChoice(tenant=tenant, owner=owner, state=state, most=bound)
+        chosen = KeyChoice(tenant=tenant, owner=owner, part=part, state=state, most=bound)
         return JSONResponse({"keys": await self._store.keys(chosen)})
 
     async def key(self, request: Request, key_id: str) -> Response:

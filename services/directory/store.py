@@ -44,6 +44,8 @@ class KeyChoice:
     tenant: str = ""
     owner: str = ""
     """A person's mark."""
+    part: str = ""
+    """Of the name or the id."""
     state: str = ""
     """One of STATES."""
     most: int | None = None
@@ -55,6 +57,9 @@ class KeyChoice:
             query = query.where(KEYS.c.tenant == self.tenant)
         if self.owner:
             query = query.where(KEYS.c.name.endswith(f"-{self.owner}", autoescape=True))
+        if self.part:
+            found = (column.contains(self.part, autoescape=True) for column in (KEYS.c.name, KEYS.c.id))
+            query = query.where(sa.or_(*found))
         if self.state:
             query = query.where(WORKS if self.state == "works" else sa.not_(WORKS))
         if self.state == "ended":

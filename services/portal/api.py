@@ -71,9 +71,9 @@ def api_router(desk: Desk, issuer: Issuer, endpoint: str, counted: type[APIRoute
         return ShownTenants.model_validate({"tenants": shown})
 
     @router.get("/keys", tags=["keys"])
-    async def keys(request: Request, tenant: str) -> ShownKeys:
-        """Your keys of a tenant; all of them for its admins."""
-        return ShownKeys.model_validate({"keys": await desk.keys(asking(request), tenant)})
+    async def keys(request: Request, tenant: str, find: str = "") -> ShownKeys:
+        """Your keys of a tenant, and for its admins the first of others'; find: a part of the name or id."""
+        return ShownKeys.model_validate({"keys": await desk.keys(asking(request), tenant, find)})
 
     @router.post("/keys", status_code=201, tags=["keys"])
     async def order_key(request: Request, order: ApiKeyOrder) -> MadeKey:

@@ -23,6 +23,8 @@ OVERLAPS_H = (0, 1, 24, 168)
 
 MOST_KEYS = 20
 """Of a person in a tenant, at a time."""
+MOST_SHOWN, MOST_ENDED = 100, 50
+"""Keys of a list; others are found by a part of their name or id."""
 FORMS = ("csv", "json", "focus")
 PLAYGROUND = "playground"
 _DAY_S, _HOUR_S = 86400, 3600
@@ -59,14 +61,16 @@ class Desk:
             person, tenant, person.key_name(label), [model], days * _DAY_S, most=MOST_KEYS
         )
 
-    async def keys(self, person: Person, tenant: str) -> list[dict[str, Any]]:
-        """Theirs, and for an admin those of the tenant; those that work first, then the newest that ended."""
-        owner = "" if self.role(person, tenant) >= Role.ADMIN else person.mark
-        listed = await asyncio.gather(
-            *(self.directory.keys(person.actor, tenant, *part, owner) for part in (("works", 1000), ("ended", 100)))
-        )
-        keys = [key | {"is_own": person.owns(key["name"])} for part in listed for key in part]
-        return sorted(keys, key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
+    async def keys(self, person: Person, tenant: str, part: str = "") -> list[dict[str, Any]]:
+        """Theirs, and for an admin also the tenant's, up to MOST_SHOWN; those that work first, then the newest that
+        ended. part: of the name or the id. Raises PortalError.
+        """
+        asked = [("works", MOST_SHOWN, person.mark), ("ended", MOST_ENDED, person.mark)]
+        if self.role(person, tenant) >= Role.ADMIN:
+            asked += [("works", MOST_SHOWN, ""), ("ended", MOST_ENDED, "")]
+        listed = await asyncio.gather(*(self.directory.keys(person.actor, tenant, *one, part) for one in asked))
+        keys = {key["id"]: key | {"is_own": person.owns(key["name"])} for some in listed for key in some}
+        return sorted(keys.values(), key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
 
     async def key(self, person: Person, tenant: str, key_id: str) -> dict[str, Any]:
         """One that they see. Raises PortalError."""

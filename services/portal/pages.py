@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from services.portal import usage, view
-from services.portal.desk import FORMS, LIVES_D, OVERLAPS_H, PLAYGROUND, this_month
+from services.portal.desk import FORMS, LIVES_D, MOST_SHOWN, OVERLAPS_H, PLAYGROUND, this_month
 from services.portal.examples import examples
 from services.portal.failure import PortalError, missing
 from services.portal.login import Issuer, session_person
@@ -129,8 +129,10 @@ class Pages:
 
     async def keys(self, request: Request) -> Response:
         shared = self._visits.shared(request)
-        keys = await self._desk.keys(shared["me"], some_tenant(shared))
-        return view.page(request, "keys", shared | {"keys": keys, "playground": PLAYGROUND})
+        part = request.query_params.get("find", "").strip()[:40]
+        keys = await self._desk.keys(shared["me"], some_tenant(shared), part)
+        more = {"keys": keys, "playground": PLAYGROUND, "part": part, "most": MOST_SHOWN}
+        return view.page(request, "keys", shared | more)
 
     async def rotation(self, request: Request, key_id: str) -> Response:
         return await self._about_key(request, key_id, "rotate", {"overlaps": OVERLAPS_H})

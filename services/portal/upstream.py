@@ -74,9 +74,11 @@ class KeyService:
         self._service = _Service(client, url, "directory of keys", rest, httpx2.Timeout(5))
         self._token_file = token_file
 
-    async def keys(self, actor: str, tenant: str, state: str, most: int, owner: str = "") -> list[dict[str, Any]]:
-        """Of a tenant, without their text; state: works or ended; owner: the mark of a person."""
-        asked = {"tenant": tenant, "state": state, "most": most, "owner": owner}
+    async def keys(
+        self, actor: str, tenant: str, state: str, most: int, owner: str = "", part: str = ""
+    ) -> list[dict[str, Any]]:
+        """Of a tenant, without their text; state: works or ended; owner: the mark of a person; part: of name or id."""
+        asked = {"tenant": tenant, "state": state, "most": most, "owner": owner, "part": part}
         return list((await self._ask(actor, "GET", "/v1/keys", params=asked))["keys"])
 
     async def key(self, actor: str, key_id: str) -> dict[str, Any]:

@@ -103,6 +103,24 @@ def test_a_key_has_one_successor_which_lives_as_long(portal: Portal) -> None:
             assert operator.post(f"/v1/keys/{last['id']}/rotate", json=wrong).status_code == 404
 
 
+def test_an_admin_finds_keys_by_a_part_of_their_name_or_id(portal: Portal) -> None:
+    age_acts(portal)
+    with api(portal, "bob") as bob, api(portal, "ann") as ann:
+        made = [order(bob, name).json() for name in ("ci-nightly", "laptop")]
+
+        def found(client: httpx.Client, part: str) -> list[str]:
+            asked = {"tenant": "search", "find": part}
+            return [key["id"] for key in client.get("/keys", params=asked).json()["keys"]]
+
+        assert found(ann, "nightly") == found(bob, "nightly") == found(ann, made[0]["id"][2:]) == [made[0]["id"]]
+        assert found(ann, "%") == []
+        page = portal.logged_in("ann").get("/keys", params={"find": "laptop"}).text
+        assert made[1]["id"] in page
+        assert made[0]["id"] not in page
+        order(ann, "own")
+        assert len(found(bob, "")) == 2
+
+
 def test_a_playground_key_is_shown_to_none_and_ends_with_the_session(portal: Portal) -> None:
     age_acts(portal)
     ann = portal.logged_in("ann")
