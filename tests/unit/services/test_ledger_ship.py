@@ -304,3 +304,32 @@ def test_help_teaches(words: list[str], status: int, texts: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "services.ledger", *words], cwd=ROOT, capture_output=True, text=True)
     shown = " ".join((done.stdout or done.stderr).split())
     assert (done.returncode, [text for text in texts if text not in shown]) == (status, [])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.row("opening 17")
+def test_the_lines_of_an_hour_without_a_database_arrive_once(
+    both: tuple[Server, Ledger], envoy: EmulatedEnvoy, tmp_path: Path
+) -> None:
+    """50 requests each second; the shipper is killed twice in the hour, whose time the lines have and no clock."""
+    server, ledger = both
+    shipper = Shipper(tmp_path, envoy.path, ledger.url, envoy.admin_url, rotate_bytes=20_000_000)
+    shipper.start()
+    server.kill()
+    began, seconds, each = int(time.time()) - 3600, 3600, 50
+    try:
+        for second in range(seconds):
+            envoy.write(*(line(started=f"{began + second}.{number:06}", duration_ms=900) for number in range(each)))
+            if second in (1200, 2400):
+                shipper.end(signal.SIGKILL)
+                shipper.start()
+        until(lambda: shipper.metric("inference_usage_shipper_bytes_behind") > 50_000_000)
+        server.start()
+        ledger.wait_ready()
+        eventually(lambda: shipper.metric("inference_usage_shipper_bytes_behind") == 0, timeout_s=900)
+        assert shipper.end() == 0
+    finally:
+        shipper.end(signal.SIGKILL)
+    assert ids(server) == sorted(envoy.ids)
+    rows, hours = sums(server)
+    assert rows == hours
