@@ -50,6 +50,8 @@ class KeyOrder(BaseModel):
     def check(self, known: Mapping[str, list[str]]) -> None:
         """Raise ServiceError for a name that no key may have, and for what `scope_problems` finds."""
         wrong = [] if NAME.fullmatch(self.name) else [problem("name", "not a name", self.name, _ALLOWED["name"])]
+        if self.owner and not self.owner.has(self.name):
+            wrong.append(problem("name", "not the owner's", self.name, f"a name that ends in -{self.owner.mark}"))
         require([*wrong, *scope_problems(self.tenant, self.models, known)])
 
 

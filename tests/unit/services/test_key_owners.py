@@ -101,6 +101,8 @@ def test_a_key_has_one_successor_which_lives_as_long(portal: Portal) -> None:
         with portal.directory.client(OPERATOR) as operator:
             wrong = {"overlap_s": 0, "owner": {"mark": "aaaaaaaa", "most": 20}}
             assert operator.post(f"/v1/keys/{last['id']}/rotate", json=wrong).status_code == 404
+            other = {"tenant": "search", "name": "ci", "owner": wrong["owner"]}
+            assert "a name that ends in -aaaaaaaa" in operator.post("/v1/keys", json=other).text
 
 
 def test_an_admin_finds_keys_by_a_part_of_their_name_or_id(portal: Portal) -> None:
