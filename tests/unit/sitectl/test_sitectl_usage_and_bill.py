@@ -191,7 +191,12 @@ def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> Non
     assert costs.status == Exit.OK, costs.err
     data = json.loads(costs.out)
     served, *rest = data["models"]
-    assert (served["model"], served["gpus"], served["tokens"], served["billed"]["EUR"]) == ("chat", 2, 2_200_000, "0.33")
+    assert (served["model"], served["gpus"], served["tokens"], served["billed"]["EUR"]) == (
+        "chat",
+        2,
+        2_200_000,
+        "0.33",
+    )
     assert (served["cost"], data["hours"]) == (pytest.approx(2 * 2.5 * data["hours"]), pytest.approx(730, abs=60))
     assert 0 < served["used_share"] < 0.001
     band = served["used_share_over_the_band"]
