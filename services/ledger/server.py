@@ -48,6 +48,9 @@ _IDLE_CLOSED = Gauge(
     "inference_usage_idle_closed_timestamp_seconds", "Start of the last day whose idle GPUs are on bills. 0: none."
 )
 _LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were last looked at. 0: never.")
+_FAILURES = Counter(
+    "inference_usage_chore_failures", "Times that what a ledger does by itself failed; it is tried again.", ["chore"]
+)
 for _result in ("added", "known"):
     _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
@@ -105,11 +108,11 @@ class _LedgerRequests:
         """Now and then, for ever."""
 
         # A row makes the partition that it needs.
-        await self._again_and_again("partitions are not kept", self._writer.keep_partitions, _PARTITIONS_EVERY_S)
+        await self._again_and_again("partitions", self._writer.keep_partitions, _PARTITIONS_EVERY_S)
 
     async def recount(self) -> None:
         """Look whether sums of the month are to be counted again, for ever."""
-        await self._again_and_again("sums of the month are not counted again", self._writer.recount, _RECOUNT_EVERY_S)
+        await self._again_and_again("sums of the month", self._writer.recount, _RECOUNT_EVERY_S)
 
     async def keep_days(self) -> None:
         """Open and close days of idle GPUs, for ever; whatever else is kept may be slow, or fail."""
@@ -119,7 +122,7 @@ class _LedgerRequests:
             sound_s = min(self._database.connected_s, time.monotonic() - self._refused_at)
             _IDLE_CLOSED.set(await keep_days(self._database, prices.idle, prices.currency, sound_s=sound_s))
 
-        await self._again_and_again("idle GPUs are not billed", keep, _DAYS_EVERY_S)
+        await self._again_and_again("idle GPUs", keep, _DAYS_EVERY_S)
 
     async def watch_keys(self) -> None:
         """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
@@ -132,11 +135,11 @@ class _LedgerRequests:
                 _SIGNALS.labels(signal.tenant, signal.key, signal.signal).set(1)
             _LOOKED.set_to_current_time()
 
-        await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
+        await self._again_and_again("keys", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
 
-    async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
-        """After a failure sooner, and later each time. otherwise: what a bug in it means."""
-        failures = 0
+    async def _again_and_again(self, chore: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
+        """After a failure sooner, and later each time."""
+        failed, failures = _FAILURES.labels(chore), 0
         while True:
             try:
                 self._database.next_change()
@@ -147,8 +150,10 @@ class _LedgerRequests:
                 await act()
                 failures, pause_s = 0, every_s
             except Exception as error:  # noqa: BLE001 - it is tried again
-                if not isinstance(error, ServiceError):
-                    log.error("%s: %s", otherwise, type(error).__name__)
+                log.error(
+                    "%s failed: %s", chore, error.code if isinstance(error, ServiceError) else type(error).__name__
+                )
+                failed.inc()
                 failures += 1
                 pause_s = min(every_s, _AGAIN_AFTER_S * 2**failures, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)

@@ -25,6 +25,7 @@ _AHEAD = 2
 # Any number, the same in every process: two that make or drop partitions do it one after the other.
 _PARTITIONS_LOCK = 4_113_207_982
 _NO_PARTITION = "23514"
+_DROP_WAITS_MS = 200
 _PREFIX = f"{REQUESTS.name}_"
 _NO_COLUMN = {"started_us", "id", "network"}
 _OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in _NO_COLUMN)
@@ -193,11 +194,14 @@ class Writer:
         now = Month.of(time.time())
         async with self._database.transaction() as connection:
             await self._make(connection, {now + ahead for ahead in range(_AHEAD + 1)})
-            for month in await _partitions(connection):
-                if month < self.earliest():
-                    log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
-                    await connection.exec_driver_sql(f"DROP TABLE {_table(month)}")
-                    self._has_partition.discard(month)
+            there = await _partitions(connection)
+        for month in sorted(month for month in there if month < self.earliest()):
+            async with self._database.transaction() as connection:
+                # It waits for who reads the rows, and writers wait for it: not for long, and again later.
+                await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_DROP_WAITS_MS}ms'")
+                await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_table(month)}")
+            log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
+            self._has_partition.discard(month)
 
     async def recount(self) -> None:
         """Where it is due, make the sums of the running month those of its hours, to which alone an earlier program
@@ -236,8 +240,10 @@ class Writer:
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PARTITIONS_LOCK)))
         there = await _partitions(connection)
         for month in sorted(set(months) - there):
+            # Made as a partition, it would wait for who reads the rows, and writers for it.
+            await connection.exec_driver_sql(f"CREATE TABLE {_table(month)} (LIKE {REQUESTS.name} INCLUDING DEFAULTS)")
             await connection.exec_driver_sql(
-                f"CREATE TABLE {_table(month)} PARTITION OF {REQUESTS.name} "
+                f"ALTER TABLE {REQUESTS.name} ATTACH PARTITION {_table(month)} "
                 f"FOR VALUES FROM ('{month.start.isoformat()}') TO ('{(month + 1).start.isoformat()}')"
             )
         self._has_partition |= there | set(months)
