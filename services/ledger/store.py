@@ -20,6 +20,8 @@ from services.ledger.prices import UNPRICED, PriceBook
 from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.watched import COUNT_RECENT, see_networks
 
+AHEAD_US = 24 * 3600 * 1_000_000
+"""How far the clock of a node may be ahead."""
 _AHEAD = 2
 """Months that have a partition before they begin."""
 # Any number, the same in every process: two that make or drop partitions do it one after the other.
@@ -155,6 +157,11 @@ class Writer:
     def earliest(self) -> Month:
         """The first month whose rows are kept."""
         return Month.of(time.time()) + -self._keep_months
+
+    def bounds_us(self, now: float) -> dict[str, int]:
+        """Between which moments a request may have begun, whose row comes now."""
+        earliest = int(self.earliest().start.timestamp()) * 1_000_000
+        return {"earliest_us": earliest, "latest_us": round(now * 1_000_000) + AHEAD_US}
 
     async def add(self, rows: Sequence[UsageRow], book: PriceBook) -> Added:
         """Add the rows that are not there yet; they are committed once this returns."""

@@ -44,7 +44,8 @@ def shippers() -> list[Alert]:
             expression=f"{unreadable} > 0",
             minutes=0,
             summary="The ledger cannot read lines of the Envoy pod {{ $labels.pod }}",
-            description="{{ $value | humanize }} within an hour. They are in no bill; the ledger's log has why.",
+            description="{{ $value | humanize }} within an hour. They are in no bill; the ledger keeps them, and logs "
+            "why.",
             runbook="usage-behind",
         ),
     ]
