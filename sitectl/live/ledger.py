@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from services.ledger import variables
+from services.ledger.currencies import digits_of
 from sitectl.live import site_service
 from sitectl.live.site_cluster import SiteCluster
 from sitectl.live.site_service import PlatformService, SiteService
@@ -53,7 +54,8 @@ class Used:
 
 def in_words(costs: Mapping[str, Decimal], currency: str = "") -> str:
     """Each amount with its currency; currency: of nothing."""
-    return " and ".join(f"{cost:,.2f} {name}".rstrip() for name, cost in (costs or {currency: Decimal(0)}).items())
+    shown = costs or {currency: Decimal(0)}
+    return " and ".join(f"{cost:,.{digits_of(name)}f} {name}".rstrip() for name, cost in shown.items())
 
 
 def added(all_costs: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:

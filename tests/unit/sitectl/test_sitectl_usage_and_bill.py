@@ -91,7 +91,7 @@ def test_amounts_of_two_currencies_are_apart(site: AskedSite, ledger: Ledger) ->
     prices = setting(ledger.folder, "--prices-file")
     before = prices.read_text()
     prices.write_text(before.replace("EUR", "CHF"))
-    month = MONTH + -1
+    month = MONTH + -2
     started = f"{int(month.start.timestamp()) + 5}.0"
     tokens = {"input_tokens": 1_000_000, "cached_input_tokens": 0, "output_tokens": 0}
     ledger.send(line(started=started, **tokens))
