@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.alert_series import (
+    CHORE_FAILED,
     LINES_DROPPED,
     PORTAL_READY,
     PORTALS_UP,
@@ -115,6 +116,7 @@ CASES = (
         shown="10",
         minutes=30,
     ),
+    Case(alert="LedgerChoreFails", change={CHORE_FAILED: grows(1)}, labels={"chore": "partitions"}, shown="10"),
     Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
     # A tenth of the tokens are in no row, and none of them.
     Case(

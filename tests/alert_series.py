@@ -74,6 +74,7 @@ def of_shipper(metric: str) -> str:
     return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
 
 
+CHORE_FAILED = 'inference_usage_chore_failures_total{job="ledger", pod="ledger-a", chore="partitions"}'
 LINES_DROPPED = 'envoy_filesystem_write_failed{job="inference-proxies", pod="envoy-a"}'
-# Counters of the ways in which usage is in no bill.
-NOTHING_LOST = (LINES_DROPPED, of_shipper("unreadable_lines_total"), of_ledger("unpriced_rows_total"))
+# Counters of what is wrong with the ledger, and of usage that is in no bill.
+NOTHING_LOST = (CHORE_FAILED, LINES_DROPPED, of_shipper("unreadable_lines_total"), of_ledger("unpriced_rows_total"))

@@ -1,8 +1,8 @@
 """The bill of a tenant for a month: what was used by model, tier, key and kind of token, times its price; and its part
 of what stood idle of models' GPUs, where the site bills that.
 
-Every line is a quantity times a unit price, exactly; only the total is rounded, once, half up, to the two digits that
-most currencies have.
+Every line is a quantity times a unit price, exactly; only the total is rounded, once, half up, to the smallest unit of
+its currency.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import Any
 
 from services.failure import ServiceError
+from services.ledger.currencies import rounded
 from services.ledger.months import Month
 from services.ledger.prices import KINDS, UNPRICED, PriceVersion, quantities
 from services.ledger.usage import amount_text
 
-_PICO_OF_CENT = 10**10
 _MICRO_IN_PICO = 10**6
 IDLE_KIND, GPU_KIND = "idle", "gpu"
 BY_TIME = (IDLE_KIND, GPU_KIND)
@@ -123,7 +123,7 @@ class Bill:
             "failed_requests": self.failed,
             "lines": [line.shown() for line in self.lines],
             "totals": [
-                {"currency": currency, "exact": amount_text(pico), "total": rounded(pico)}
+                {"currency": currency, "exact": amount_text(pico), "total": rounded(pico, currency)}
                 for currency, pico in self.totals().items()
             ],
         }
@@ -131,7 +131,8 @@ class Bill:
     def as_csv(self) -> str:
         """A row for each line, and one for the total of each currency."""
         totals = [
-            {"kind": "total", "currency": currency, "cost": rounded(pico)} for currency, pico in self.totals().items()
+            {"kind": "total", "currency": currency, "cost": rounded(pico, currency)}
+            for currency, pico in self.totals().items()
         ]
         return csv_of(_COLUMNS, [*(line.shown() for line in self.lines), *totals])
 
@@ -179,12 +180,6 @@ def does_not_add_up(tenant: str, month: Month, costs: int, sums: int) -> Service
         f"the bill of {tenant} for {month} comes to {amount_text(sums)}, and its rows cost {amount_text(costs)}",
         fix="compare usage_by_hour and price_versions with a backup: something else than the ledger has changed them",
     )
-
-
-def rounded(pico: int) -> str:
-    """To two digits, half up."""
-    cents = (pico + _PICO_OF_CENT // 2) // _PICO_OF_CENT
-    return f"{cents // 100}.{cents % 100:02d}"
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -16,6 +15,9 @@ _MOST_PIECES = 8
 _STARTED = re.compile(r"(\d{1,11})(?:\.(\d{1,6}))?")
 _LONGEST_ID, _LONGEST_TEXT = 100, 256
 _NETWORK = re.compile(r"[0-9a-f]{16}")
+_NETWORK_OF_LINE = re.compile(r'("network": ?")[^"]*')
+_LONGEST_LINE = 16_384
+"""Of what is kept of one that is no row: longer than Envoy's are."""
 _MOST_TOKENS = 2**31 - 1
 _LARGEST = 2**31 - 1
 _MICRO = 1_000_000
@@ -72,13 +74,21 @@ class UsageRow:
         return not 100 <= self.status < 400 or self.stream_error is not None
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """A line, or a part of one, that is no row."""
+
+    reason: str
+    line: str
+    """Without its network, which nothing keeps for longer than an hour."""
+
+
 @dataclass
 class Read:
     """What a body had in it."""
 
     rows: list[UsageRow] = field(default_factory=list)
-    unreadable: Counter[str] = field(default_factory=Counter)
-    """How many, by reason."""
+    unreadable: list[Unreadable] = field(default_factory=list)
 
 
 def read(body: bytes, *, earliest_us: int, latest_us: int) -> Read:
@@ -90,18 +100,22 @@ def read(body: bytes, *, earliest_us: int, latest_us: int) -> Read:
     lines = Read()
     for line in body.split(b"\n"):
         if line.strip():
-            for piece in _pieces(line):
+            for text, piece in _pieces(line):
                 try:
                     lines.rows.append(_row(piece, earliest_us, latest_us))
                 except _UnreadableError as problem:
-                    lines.unreadable[problem.reason] += 1
+                    lines.unreadable.append(Unreadable(problem.reason, _kept(text)))
     return lines
 
 
-def _pieces(line: bytes) -> Iterator[dict[str, Any] | None]:
-    """The objects of a line; None for what is no object."""
+def _kept(text: bytes) -> str:
+    return _NETWORK_OF_LINE.sub(r"\1", text[:_LONGEST_LINE].decode(errors="backslashreplace")).replace("\0", "\\0")
+
+
+def _pieces(line: bytes) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """The objects of a line, and what is none."""
     if (whole := _object(line)) is not None:
-        yield whole
+        yield line, whole
         return
     # An object of these begins with the quote of its first name; in a text, a quote has a backslash before it.
     ends = [*islice((match.start() for match in _START.finditer(line)), _MOST_PIECES), len(line)]
@@ -109,11 +123,11 @@ def _pieces(line: bytes) -> Iterator[dict[str, Any] | None]:
     for start, end in combinations(ends, 2):
         if start >= done and (piece := _object(line[start:end])) is not None:
             if start > done:
-                yield None
-            yield piece
+                yield line[done:start], None
+            yield line[start:end], piece
             done = end
     if done < len(line):
-        yield None
+        yield line[done:], None
 
 
 def _object(text: bytes) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import math
 import time
@@ -25,6 +26,7 @@ from services.ledger.settings import LedgerSettings
 from services.ledger.signals import WINDOW_MINUTES, Thresholds
 from services.ledger.store import Writer
 from services.ledger.tables import KEPT
+from services.ledger.unreadable import UnreadableLines
 from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, SIGNALS_PATH, TOKEN_HEADER
 from services.ledger.watched import LOOK_EVERY_S, KeyWatch, measured
 
@@ -48,14 +50,15 @@ _IDLE_CLOSED = Gauge(
     "inference_usage_idle_closed_timestamp_seconds", "Start of the last day whose idle GPUs are on bills. 0: none."
 )
 _LOOKED = Gauge("inference_usage_keys_looked_timestamp_seconds", "When keys were last looked at. 0: never.")
+_FAILURES = Counter(
+    "inference_usage_chore_failures", "Times that what a ledger does by itself failed; it is tried again.", ["chore"]
+)
 for _result in ("added", "known"):
     _ROWS.labels(_result)
 _FORMATS = ("json", "csv", "focus")
 _PARTITIONS_EVERY_S, _FORGET_EVERY_S = 3600.0, 3600.0
 _DAYS_EVERY_S, _RECOUNT_EVERY_S = 600.0, 600.0
 _AGAIN_AFTER_S, _LONGEST_PAUSE_S = 2.0, 120.0
-_AHEAD_US = 24 * 3600 * 1_000_000
-"""How far the clock of a node may be ahead."""
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.recount, requests.keep_days, requests.watch_keys)
+    tasks = (requests.keep_partitions, requests.forget, requests.recount, requests.keep_days, requests.watch_keys)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -82,6 +85,7 @@ class _LedgerRequests:
     ) -> None:
         self._settings, self._database, self._issuer = settings, database, issuer
         self._writer = Writer(database, keep_months, watches=watch_keys is not None)
+        self._unreadable = UnreadableLines(database)
         self._refused_at = -math.inf
         """When rows were last not added, by the monotonic clock."""
         self._reader, self._watch = UsageReader(database), KeyWatch(database, watch_keys)
@@ -105,11 +109,19 @@ class _LedgerRequests:
         """Now and then, for ever."""
 
         # A row makes the partition that it needs.
-        await self._again_and_again("partitions are not kept", self._writer.keep_partitions, _PARTITIONS_EVERY_S)
+        await self._again_and_again("partitions", self._writer.keep_partitions, _PARTITIONS_EVERY_S)
+
+    async def forget(self) -> None:
+        """Delete what is kept for no longer than rows, for ever."""
+
+        async def act() -> None:
+            await self._unreadable.forget(self._writer.earliest())
+
+        await self._again_and_again("forgetting", act, _PARTITIONS_EVERY_S)
 
     async def recount(self) -> None:
         """Look whether sums of the month are to be counted again, for ever."""
-        await self._again_and_again("sums of the month are not counted again", self._writer.recount, _RECOUNT_EVERY_S)
+        await self._again_and_again("sums of the month", self._writer.recount, _RECOUNT_EVERY_S)
 
     async def keep_days(self) -> None:
         """Open and close days of idle GPUs, for ever; whatever else is kept may be slow, or fail."""
@@ -120,7 +132,7 @@ class _LedgerRequests:
             sound_s = min(self._database.connected_s, time.monotonic() - self._refused_at)
             _IDLE_CLOSED.set(await keep_days(self._database, gpus, prices.currency, sound_s=sound_s))
 
-        await self._again_and_again("idle GPUs are not billed", keep, _DAYS_EVERY_S)
+        await self._again_and_again("idle GPUs", keep, _DAYS_EVERY_S)
 
     async def watch_keys(self) -> None:
         """Look which may be abused, for ever; where none is watched, delete what was kept of them before."""
@@ -133,11 +145,11 @@ class _LedgerRequests:
                 _SIGNALS.labels(signal.tenant, signal.key, signal.signal).set(1)
             _LOOKED.set_to_current_time()
 
-        await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
+        await self._again_and_again("keys", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
 
-    async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
-        """After a failure sooner, and later each time. otherwise: what a bug in it means."""
-        failures = 0
+    async def _again_and_again(self, chore: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
+        """After a failure sooner, and later each time."""
+        failed, failures = _FAILURES.labels(chore), 0
         while True:
             try:
                 self._database.next_change()
@@ -148,8 +160,10 @@ class _LedgerRequests:
                 await act()
                 failures, pause_s = 0, every_s
             except Exception as error:  # noqa: BLE001 - it is tried again
-                if not isinstance(error, ServiceError):
-                    log.error("%s: %s", otherwise, type(error).__name__)
+                log.error(
+                    "%s failed: %s", chore, error.code if isinstance(error, ServiceError) else type(error).__name__
+                )
+                failed.inc()
                 failures += 1
                 pause_s = min(every_s, _AGAIN_AFTER_S * 2**failures, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
@@ -163,9 +177,9 @@ class _LedgerRequests:
         if (count := body.rstrip(b"\n").count(b"\n") + 1) > MOST_LINES:
             raise ServiceError(413, "too_large", "too many lines", got=str(count), allowed=str(MOST_LINES), fix=fix)
         began = time.monotonic()
-        earliest_us = int(self._writer.earliest().start.timestamp()) * 1_000_000
-        lines = read(body, earliest_us=earliest_us, latest_us=time.time_ns() // 1000 + _AHEAD_US)
+        lines = read(body, **self._writer.bounds_us(time.time()))
         try:
+            await self._unreadable.keep(lines.unreadable)
             added = await self._writer.add(lines.rows, self._settings.prices_in_use())
         except ServiceError:
             self._refused_at = time.monotonic()
@@ -176,10 +190,10 @@ class _LedgerRequests:
         _UNPRICED.inc(added.unpriced)
         for place, tokens in added.tokens.items():
             _TOKENS.labels(*place).inc(tokens)
-        for reason, number in lines.unreadable.items():
+        for reason, number in collections.Counter(own.reason for own in lines.unreadable).items():
             _UNREADABLE.labels(reason).inc(number)
             log.warning("%d unreadable lines: %s", number, reason)
-        return JSONResponse({"added": added.added, "known": added.known, "unreadable": lines.unreadable.total()})
+        return JSONResponse({"added": added.added, "known": added.known, "unreadable": len(lines.unreadable)})
 
     async def completions(self, request: Request) -> Response:
         return await self._usage(request, usage.COMPLETIONS)

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Shipper:
             ends = self._is_ending
             piece = self._tail.next(most_bytes=variables.MOST_BYTES, most_lines=self._most_lines, ends=ends)
             _BEHIND.set(self._tail.bytes_behind())
-            _OLDEST.set(_age_s(piece) if piece else 0.0)
+            _OLDEST.set(age_s(piece) if piece else 0.0)
             if piece is None:
                 if ends:
                     return
@@ -141,13 +142,13 @@ def _post(url: str, data: bytes, headers: dict[str, str]) -> bytes:
     return content
 
 
-def _age_s(piece: Piece) -> float:
-    """Since its first line was written, at the end of its request."""
-    try:
-        line = json.loads(piece.data.partition(b"\n")[0])
-        return max(0.0, time.time() - float(line["started"]) - float(line.get("duration_ms") or 0) / 1000)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return 0.0
+def age_s(piece: Piece) -> float:
+    """Since its first line was written, at the end of its request; of one that is torn, since a later one was."""
+    for text in piece.data.split(b"\n"):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            line = json.loads(text)
+            return max(0.0, time.time() - float(line["started"]) - float(line.get("duration_ms") or 0) / 1000)
+    return max(0.0, time.time() - piece.written_s)
 
 
 def main(arguments: Sequence[str]) -> int:

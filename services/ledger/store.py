@@ -20,11 +20,14 @@ from services.ledger.prices import UNPRICED, PriceBook
 from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.watched import COUNT_RECENT, see_networks
 
+AHEAD_US = 24 * 3600 * 1_000_000
+"""How far the clock of a node may be ahead."""
 _AHEAD = 2
 """Months that have a partition before they begin."""
 # Any number, the same in every process: two that make or drop partitions do it one after the other.
 _PARTITIONS_LOCK = 4_113_207_982
 _NO_PARTITION = "23514"
+_DROP_WAITS_MS = 200
 _PREFIX = f"{REQUESTS.name}_"
 _NO_COLUMN = {"started_us", "id", "network"}
 _OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in _NO_COLUMN)
@@ -155,6 +158,11 @@ class Writer:
         """The first month whose rows are kept."""
         return Month.of(time.time()) + -self._keep_months
 
+    def bounds_us(self, now: float) -> dict[str, int]:
+        """Between which moments a request may have begun, whose row comes now."""
+        earliest = int(self.earliest().start.timestamp()) * 1_000_000
+        return {"earliest_us": earliest, "latest_us": round(now * 1_000_000) + AHEAD_US}
+
     async def add(self, rows: Sequence[UsageRow], book: PriceBook) -> Added:
         """Add the rows that are not there yet; they are committed once this returns."""
         if not rows:
@@ -193,11 +201,14 @@ class Writer:
         now = Month.of(time.time())
         async with self._database.transaction() as connection:
             await self._make(connection, {now + ahead for ahead in range(_AHEAD + 1)})
-            for month in await _partitions(connection):
-                if month < self.earliest():
-                    log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
-                    await connection.exec_driver_sql(f"DROP TABLE {_table(month)}")
-                    self._has_partition.discard(month)
+            there = await _partitions(connection)
+        for month in sorted(month for month in there if month < self.earliest()):
+            async with self._database.transaction() as connection:
+                # It waits for who reads the rows, and writers wait for it: not for long, and again later.
+                await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_DROP_WAITS_MS}ms'")
+                await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_table(month)}")
+            log.info("rows of %s are older than %d months: dropped", month, self._keep_months)
+            self._has_partition.discard(month)
 
     async def recount(self) -> None:
         """Where it is due, make the sums of the running month those of its hours, to which alone an earlier program
@@ -236,8 +247,10 @@ class Writer:
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PARTITIONS_LOCK)))
         there = await _partitions(connection)
         for month in sorted(set(months) - there):
+            # Made as a partition, it would wait for who reads the rows, and writers for it.
+            await connection.exec_driver_sql(f"CREATE TABLE {_table(month)} (LIKE {REQUESTS.name} INCLUDING DEFAULTS)")
             await connection.exec_driver_sql(
-                f"CREATE TABLE {_table(month)} PARTITION OF {REQUESTS.name} "
+                f"ALTER TABLE {REQUESTS.name} ATTACH PARTITION {_table(month)} "
                 f"FOR VALUES FROM ('{month.start.isoformat()}') TO ('{(month + 1).start.isoformat()}')"
             )
         self._has_partition |= there | set(months)

@@ -90,6 +90,16 @@ SPENT = sa.Table(
 RECOUNTS = sa.Table("recounts", METADATA, sa.Column("due", _MOMENT, primary_key=True))
 """When the running month's are counted again: once a program that knows none of them has ended."""
 
+UNREADABLE = sa.Table(
+    "unreadable_lines",
+    METADATA,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("came", _MOMENT, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("line", sa.Text, nullable=False),
+)
+"""Lines that are no row, each once, as long as rows: who ships them deletes them."""
+
 PRICE_VERSIONS = sa.Table(
     "price_versions",
     METADATA,

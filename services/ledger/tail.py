@@ -31,6 +31,8 @@ class Piece:
     data: bytes
     end: int
     """Where the next one begins."""
+    written_s: float
+    """When its file was last written to, in Unix time."""
     is_last: bool = False
     """Whether more may come to its last line."""
 
@@ -54,17 +56,18 @@ class Tail:
             assert self._file is not None  # noqa: S101 - for the type checker
             # Before it is read: what is read then is all that it will ever have.
             is_done = self._is_done()
-            if os.fstat(self._file).st_size < self._offset:
+            state = os.fstat(self._file)
+            if state.st_size < self._offset:
                 log.warning("%s was cut short: it is read from its beginning", self._path)
                 self._offset = 0
             data = os.pread(self._file, most_bytes, self._offset)
             whole = _whole_lines(data, most_lines)
             if whole:
-                return Piece(data[:whole], self._offset + whole)
+                return Piece(data[:whole], self._offset + whole, state.st_mtime)
             if len(data) == most_bytes or (data and is_done):
-                return Piece(data, self._offset + len(data))
+                return Piece(data, self._offset + len(data), state.st_mtime)
             if not is_done:
-                return Piece(data, self._offset, is_last=True) if data and ends else None
+                return Piece(data, self._offset, state.st_mtime, is_last=True) if data and ends else None
             self._drop()
         return None
 

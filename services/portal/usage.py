@@ -40,6 +40,9 @@ class MonthOfUse:
     models: list[Sums] = field(default_factory=list)
     keys: list[Sums] = field(default_factory=list)
     currency: str = ""
+    """Of the costs."""
+    others: dict[str, Decimal] = field(default_factory=dict)
+    """What was priced in other currencies, before the site took this one."""
 
 
 def month_of(text: str, now: Month) -> Month:
@@ -68,7 +71,11 @@ def summed(
     models: dict[str, Sums] = {}
     keys: dict[str, Sums] = {}
     whole = MonthOfUse(str(month))
-    for start, result in _results([*used, *costs]):
+    results = [*_results([*used, *costs])]
+    priced = [(start, result["amount"]) for start, result in results if result.get("amount")]
+    # Of the last day's: budgets are in it, too.
+    whole.currency = str(max(priced, key=lambda dated: dated[0])[1]["currency"]).upper() if priced else ""
+    for start, result in results:
         model, key = str(result.get("model") or "unknown"), key_of(str(result.get("api_key_id") or "unknown"))
         day = days[datetime.fromtimestamp(start, UTC).day]
         for sums in (whole.total, day, models.setdefault(model, Sums(model)), keys.setdefault(key, Sums(key))):
@@ -76,9 +83,12 @@ def summed(
             sums.input += int(result.get("input_tokens") or 0)
             sums.cached_input += int(result.get("input_cached_tokens") or 0)
             sums.output += int(result.get("output_tokens") or 0)
-            if amount := result.get("amount"):
+            if (amount := result.get("amount")) and str(amount["currency"]).upper() == whole.currency:
                 sums.cost += Decimal(str(amount.get("exact", amount["value"])))
-                whole.currency = str(amount["currency"]).upper()
+    for _, amount in priced:
+        if (currency := str(amount["currency"]).upper()) != whole.currency:
+            cost = Decimal(str(amount.get("exact", amount["value"])))
+            whole.others[currency] = whole.others.get(currency, Decimal(0)) + cost
     whole.days = list(days.values())
     whole.models, whole.keys = (sorted(some.values(), key=lambda sums: -sums.tokens) for some in (models, keys))
     return whole

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -54,10 +56,10 @@ def command(context: CommandContext, *, site: str, month: Month) -> int:
     costs = gpu_costs(plan, hours)
     currency = plan.site.prices.currency
     rows = [_record(cost, used.pop(cost.model, None)) for cost in costs]
-    gone = sum((row.cost for row in used.values()), start=0)
+    gone = ledger.added(row.costs for row in used.values())
     idle = _idle(costs, rows)
     data = {"site": site, "month": str(month), "hours": round(hours, 2), "currency": currency, "models": rows}
-    context.say(_text(site, month, hours, currency, rows, float(gone), idle), data | {"idle_share": idle})
+    context.say(_text(site, month, hours, currency, rows, gone, idle), data | {"idle_share": idle})
     return int(Exit.OK)
 
 
@@ -72,8 +74,7 @@ def _record(cost: GpuCost, used: Used | None) -> dict[str, Any]:
         "used_share": share,
         "used_share_over_the_band": asdict(span) if span else None,
         "cost": round(cost.cost, 2),
-        "billed": str(used.cost) if used else "0",
-        "billed_currency": used.currency if used else "",
+        "billed": dict(used.costs) if used else {},
         "cost_per_million_tokens": round(cost.cost / tokens * 1e6, 4) if tokens else None,
     }
 
@@ -88,14 +89,20 @@ def _idle(costs: list[GpuCost], rows: list[dict[str, Any]]) -> float | None:
 
 
 def _text(
-    site: str, month: Month, hours: float, currency: str, rows: list[dict[str, Any]], gone: float, idle: float | None
+    site: str,
+    month: Month,
+    hours: float,
+    currency: str,
+    rows: list[dict[str, Any]],
+    gone: Mapping[str, Decimal],
+    idle: float | None,
 ) -> str:
     table = columns([_HEADS, *(_shown(row, currency) for row in rows)], numbers=len(_HEADS) - 1)
-    spent, owed = sum(row["cost"] for row in rows), sum(float(row["billed"]) for row in rows) + gone
-    billed = next((row["billed_currency"] for row in rows if row["billed_currency"]), currency)
-    total = f"{site}, {month}: GPUs cost {spent:,.2f} {currency} in {hours:,.0f} h, tenants owe {owed:,.2f} {billed}"
-    if gone:
-        total += f", of it {gone:,.2f} for models that are not served any more"
+    spent, owed = sum(row["cost"] for row in rows), ledger.added([*(row["billed"] for row in rows), gone])
+    total = f"{site}, {month}: GPUs cost {spent:,.2f} {currency} in {hours:,.0f} h, "
+    total += f"tenants owe {ledger.in_words(owed, currency)}"
+    if any(gone.values()):
+        total += f", of it {ledger.in_words(gone)} for models that are not served any more"
     return "\n".join([*table, total + (f"; {_percent(idle)} % stood idle" if idle is not None else "")])
 
 
@@ -109,7 +116,7 @@ def _shown(row: dict[str, Any], currency: str) -> tuple[str, ...]:
         f"{row['tokens']:,}",
         used + (f" ({_percent(ends[0])} to {_percent(ends[1])} %)" if len(ends) > 1 else ""),
         f"{row['cost']:,.2f} {currency}",
-        f"{float(row['billed']):,.2f} {row['billed_currency']}".rstrip(),
+        ledger.in_words(row["billed"]),
         "-" if row["cost_per_million_tokens"] is None else f"{row['cost_per_million_tokens']:,.2f}",
     )
 

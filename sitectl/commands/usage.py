@@ -109,10 +109,9 @@ def _figures(row: Used) -> dict[str, Any]:
 def _text(site: str, month: Month, by: list[str], used: list[Used], seconds: Mapping[tuple[str, ...], float]) -> str:
     heads = ("REQUESTS", "FAILED", "INPUT", "CACHED", "OUTPUT", "GPU-S", "COST")
     rows = [(*row.group, *_shown(row, seconds.get(row.group))) for row in used]
-    currency = next((row.currency for row in used if row.currency), "")
-    cost = sum((row.cost for row in used), start=0)
+    costs = ledger.added(row.costs for row in used)
     requests = sum(row.requests for row in used)
-    total = f"{site}, {month}: {counted(requests, 'request')}, {cost:,.2f} {currency}".rstrip()
+    total = f"{site}, {month}: {counted(requests, 'request')}, {ledger.in_words(costs)}"
     if not rows:
         return total
     return "\n".join([*columns([(*(name.upper() for name in by), *heads), *rows], numbers=len(heads)), total])
@@ -121,4 +120,4 @@ def _text(site: str, month: Month, by: list[str], used: list[Used], seconds: Map
 def _shown(row: Used, gpu_seconds: float | None) -> tuple[str, ...]:
     tokens = (row.requests, row.failed, row.input_tokens, row.cached_tokens, row.output_tokens)
     taken = "-" if gpu_seconds is None else f"{gpu_seconds:,.0f}"
-    return (*(f"{count:,}" for count in tokens), taken, f"{row.cost:,.2f}")
+    return (*(f"{count:,}" for count in tokens), taken, ledger.in_words(row.costs))

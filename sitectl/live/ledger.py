@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from services.ledger import variables
+from services.ledger.currencies import digits_of
 from sitectl.live import site_service
 from sitectl.live.site_cluster import SiteCluster
 from sitectl.live.site_service import PlatformService, SiteService
@@ -46,8 +48,23 @@ class Used:
     input_tokens: int
     cached_tokens: int
     output_tokens: int
-    cost: Decimal
-    currency: str
+    costs: Mapping[str, Decimal]
+    """By currency, of which a site may have had several; none without a price."""
+
+
+def in_words(costs: Mapping[str, Decimal], currency: str = "") -> str:
+    """Each amount with its currency; currency: of nothing."""
+    shown = costs or {currency: Decimal(0)}
+    return " and ".join(f"{cost:,.{digits_of(name)}f} {name}".rstrip() for name, cost in shown.items())
+
+
+def added(all_costs: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    """By currency, in their order."""
+    sums = defaultdict[str, Decimal](Decimal)
+    for costs in all_costs:
+        for currency, cost in costs.items():
+            sums[currency] += cost
+    return dict(sorted(sums.items()))
 
 
 @dataclass(frozen=True)
@@ -64,12 +81,12 @@ class AskedLedger:
             for bucket, result in self._results(page, begin, end, names, tenant):
                 day = (bucket.date().isoformat(),) if "day" in by else ()
                 group = (*day, *(str(result.get(name) or "-") for name in names))
-                counted = counts.setdefault(group, dict.fromkeys(_COUNTS, 0) | {"cost": Decimal(0), "currency": ""})
+                counted = counts.setdefault(group, dict.fromkeys(_COUNTS, 0) | {"costs": {}})
                 for name in _COUNTS:
                     counted[name] += result.get(name) or 0
                 if amount := result.get("amount"):
-                    counted["cost"] += Decimal(amount["exact"])
-                    counted["currency"] = str(amount["currency"]).upper()
+                    own = {str(amount["currency"]).upper(): Decimal(amount["exact"])}
+                    counted["costs"] = added([counted["costs"], own])
         return [
             Used(
                 group=group,
@@ -78,8 +95,7 @@ class AskedLedger:
                 input_tokens=counted["input_tokens"],
                 cached_tokens=counted["input_cached_tokens"],
                 output_tokens=counted["output_tokens"],
-                cost=counted["cost"],
-                currency=counted["currency"],
+                costs=counted["costs"],
             )
             for group, counted in sorted(counts.items())
         ]

@@ -44,7 +44,8 @@ def shippers() -> list[Alert]:
             expression=f"{unreadable} > 0",
             minutes=0,
             summary="The ledger cannot read lines of the Envoy pod {{ $labels.pod }}",
-            description="{{ $value | humanize }} within an hour. They are in no bill; the ledger's log has why.",
+            description="{{ $value | humanize }} within an hour. They are in no bill; the ledger keeps them, and logs "
+            "why.",
             runbook="usage-behind",
         ),
     ]
@@ -85,7 +86,24 @@ def ledgers() -> list[Alert]:
             "ledgers' metrics are out of reach.",
             runbook="usage-behind",
         ),
+        _chores(),
     ]
+
+
+def _chores() -> Alert:
+    """What a ledger does by itself, of which no request notices that it fails."""
+    # A chore that goes on failing is tried every two minutes at least (services/ledger/server.py).
+    failed = queries.growth("inference_usage_chore_failures_total", _LEDGERS, by=("chore",), window="10m")
+    return Alert(
+        name="LedgerChoreFails",
+        severity="ticket",
+        expression=f"{failed} > 0",
+        minutes=30,
+        summary="The ledger fails at its chore: {{ $labels.chore }}",
+        description="{{ $value | humanize }} times within ten minutes, and so for half an hour. Rows are added "
+        "meanwhile; the runbook has what each chore is for.",
+        runbook="usage-behind",
+    )
 
 
 def prices() -> list[Alert]:

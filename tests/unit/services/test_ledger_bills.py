@@ -20,7 +20,8 @@ from components.specs.usage import UsageSpec
 from components.tenants.ledger import price_book
 from services.failure import ServiceError
 from services.ledger import focus
-from services.ledger.bills import Bill, UsedInDay, bill_of, rounded
+from services.ledger.bills import Bill, UsedInDay, bill_of
+from services.ledger.currencies import rounded
 from services.ledger.lines import UsageRow, read
 from services.ledger.months import Month
 from services.ledger.prices import KINDS, UNPRICED, PriceBook, PriceVersion, book_of
@@ -115,11 +116,22 @@ def test_a_price_with_a_factor_is_rounded_half_up_to_a_micro_unit(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("pico", "text"),
-    [(0, "0.00"), (4_999_999_999, "0.00"), (5_000_000_000, "0.01"), (995_000_000_000, "1.00"), (10**18, "1000000.00")],
+    ("pico", "currency", "text"),
+    [
+        (0, "EUR", "0.00"),
+        (4_999_999_999, "EUR", "0.00"),
+        (5_000_000_000, "EUR", "0.01"),
+        (995_000_000_000, "EUR", "1.00"),
+        (10**18, "EUR", "1000000.00"),
+        (499_999_999_999, "JPY", "0"),
+        (500_000_000_000, "JPY", "1"),
+        (1_234_500_000_000, "JPY", "1"),
+        (1_234_500_000_000, "KWD", "1.235"),
+        (1_234_549_999_999, "CLF", "1.2345"),
+    ],
 )
-def test_the_total_is_rounded_half_up_once(pico: int, text: str) -> None:
-    assert rounded(pico) == text
+def test_the_total_is_rounded_half_up_once_to_a_unit_of_its_currency(pico: int, currency: str, text: str) -> None:
+    assert rounded(pico, currency) == text
 
 
 def test_many_costs_below_a_cent_add_up(tmp_path: Path) -> None:
@@ -299,6 +311,6 @@ def test_the_example_of_the_page_comes_to_what_it_states() -> None:
         unit = priced.unit_price("", model, "batch", kind)
         assert unit == round(float(price) * 1_000_000)
         costs.append(int(quantity.replace(",", "")) * unit)
-        assert rounded(costs[-1]) == cost
+        assert rounded(costs[-1], "EUR") == cost
     assert [kind for kind, *_ in rows] == list(KINDS)
-    assert f"| bill | | | {rounded(sum(costs))} |" in page
+    assert f"| bill | | | {rounded(sum(costs), 'EUR')} |" in page

@@ -23,7 +23,8 @@ from components.specs.usage import DedicatedGpus, UsageSpec
 from components.tenants.ledger import price_book
 from services.database import Database
 from services.ledger import focus
-from services.ledger.bills import GpuDay, bill_of, rounded
+from services.ledger.bills import GpuDay, bill_of
+from services.ledger.currencies import rounded
 from services.ledger.idle import DAY_S, SOUND_S, keep_days
 from services.ledger.months import Month
 from services.ledger.tables import KEPT
@@ -210,7 +211,7 @@ def test_a_bill_with_idle_gpus_recomputes_to_the_cent(tmp_path: Path, seed: int)
     assert bill.totals() == {"EUR": whole}
     shown = bill.as_json()
     assert sum(Fraction(own["cost"]) for own in shown["lines"]) == Fraction(whole, 10**12)
-    assert shown["totals"][0]["total"] == rounded(whole)
+    assert shown["totals"][0]["total"] == rounded(whole, "EUR")
     days = focus.rows_of("search", MONTH, used(prices, *rows), prices.contents(), idle, currency="EUR", issuer="site")
     assert sum(Fraction(own["BilledCost"]) for own in days) == Fraction(whole, 10**12)
     prices_of_id = {(own["SkuPriceId"], own["ListUnitPrice"]) for own in days}
@@ -235,7 +236,7 @@ def test_the_example_of_idle_gpus_on_the_page_comes_to_what_it_states() -> None:
     assert seconds == DAY_S * (carried - asked) // (carried * tenants)
     pico = int(share * gpus * hour * 10**12 / 3600 + Fraction(1, 2))
     assert price == Fraction(pico, 10**6)
-    assert rounded(int(seconds) * pico) == f"{float(cost):.2f}"
+    assert rounded(int(seconds) * pico, "EUR") == f"{float(cost):.2f}"
 
 
 def test_the_example_of_dedicated_gpus_on_the_page_comes_to_what_it_states() -> None:
@@ -249,4 +250,4 @@ def test_the_example_of_dedicated_gpus_on_the_page_comes_to_what_it_states() -> 
     )
     pico = json.loads(price_book(spec, dedicated=plan))["versions"][0]["dedicated"]["chat--for-a"]["price"]
     assert (int(days) * DAY_S, f"{pico / 10**6:.6f}") == (int(seconds), price)
-    assert rounded(pico * int(seconds)) == cost
+    assert rounded(pico * int(seconds), "EUR") == cost

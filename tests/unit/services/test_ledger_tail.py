@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from services.ledger.ship import age_s
 from services.ledger.tail import Piece, Tail
 
 pytestmark = pytest.mark.row("000.35")
@@ -199,6 +202,27 @@ def test_a_line_that_fills_a_piece_holds_nothing_up(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b"x" * 2500 + b"\nlater\n")
     assert lines(Tail(path))[-1] == b"later"
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        (b'{"started": "%d.5", "duration_ms": 40000}\n', 560),
+        # An Envoy died in it, and the next one went on behind it, or another file has its end.
+        (b'{"id": "a", "sta{"started": "1.5"}\n{"started": "%d.5"}\n', 600),
+        (b'rted": "1.5"}\n[]\n{}\n{"started": "%d.5", "duration_ms": null}\n{"started": "1.5"}\n', 600),
+        (b'rted": "1.5"}\n', 300),
+    ],
+)
+def test_what_waits_is_as_old_as_its_first_line_that_is_whole(tmp_path: Path, text: bytes, age: float) -> None:
+    """Of a file without any, as old as the file."""
+    now = int(time.time())
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(text % (now - 600) if b"%" in text else text)
+    os.utime(path, (now - 300, now - 300))
+    piece = Tail(path).next(most_bytes=1000, most_lines=100)
+    assert piece is not None
+    assert age_s(piece) == pytest.approx(age, abs=20)
 
 
 def test_without_room_for_a_checkpoint_lines_are_shipped(tmp_path: Path) -> None:

@@ -93,6 +93,21 @@ def test_a_month_is_summed_by_day_model_and_key() -> None:
     assert last.x + 14 <= 620
 
 
+def test_spend_is_of_one_currency_and_others_are_beside_it() -> None:
+    """That of the newest prices, whatever order the days come in."""
+    month = Month.named("2028-02")
+    assert month
+    start = int(month.start.timestamp())
+
+    def bucket(day: int, currency: str, exact: str) -> dict[str, object]:
+        amount = {"value": exact, "exact": exact, "currency": currency}
+        return {"start_time": start + day * 86400, "results": [{"model": "chat", "amount": amount}]}
+
+    use = summed(month, [], [bucket(5, "eur", "50.00"), bucket(3, "chf", "90.5"), bucket(4, "chf", "9.5")], str)
+    assert (str(use.total.cost), use.currency) == ("50.00", "EUR")
+    assert use.others == {"CHF": 100}
+
+
 def test_months_go_back_over_a_year() -> None:
     january = Month.of(datetime(2027, 1, 5, tzinfo=UTC).timestamp())
     assert last_months(january)[:2] == ["2027-01", "2026-12"]

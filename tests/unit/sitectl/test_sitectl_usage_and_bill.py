@@ -19,6 +19,7 @@ from stacks.site.loader import KEY
 from tests import documented
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import OPERATOR, WRITER, Ledger, line
+from tests.unit.services.postgres_rig import setting
 from tests.unit.sitectl.site_with_service import AskedSite
 from tests.unit.sitectl.sites_to_work_on import CommandResult
 
@@ -65,7 +66,7 @@ def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
     usage = shown(site, documented.argv("python -m sitectl usage prod --month 2026-11 --by tenant,key --json"))
     assert usage.status == Exit.OK, usage.err
     rows = {(row["tenant"], row["key"]): row for row in json.loads(usage.out)["usage"]}
-    assert {group: (row["requests"], row["failed"], row["cost"]) for group, row in rows.items()} == {
+    assert {group: (row["requests"], row["failed"], row["costs"]["EUR"]) for group, row in rows.items()} == {
         ("sales", "ci"): (0, 1, "0.00"),
         ("search", "ci"): (1, 0, "0.22"),
         ("search", "nightly"): (1, 0, "0.11"),
@@ -83,6 +84,27 @@ def test_usage_is_added_up_by_what_is_asked(site: AskedSite) -> None:
         ["lab,", f"{MONTH}:", "2"],
     ]
     assert by_day[-1] == f"lab, {MONTH}: 2 requests, 0.33 EUR"
+
+
+def test_amounts_of_two_currencies_are_apart(site: AskedSite, ledger: Ledger) -> None:
+    """Of a site that has priced in another one before: half of a tenant's rows here."""
+    prices = setting(ledger.folder, "--prices-file")
+    before = prices.read_text()
+    prices.write_text(before.replace("EUR", "CHF"))
+    month = MONTH + -2
+    started = f"{int(month.start.timestamp()) + 5}.0"
+    tokens = {"input_tokens": 1_000_000, "cached_input_tokens": 0, "output_tokens": 0}
+    ledger.send(line(started=started, **tokens))
+    prices.write_text(before)
+    ledger.send(line(started=started, objective="batch.chat", **tokens))
+    text = site.run("usage", "lab", "--month", str(month))
+    assert text.status == Exit.OK, text.err
+    assert text.out.splitlines()[-1] == f"lab, {month}: 2 requests, 0.20 CHF and 0.10 EUR"
+    data = json.loads(site.run("usage", "lab", "--month", str(month), "--json").out)
+    assert [row["costs"] for row in data["usage"]] == [{"CHF": "0.20", "EUR": "0.10"}]
+    with_a_load(site)
+    costs = site.run("costs", "lab", "--month", str(month))
+    assert "tenants owe 0.20 CHF and 0.10 EUR" in costs.out
 
 
 def test_a_bill_is_printed_in_each_form(site: AskedSite) -> None:
@@ -133,7 +155,7 @@ def test_usage_is_counted_in_seconds_of_a_gpu(site: AskedSite, ledger: Ledger) -
     # An earlier ledger has no group of this name.
     site.set(replaced=["group_by=revision", "group_by=later"])
     earlier = site.run(*month[:-1])
-    assert (earlier.status, earlier.out.splitlines()[1].split()[-2:]) == (Exit.OK, ["-", "0.00"])
+    assert (earlier.status, earlier.out.splitlines()[1].split()[-3:]) == (Exit.OK, ["-", "0.00", "EUR"])
     assert "no GPU-seconds: the ledger is an earlier one (group_by: no group" in earlier.err
     site.set()
     (head, *_) = site.run("usage", "lab", "--month", str(MONTH)).out.splitlines()
@@ -169,7 +191,12 @@ def test_costs_show_what_tenants_owe_and_what_stood_idle(site: AskedSite) -> Non
     assert costs.status == Exit.OK, costs.err
     data = json.loads(costs.out)
     served, *rest = data["models"]
-    assert (served["model"], served["gpus"], served["tokens"], served["billed"]) == ("chat", 2, 2_200_000, "0.33")
+    assert (served["model"], served["gpus"], served["tokens"], served["billed"]["EUR"]) == (
+        "chat",
+        2,
+        2_200_000,
+        "0.33",
+    )
     assert (served["cost"], data["hours"]) == (pytest.approx(2 * 2.5 * data["hours"]), pytest.approx(730, abs=60))
     assert 0 < served["used_share"] < 0.001
     band = served["used_share_over_the_band"]

@@ -24,7 +24,7 @@ from tests.unit.stacks.wrong_sites import changed
 
 pytestmark = pytest.mark.row("000.32", "000.35")
 
-ALERTS = {"LedgersDown", "UsageBehind", "UsageGap", "UsageLost", "UsageUnreadable"}
+ALERTS = {"LedgerChoreFails", "LedgersDown", "UsageBehind", "UsageGap", "UsageLost", "UsageUnreadable"}
 OF_PRICES = {"UsageUnpriced", "PricesUnusable"}
 PRICES = since("2026-12-01", {"glm-5-1": PRICE, "qwen3-32b": {"input": 0.1, "output": 0.4}}, tiers={"batch": 0.5})
 
