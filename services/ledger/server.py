@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 from services import serving
 from services.database import Database
 from services.failure import ServiceError
-from services.ledger import focus, usage
+from services.ledger import focus, hours, usage
 from services.ledger.bills import bill_of
 from services.ledger.idle import keep_days
 from services.ledger.lines import read
@@ -64,7 +64,7 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.keep_days, requests.watch_keys)
+    tasks = (requests.keep_partitions, requests.keep_days, requests.watch_keys, requests.show_hours)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -132,6 +132,15 @@ class _LedgerRequests:
             _LOOKED.set_to_current_time()
 
         await self._again_and_again("keys are not watched", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
+
+    async def show_hours(self) -> None:
+        """Measure the last full hour, for ever."""
+        watch = hours.HourWatch(self._database)
+
+        async def look() -> None:
+            await watch.look(time.time())
+
+        await self._again_and_again("hours are not measured", look, hours.LOOK_EVERY_S)
 
     async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
         """otherwise: what a bug in it means."""

@@ -149,6 +149,7 @@ TEXTS = {
     "group_queries",
     "machine_commands",
     "queries",
+    "reconciliation",
     "trusted_roots",
 }
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}

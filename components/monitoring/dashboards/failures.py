@@ -41,7 +41,7 @@ NOT_SHOWN = {
     "key-signals": "what a signal is made of is a list of keys with figures, which sitectl key signals prints",
     "budget-spent": "few sites have budgets; the alert names the tenant, and its portal page the remainder",
     "usage-behind": "few sites have a ledger; no request fails, and the alert names the pod",
-    "usage-gap": "the same; its page has both counts",
+    "usage-gap": "the dashboard of usage has it, where a site has a ledger",
     "gpu-fault": "few sites have a watcher; the alert names the node, and GPUs have panels of their own",
     "gatekeeper-down": "few sites have gatekeepers; requests without one are in the panels of 5xx",
     "lab-in-the-way": "on the machine that runs a lab",
