@@ -39,13 +39,14 @@ PROMISE = SitePromise(
             requests_per_s=2.0,
             replicas=2,
             gpus=16,
+            carried_tokens_per_s=9000.0,
             start_budget_s=1309,
             # Series of tests have a value per minute.
             stall_s=240,
             weights_budget_s=9000,
             shedding_queue=8,
         ),
-        # It has no series but in tests/alert_larger_site.py.
+        # Its series are in tests/alert_larger_site.py.
         ModelPromise(
             model="code",
             targets=(
@@ -340,10 +341,9 @@ HEALTHY: Mapping[str, Values] = {
     budget_used("tokens_per_month"): constant(0.7),
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
-    target("directory", "directory-a"): constant(1),
     **dict.fromkeys(PORTAL, constant(1)),
+    **{target(name, f"{name}-a"): constant(1) for name in ("directory", "ledger", "watcher")},
     portal_failures("ledger of usage"): grows(0.2),
-    target("ledger", "ledger-a"): constant(1),
     of_ledger("hour_start_timestamp_seconds"): EachHour(-3600, 3600),
     hour_tokens("input"): constant(540_000),
     hour_tokens("output"): constant(60_000),
@@ -354,7 +354,6 @@ HEALTHY: Mapping[str, Values] = {
     of_directory("suspensions_held"): constant(0),
     of_directory("key_signals_read_timestamp_seconds"): grows(60),
     of_shipper("oldest_seconds"): constant(2),
-    target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),
     **{of_watcher("reported", f', node="hgx-1", source="{source}"'): constant(0) for source in ("dcgm", "cluster")},
     of_shipper("unreadable_lines_total"): grows(0),

@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 from services import serving
 from services.database import Database
 from services.failure import ServiceError
-from services.ledger import focus, hours, usage
+from services.ledger import focus, hours, spending, usage
 from services.ledger.bills import bill_of
 from services.ledger.idle import keep_days
 from services.ledger.lines import read
@@ -64,7 +64,8 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.keep_days, requests.watch_keys, requests.show_hours)
+    kept = (requests.keep_partitions, requests.keep_days, requests.watch_keys)
+    tasks = (*kept, requests.show_hours, requests.show_month)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -141,6 +142,15 @@ class _LedgerRequests:
             await watch.look(time.time())
 
         await self._again_and_again("hours are not measured", look, hours.LOOK_EVERY_S)
+
+    async def show_month(self) -> None:
+        """Measure the running month, for ever."""
+        watch = spending.MonthWatch(self._database)
+
+        async def look() -> None:
+            await watch.look(time.time(), self._settings.prices_in_use().currency)
+
+        await self._again_and_again("the month is not measured", look, spending.LOOK_EVERY_S)
 
     async def _again_and_again(self, otherwise: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
         """otherwise: what a bug in it means."""

@@ -142,6 +142,7 @@ MAY_IMPORT = {
 TEXTS = {
     "addon",
     "charts",
+    "cost_queries",
     "envoy_names",
     "envoy_patches",
     "gpu_faults",
