@@ -1,10 +1,8 @@
-"""Faults of what decides about callers, and of what keeps their usage."""
+"""Faults of what decides about callers."""
 
 from __future__ import annotations
 
 from tests.alert_series import (
-    CHORE_FAILED,
-    LINES_DROPPED,
     PORTAL_READY,
     PORTALS_UP,
     answered,
@@ -12,16 +10,14 @@ from tests.alert_series import (
     files_refused,
     heard,
     heard_of_use,
-    kept_tokens,
     of_directory,
     of_ledger,
-    of_shipper,
     overflow,
     portal_failures,
     room_refusals,
     signal_of_keys,
 )
-from tests.alert_site import Case, constant, engine, grows, target
+from tests.alert_site import Case, constant, grows, target
 
 _GATEKEEPERS = [target("gatekeeper", f"gatekeeper-{letter}") for letter in "ab"]
 
@@ -115,60 +111,5 @@ CASES = (
         labels={"part": "ledger of usage"},
         shown="10",
         minutes=30,
-    ),
-    Case(alert="LedgerChoreFails", change={CHORE_FAILED: grows(1)}, labels={"chore": "partitions"}, shown="10"),
-    Case(alert="LedgersDown", change={target("ledger", "ledger-a"): None}, shown="0"),
-    # A tenth of the tokens are in no row, and none of them.
-    Case(
-        alert="UsageGap",
-        change={kept_tokens("output"): grows(0)},
-        labels={"model": "code"},
-        shown="10%",
-        minutes=120,
-    ),
-    Case(
-        alert="UsageGap",
-        change=dict.fromkeys((kept_tokens("input"), kept_tokens("output"))),
-        labels={"model": "code"},
-        shown="100%",
-        minutes=120,
-    ),
-    # A canary, of whose tokens a tenth is in no row.
-    Case(
-        alert="UsageGap",
-        change={
-            engine("vllm:prompt_tokens_total", pod="code--x-a"): grows(9_000),
-            engine("vllm:generation_tokens_total", pod="code--x-a"): grows(1_000),
-            kept_tokens("input", "code--x"): grows(9_000),
-        },
-        labels={"model": "code--x"},
-        shown="10%",
-        minutes=120,
-    ),
-    Case(
-        alert="UsageBehind",
-        change={of_shipper("oldest_seconds"): constant(600)},
-        labels={"pod": "envoy-a"},
-        shown="10",
-    ),
-    Case(
-        alert="UsageLost",
-        change={LINES_DROPPED: grows(6)},
-        labels={"pod": "envoy-a"},
-        shown="60",
-    ),
-    Case(
-        alert="UsageUnreadable",
-        change={of_shipper("unreadable_lines_total"): grows(1)},
-        labels={"pod": "envoy-a"},
-        shown="60",
-        minutes=60,
-    ),
-    Case(alert="UsageUnpriced", change={of_ledger("unpriced_rows_total"): grows(1)}, shown="60", minutes=60),
-    Case(
-        alert="PricesUnusable",
-        change={of_ledger("prices_unusable"): constant(1)},
-        labels={"pod": "ledger-a"},
-        shown="1",
     ),
 )

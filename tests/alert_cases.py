@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_logs, alert_scaling
+from tests import alert_callers, alert_database, alert_gpu_faults, alert_hosts, alert_logs, alert_scaling, alert_usage
 from tests.alert_larger_site import CANARY, LARGER, SLOW_GPU, SLOW_REPLICA
 from tests.alert_series import CERTIFICATES_LEFT
 from tests.alert_site import (
@@ -377,4 +377,5 @@ CASES = (
     ),
     *(*alert_callers.CASES, *alert_database.CASES, *alert_gpu_faults.CASES, *alert_hosts.CASES, *alert_logs.CASES),
     *alert_scaling.CASES,
+    *alert_usage.CASES,
 )

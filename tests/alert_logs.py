@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.alert_site import Case, constant, grows, of_collector, of_dns, of_log_store
+from tests.alert_series import of_collector, of_dns, of_log_store
+from tests.alert_site import Case, constant, grows
 
 _NODE = {"node": "hgx-1"}
 

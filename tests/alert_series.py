@@ -64,14 +64,26 @@ def portal_failures(part: str) -> str:
     return f'portal_upstream_failures_total{{job="portal", pod="portal-a", part="{part}"}}'
 
 
-def kept_tokens(kind: str, revision: str = "code") -> str:
-    """revision: of the model code; empty for a ledger that counts none."""
-    named = f', revision="{revision}"' if revision else ""
-    return f'inference_usage_tokens_total{{job="ledger", pod="ledger-a", model="code"{named}, kind="{kind}"}}'
+def hour_tokens(kind: str, revision: str = "code", of: str = "tokens") -> str:
+    """Of the last full hour, and of a revision of the model code. of: `tokens` or `bound_tokens`."""
+    named = f'model="code", revision="{revision}", kind="{kind}"'
+    return f'inference_usage_hour_{of}{{job="ledger", pod="ledger-a", {named}}}'
 
 
 def of_shipper(metric: str) -> str:
     return f'inference_usage_shipper_{metric}{{job="usage-shipper", pod="envoy-a"}}'
+
+
+def of_collector(metric: str, more: str = "") -> str:
+    return f'{metric}{{job="log-collectors", pod="log-collector-a", node="hgx-1"{more}}}'
+
+
+def of_log_store(metric: str) -> str:
+    return f'{metric}{{job="log-store", pod="log-store-a", path="/storage"}}'
+
+
+def of_dns(metric: str, more: str = "") -> str:
+    return f'external_dns_{metric}{{job="dns-records", pod="external-dns-a"{more}}}'
 
 
 CHORE_FAILED = 'inference_usage_chore_failures_total{job="ledger", pod="ledger-a", chore="partitions"}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.alert_series import CERTIFICATES_LEFT, kept_tokens, portal_failures
+from tests.alert_series import CERTIFICATES_LEFT, hour_tokens, portal_failures
 from tests.alert_site import (
     HEALTHY,
     ITL,
@@ -270,25 +270,16 @@ SILENCES = (
         },
     ),
     Silence(
-        why="two revisions of a model, each with its rows",
+        why="abandoned requests, whose tokens are in no row",
         alerts=("UsageGap",),
-        change={
-            engine("vllm:prompt_tokens_total", pod="code--x-a"): grows(18_000),
-            engine("vllm:generation_tokens_total", pod="code--x-a"): grows(2_000),
-            kept_tokens("input", "code--x"): grows(18_000),
-            kept_tokens("output", "code--x"): grows(2_000),
-        },
-        minutes=120,
+        change={hour_tokens("output"): constant(54_000), hour_tokens("output", of="bound_tokens"): constant(5_500)},
+        minutes=115,
     ),
     Silence(
-        why="a ledger that counts no revisions",
+        why="rows that arrive twenty minutes after their hour",
         alerts=("UsageGap",),
-        change={
-            **dict.fromkeys(map(kept_tokens, ("input", "output"))),
-            kept_tokens("input", ""): grows(9_000),
-            kept_tokens("output", ""): grows(1_000),
-        },
-        minutes=120,
+        change={hour_tokens("output"): Course(((80, 0), (1, 30_000), (40, 0)), first=30_000)},
+        minutes=115,
     ),
     Silence(
         why="pages that failed while the ledger started again",

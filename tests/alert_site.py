@@ -16,9 +16,12 @@ from tests.alert_series import (
     files_refused,
     heard,
     heard_of_use,
-    kept_tokens,
+    hour_tokens,
+    of_collector,
     of_directory,
+    of_dns,
     of_ledger,
+    of_log_store,
     of_shipper,
     of_watcher,
     overflow,
@@ -37,13 +40,14 @@ PROMISE = SitePromise(
             requests_per_s=2.0,
             replicas=2,
             gpus=16,
+            carried_tokens_per_s=9000.0,
             start_budget_s=1309,
             # Series of tests have a value per minute.
             stall_s=240,
             weights_budget_s=9000,
             shedding_queue=8,
         ),
-        # It has no series but in tests/alert_larger_site.py.
+        # Its series are in tests/alert_larger_site.py.
         ModelPromise(
             model="code",
             targets=(
@@ -86,6 +90,14 @@ class Values:
     def over(self, minutes: int) -> str:
         """In promtool's notation."""
         return f"{self.first:g}{self.each_minute:+g}x{minutes}"
+
+
+@dataclass(frozen=True)
+class EachHour(Values):
+    """The same, by the hour: it keeps its value until the next one."""
+
+    def over(self, minutes: int) -> str:
+        return " ".join(f"{self.first + hour * self.each_minute:g}+0x59" for hour in range(minutes // 60 + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,18 +161,6 @@ def filled(status: str) -> str:
         'externalsecret_status_condition{job="secrets", namespace="inference-models", name="hub-token", '
         f'condition="Ready", status="{status}"}}'
     )
-
-
-def of_collector(metric: str, more: str = "") -> str:
-    return f'{metric}{{job="log-collectors", pod="log-collector-a", node="hgx-1"{more}}}'
-
-
-def of_log_store(metric: str) -> str:
-    return f'{metric}{{job="log-store", pod="log-store-a", path="/storage"}}'
-
-
-def of_dns(metric: str, more: str = "") -> str:
-    return f'external_dns_{metric}{{job="dns-records", pod="external-dns-a"{more}}}'
 
 
 def etcd_backup(metric: str) -> str:
@@ -342,12 +342,12 @@ HEALTHY: Mapping[str, Values] = {
     budget_used("tokens_per_month"): constant(0.7),
     answered("allowed"): grows(60),
     answered("unknown"): grows(0),
-    target("directory", "directory-a"): constant(1),
     **dict.fromkeys(PORTAL, constant(1)),
+    **{target(name, f"{name}-a"): constant(1) for name in ("directory", "ledger", "watcher")},
     portal_failures("ledger of usage"): grows(0.2),
-    target("ledger", "ledger-a"): constant(1),
-    kept_tokens("input"): grows(9_000),
-    kept_tokens("output"): grows(1_000),
+    of_ledger("hour_start_timestamp_seconds"): EachHour(-3600, 3600),
+    hour_tokens("input"): constant(540_000),
+    hour_tokens("output"): constant(60_000),
     **dict.fromkeys(NOTHING_LOST, grows(0)),
     of_ledger("prices_unusable"): constant(0),
     of_ledger("keys_looked_timestamp_seconds"): grows(60),
@@ -355,7 +355,6 @@ HEALTHY: Mapping[str, Values] = {
     of_directory("suspensions_held"): constant(0),
     of_directory("key_signals_read_timestamp_seconds"): grows(60),
     of_shipper("oldest_seconds"): constant(2),
-    target("watcher", "watcher-a"): constant(1),
     of_watcher("looked_timestamp_seconds", ""): grows(60),
     **{of_watcher("reported", f', node="hgx-1", source="{source}"'): constant(0) for source in ("dcgm", "cluster")},
     of_collector("vl_rows_dropped_total", ', reason="too_many_fields"'): grows(0),
@@ -372,7 +371,7 @@ HEALTHY: Mapping[str, Values] = {
     cilium("cilium_bpf_map_pressure", ', map_name="ct4_global"'): constant(0.3),
     **{cilium(f"cilium_unreachable_{what}"): constant(0) for what in ("nodes", "health_endpoints")},
     disk("node_filesystem_size_bytes"): constant(1e12),
-    # A steady write, as of logs, and images that are deleted now and then.
+    # A steady write, as of logs.
     disk("node_filesystem_avail_bytes"): Values(700e9, -0.1e9),
     disk("node_filesystem_readonly"): constant(0),
     node("node_memory_MemTotal_bytes"): constant(64e9),

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from components.monitoring import queries
 
+PROVEN_TOKENS = "model:tokens_per_second:proven"
+"""Tokens of prompts and answers that all replicas of a revision are proven to carry within their targets, of the load
+that the site declares for it. Label: model."""
+
 _TOKENS = "gen_ai_client_token_usage_sum"
 # Not `cached_input`: the gateway counts these tokens as `input` too.
 _ALL = 'gen_ai_token_type=~"input|output"'
@@ -40,6 +44,19 @@ def busy_share(where: str = queries.ENGINES, *, window: str) -> str:
 def idle_share(where: str = queries.ENGINES, *, window: str) -> str:
     """Share of time in which a model has no request, 0 to 1."""
     return f"1 - {busy_share(where, window=window)}"
+
+
+def proven_idle_share(where: str = queries.ENGINES, *, by: str, window: str) -> str:
+    """Share of the tokens that a model is proven to carry and was not asked for, 0 to 1. by: a matcher of models."""
+    asked = " + ".join(
+        tokens(where, window=window) for tokens in (queries.prompt_tokens_per_s, queries.answer_tokens_per_s)
+    )
+    return f"clamp_min(1 - ({asked}) / {PROVEN_TOKENS}{{{by}}}, 0)"
+
+
+def proven_million(price: str, by: str) -> str:
+    """Cost of a million tokens while a model's GPUs have all that they are proven to carry."""
+    return f"{price} * {queries.DECLARED_GPUS}{{{by}}} / 3600 / {PROVEN_TOKENS}{{{by}}} * 1e6"
 
 
 def tenant_gpus(models: str, tenants: str, *, window: str) -> str:

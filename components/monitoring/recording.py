@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from components.monitoring import group_queries, queries
+from components.monitoring import cost_queries, group_queries, queries
 from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -35,6 +35,8 @@ def _of_model(model: ModelPromise) -> Iterator[dict[str, Any]]:
         yield _record(queries.DECLARED_REQUESTS, model.requests_per_s, own)
     yield _record(queries.DECLARED_REPLICAS, model.replicas, own)
     yield _record(queries.DECLARED_GPUS, model.gpus, own)
+    if model.carried_tokens_per_s:
+        yield _record(cost_queries.PROVEN_TOKENS, model.carried_tokens_per_s, own)
     yield _record(queries.QUEUE_LIMIT, model.shedding_queue, own)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.monitoring import recording
+from components.monitoring import reconciliation, recording
 from components.monitoring.alerts import (
     autoscaling,
     callers,
@@ -119,6 +119,7 @@ def groups(promise: SitePromise, measured: Measured = ALL) -> list[dict[str, Any
     return [
         {"name": "declared", "rules": recording.declared(promise)},
         {"name": "measured", "rules": recording.measured(promise)},
+        *([{"name": "reconciliation", "rules": reconciliation.rules()}] if "ledger" in measured.parts else []),
         *(
             {"name": name, "rules": [alert.rule() for alert in listed]}
             for name, listed in alerts(promise, measured).items()

@@ -52,6 +52,8 @@ class ModelPromise:
     """Waiting requests per replica from which on pickers refuse tiers below 0."""
     nodes: int = 1
     """Of a replica."""
+    carried_tokens_per_s: float = 0.0
+    """Of prompts and answers, that all replicas carry within the targets; 0 without a load."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 from services import serving
 from services.database import Database
 from services.failure import ServiceError
-from services.ledger import focus, usage
+from services.ledger import focus, hours, spending, usage
 from services.ledger.bills import bill_of
 from services.ledger.idle import keep_days, next_day
 from services.ledger.lines import read
@@ -68,7 +68,8 @@ def application(
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
     requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
-    tasks = (requests.keep_partitions, requests.forget, requests.recount, requests.keep_days, requests.watch_keys)
+    kept = (requests.keep_partitions, requests.forget, requests.recount, requests.keep_days, requests.watch_keys)
+    tasks = (*kept, requests.show_hours, requests.show_month)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
 
 
@@ -146,6 +147,24 @@ class _LedgerRequests:
             _LOOKED.set_to_current_time()
 
         await self._again_and_again("keys", look, LOOK_EVERY_S if self._watch.most else _FORGET_EVERY_S)
+
+    async def show_hours(self) -> None:
+        """Measure the last full hour, for ever."""
+        watch = hours.HourWatch(self._database)
+
+        async def look() -> None:
+            await watch.look(time.time())
+
+        await self._again_and_again("hours", look, hours.LOOK_EVERY_S)
+
+    async def show_month(self) -> None:
+        """Measure the running month, for ever."""
+        watch = spending.MonthWatch(self._database)
+
+        async def look() -> None:
+            await watch.look(time.time(), self._settings.prices_in_use().currency)
+
+        await self._again_and_again("month", look, spending.LOOK_EVERY_S)
 
     async def _again_and_again(self, chore: str, act: Callable[[], Awaitable[None]], every_s: float) -> None:
         """After a failure sooner, and later each time."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from components.specs.promises import HISTOGRAMS, LatencyPromise, ModelPromise, SitePromise
 from stacks.facts import metrics
 from stacks.facts.hardware import GPUS
+from stacks.plan.guarantees import request_tokens
 from stacks.plan.models import RevisionPlan
 from stacks.plan.placing import nodes_of, resource_of
 from stacks.plan.site_plan import SitePlan
@@ -42,6 +43,7 @@ def model_promise(revision: RevisionPlan) -> ModelPromise:
         stall_s=revision.engine.stall_s,
         weights_budget_s=revision.weights.budget_s if revision.weights else 0,
         nodes=revision.server.nodes,
+        carried_tokens_per_s=revision.proof.capacity_requests_per_s * request_tokens(revision.proof),
         shedding_queue=revision.picker.shedding_queue_threshold,
     )
 

@@ -142,6 +142,7 @@ MAY_IMPORT = {
 TEXTS = {
     "addon",
     "charts",
+    "cost_queries",
     "envoy_names",
     "envoy_patches",
     "gpu_faults",
@@ -149,6 +150,7 @@ TEXTS = {
     "group_queries",
     "machine_commands",
     "queries",
+    "reconciliation",
     "trusted_roots",
 }
 COMPOSITES = {"registry", "model", "cluster", "monitoring"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from components.monitoring import queries
+from components.monitoring import queries, reconciliation
 from components.monitoring.alerts.alert import Alert
 
 _LEDGERS, _SHIPPERS = 'job="ledger"', 'job="usage-shipper"'
 _MINUTE_S = 60
 _BEHIND_MINUTES = 5
-# Streams that were under way at either end of the time compared, and what Prometheus extrapolates, are below this.
-_COMPARED, _GAP, _LEAST_TOKENS = "6h", 0.02, 100_000
+# Rows that waited for a while are not missing.
+_GAP_MINUTES = 30
+_UNMEASURED_HOURS = 2
 
 
 def shippers() -> list[Alert]:
@@ -51,29 +52,29 @@ def shippers() -> list[Alert]:
     ]
 
 
-def gap_share() -> str:
-    """By revision, as `model`: the share of the engines' tokens that no row has; below 0 where rows have more."""
-    engines = " + ".join(
-        queries.growth(metric, queries.ENGINES, by=("model",), window=_COMPARED)
-        for metric in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
-    )
-    counted = queries.growth("inference_usage_tokens_total", _LEDGERS, by=("model", "revision"), window=_COMPARED)
-    # An earlier ledger counts no revisions.
-    rows = f'sum by (model) (label_replace({counted}, "model", "$1", "revision", "(.+)"))'
-    # A revision of which no row came is all gap.
-    return f"1 - ({rows} or 0 * ({engines})) / ({engines} > {_LEAST_TOKENS})"
-
-
 def ledgers() -> list[Alert]:
     """Two take rows, and either is enough."""
     return [
         Alert(
             name="UsageGap",
             severity="ticket",
-            expression=f"abs({gap_share()}) > {_GAP:g}",
-            minutes=60,
-            summary="The ledger's tokens of {{ $labels.model }} are not those of its engines",
-            description="They differ by {{ $value | humanizePercentage }} within six hours.",
+            expression=reconciliation.gap_share(),
+            minutes=_GAP_MINUTES,
+            # The next hour is compared some minutes after it has ended.
+            lasts_minutes=60,
+            summary="The ledger's {{ $labels.kind }} tokens of {{ $labels.model }} are not those of its engines",
+            description="{{ $value | humanizePercentage }} of the last full hour's are in no row, more than abandoned "
+            "requests explain; below 0, rows have more.",
+            runbook="usage-gap",
+        ),
+        Alert(
+            name="UsageNotReconciled",
+            severity="ticket",
+            expression=f"{reconciliation.unmeasured_hours()} > {_UNMEASURED_HOURS}",
+            minutes=10,
+            summary="No ledger measures the hours that end",
+            description="For {{ $value | humanize }} hours; hundreds of thousands of them if never since it started. "
+            "Rows are not held against what engines count.",
             runbook="usage-gap",
         ),
         Alert(

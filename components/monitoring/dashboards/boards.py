@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from components.monitoring.dashboards import cost, failures, gateway, hardware, hosts, slo, storage, where_time_goes
+from components.monitoring.dashboards import (
+    cost,
+    failures,
+    gateway,
+    hardware,
+    hosts,
+    slo,
+    storage,
+    usage,
+    where_time_goes,
+)
 
 BOARDS = (
     slo.BOARD,
@@ -13,4 +23,5 @@ BOARDS = (
     hosts.BOARD,
     storage.BOARD,
     cost.BOARD,
+    usage.BOARD,
 )

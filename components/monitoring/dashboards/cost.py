@@ -88,10 +88,17 @@ BOARD = Board(
                 ),
                 Panel(
                     title="Cost of a million tokens, prompts included, by model",
-                    good="Near the one price for all tokens in `sitectl proof`.",
-                    do="As for answers.",
+                    good="Near its dashed line: the cost at the largest load that the model is proven to carry.",
+                    do="Above for long: the load does not fill the GPUs; fewer replicas carry it.",
                     unit=MONEY,
-                    queries=lines(f"{PRICE} * {_GPUS} / 3600 / ({_OUTPUT} + {_INPUT}) * 1e6", "{{model}}"),
+                    queries=(
+                        *lines(f"{PRICE} * {_GPUS} / 3600 / ({_OUTPUT} + {_INPUT}) * 1e6", "{{model}}"),
+                        Query(
+                            expression=cost_queries.proven_million(PRICE, MODEL),
+                            legend="{{model}} proven",
+                            is_target=True,
+                        ),
+                    ),
                 ),
             ),
         ),
@@ -149,6 +156,15 @@ BOARD = Board(
                     do="High there too: fewer replicas carry the load; `sitectl proof` has how many.",
                     unit=SHARE,
                     queries=lines(cost_queries.idle_share(OF_MODEL, window=SHOWN), "{{model}}"),
+                ),
+                Panel(
+                    title="Share of the proven tokens that a model was not asked for",
+                    good="As low as the targets of latency and the reserve for a lost node allow.",
+                    do="High in the busiest hour too: fewer replicas carry the load. Bills have it, where the site "
+                    "bills idle GPUs.",
+                    unit=SHARE,
+                    queries=lines(cost_queries.proven_idle_share(OF_MODEL, by=MODEL, window=WINDOW), "{{model}}"),
+                    not_in_lab="no model of the lab's site has a load, so none has a largest one",
                 ),
                 Panel(
                     title="GPUs by model",

@@ -60,7 +60,7 @@ def test_dashboards_are_found_by_addresses_that_stay() -> None:
     named = {name: json.loads(text)["uid"] for name, text in grafana.dashboards().items()}
     assert named == {
         name: f"inference-{name}"
-        for name in ("cost", "failures", "gateway", "hardware", "hosts", "slo", "storage", "time")
+        for name in ("cost", "failures", "gateway", "hardware", "hosts", "slo", "storage", "time", "usage")
     }
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from components.monitoring import alert_page, queries, recording, rules
+from components.monitoring import alert_page, cost_queries, queries, recording, rules
 from components.monitoring.alerts import models
 from components.monitoring.alerts.alert import Alert
 from components.specs.promises import HISTOGRAMS, LatencyPromise, Metric
 from stacks.facts import metrics
+from stacks.plan.idle import gpu_costs
 from stacks.plan.promises import latency_promise, model_promise, site_promise
 from stacks.plan.site_plan import SitePlan, plan_file
 from stacks.program.monitoring import jobs_of, targets_of
@@ -194,6 +195,19 @@ def test_decode_is_held_to_the_slow_end_of_the_proof(plan: SitePlan) -> None:
     assert promised == pytest.approx(mean.span.slow / 1e3)
     assert promised is not None
     assert promised > mean.value / 1e3
+
+
+@pytest.mark.row("001.04")
+def test_what_gpus_are_proven_to_carry_is_recorded_beside_what_they_are_asked_for(plan: SitePlan) -> None:
+    """The figure that idle GPUs are billed by; a model without a load has none, and no series."""
+    promise = site_promise(plan, 99.9, [])
+    carried = {model.model: model.carried_tokens_per_s for model in promise.models}
+    (cost,) = [cost for cost in gpu_costs(plan, 1.0) if cost.model == "glm-5-1"]
+    assert carried["glm-5-1"] * 3600 == pytest.approx(cost.tokens)
+    bare = replace(promise.models[0], carried_tokens_per_s=0.0)
+    for models_of, count in ((promise.models[:1], 1), ((bare,), 0)):
+        recorded = [rule["record"] for rule in recording.declared(replace(promise, models=models_of))]
+        assert recorded.count(cost_queries.PROVEN_TOKENS) == count
 
 
 def test_a_part_that_a_site_lacks_has_no_alerts() -> None:
