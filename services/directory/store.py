@@ -58,8 +58,8 @@ class KeyChoice:
         if self.owner:
             query = query.where(KEYS.c.name.endswith(f"-{self.owner}", autoescape=True))
         if self.part:
-            found = (column.contains(self.part, autoescape=True) for column in (KEYS.c.name, KEYS.c.id))
-            query = query.where(sa.or_(*found))
+            columns = (KEYS.c.name, KEYS.c.id)
+            query = query.where(sa.or_(*(column.contains(self.part, autoescape=True) for column in columns)))
         if self.state:
             query = query.where(WORKS if self.state == "works" else sa.not_(WORKS))
         if self.state == "ended":

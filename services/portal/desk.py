@@ -68,7 +68,7 @@ class Desk:
         asked = [("works", MOST_SHOWN, person.mark), ("ended", MOST_ENDED, person.mark)]
         if self.role(person, tenant) >= Role.ADMIN:
             asked += [("works", MOST_SHOWN, ""), ("ended", MOST_ENDED, "")]
-        listed = await asyncio.gather(*(self.directory.keys(person.actor, tenant, *one, part) for one in asked))
+        listed = await asyncio.gather(*(self.directory.keys(person.actor, tenant, *chosen, part) for chosen in asked))
         keys = {key["id"]: key | {"is_own": person.owns(key["name"])} for some in listed for key in some}
         return sorted(keys.values(), key=lambda key: (key["state"] != "works", not key["is_own"], -key["created"]))
 

@@ -110,17 +110,19 @@ def test_an_admin_finds_keys_by_a_part_of_their_name_or_id(portal: Portal) -> No
     with api(portal, "bob") as bob, api(portal, "ann") as ann:
         made = [order(bob, name).json() for name in ("ci-nightly", "laptop")]
 
-        def found(client: httpx.Client, part: str) -> list[str]:
+        def ids_with(client: httpx.Client, part: str) -> list[str]:
             asked = {"tenant": "search", "find": part}
             return [key["id"] for key in client.get("/keys", params=asked).json()["keys"]]
 
-        assert found(ann, "nightly") == found(bob, "nightly") == found(ann, made[0]["id"][2:]) == [made[0]["id"]]
-        assert found(ann, "%") == []
+        assert (
+            ids_with(ann, "nightly") == ids_with(bob, "nightly") == ids_with(ann, made[0]["id"][2:]) == [made[0]["id"]]
+        )
+        assert ids_with(ann, "%") == []
         page = portal.logged_in("ann").get("/keys", params={"find": "laptop"}).text
         assert made[1]["id"] in page
         assert made[0]["id"] not in page
         order(ann, "own")
-        assert len(found(bob, "")) == 2
+        assert len(ids_with(bob, "")) == 2
 
 
 def test_a_playground_key_is_shown_to_none_and_ends_with_the_session(portal: Portal) -> None:

@@ -316,10 +316,10 @@ def test_the_lines_of_an_hour_without_a_database_arrive_once(
     shipper = Shipper(tmp_path, envoy.path, ledger.url, envoy.admin_url, rotate_bytes=20_000_000)
     shipper.start()
     server.kill()
-    began, seconds, each = int(time.time()) - 3600, 3600, 50
+    began, seconds, rate = int(time.time()) - 3600, 3600, 50
     try:
         for second in range(seconds):
-            envoy.write(*(line(started=f"{began + second}.{number:06}", duration_ms=900) for number in range(each)))
+            envoy.write(*(line(started=f"{began + second}.{number:06}", duration_ms=900) for number in range(rate)))
             if second in (1200, 2400):
                 shipper.end(signal.SIGKILL)
                 shipper.start()
