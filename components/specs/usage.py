@@ -122,7 +122,9 @@ class UsageSpec(Spec):
     currency: str = Field(default="EUR", pattern=r"^[A-Z]{3}$")
     """Of all prices: three capital letters, as ISO 4217 has them."""
     keep_months: int = Field(default=13, ge=1, le=240)
-    """Months for which the row of a request is kept. Sums by hour stay."""
+    """Months for which the row of a request is kept, and the keys of sums by hour. The sums stay."""
+    keep_traces_days: int = Field(default=30, ge=1, le=7300)
+    """Days for which rows have the prompt id and the trace id of their request, by which it is found in traces."""
     prices: tuple[PriceVersionSpec, ...] = ()
     """The price book, by the day from which each version holds, newest last. An earlier version may go once no request
     that began under it can arrive any more; rows that have arrived keep their cost."""

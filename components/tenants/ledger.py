@@ -99,6 +99,7 @@ def deployment(namespace: str, *, image: str, spec: UsageSpec) -> dict[str, Any]
         f"--writer-token-file={_SECRETS}/{variables.WRITER_KEY}",
         f"--operator-token-file={_SECRETS}/{variables.OPERATOR_KEY}",
         f"--keep-months={spec.keep_months}",
+        f"--keep-traces-days={spec.keep_traces_days}",
         *([f"--watch-keys={json.dumps(spec.abuse.thresholds, sort_keys=True)}"] if spec.abuse else []),
     ]
     volumes = {

@@ -2,5 +2,5 @@
 
 Two programs: `serve` takes rows in and answers about them, `ship` sends them from the access log of an Envoy pod.
 A person is in a row only as the key and the prompt id that a request came with; prompts, answers, addresses and
-user agents are in none. To delete a person, delete what names the key and the prompt id elsewhere.
+user agents are in none. To delete a person, `python -m services.ledger.forget` replaces their key's name everywhere.
 """

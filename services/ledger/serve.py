@@ -41,8 +41,14 @@ def main(arguments: Sequence[str]) -> int:
         "--keep-months",
         type=_months,
         default=variables.KEEP_MONTHS,
-        help="how many whole months the rows are kept beside the running one; sums by hour are kept for ever;"
-        " default: %(default)s",
+        help="how many whole months the rows are kept beside the running one, and the keys of sums by hour, which are"
+        " kept for ever; default: %(default)s",
+    )
+    parser.add_argument(
+        "--keep-traces-days",
+        type=_days,
+        default=variables.KEEP_TRACES_DAYS,
+        help="for how many days rows have their prompt and trace ids; default: %(default)s",
     )
     parser.add_argument(
         "--watch-keys",
@@ -67,7 +73,12 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     database = Database(settings.url, KEPT)
     app = application(
-        settings, database, keep_months=given.keep_months, issuer=given.issuer, watch_keys=given.watch_keys
+        settings,
+        database,
+        keep_months=given.keep_months,
+        keep_traces_days=given.keep_traces_days,
+        issuer=given.issuer,
+        watch_keys=given.watch_keys,
     )
     serve(app, database, given.port)
     return 0
@@ -77,6 +88,13 @@ def _months(text: str) -> int:
     number = int(text)
     if not 1 <= number <= 1200:
         raise argparse.ArgumentTypeError(f"got {number}; allowed: 1 to 1200")
+    return number
+
+
+def _days(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 7300:
+        raise argparse.ArgumentTypeError(f"got {number}; allowed: 1 to 7300")
     return number
 
 

@@ -22,6 +22,7 @@ from services.ledger.idle import keep_days, next_day
 from services.ledger.lines import read
 from services.ledger.months import Month
 from services.ledger.reader import UsageReader
+from services.ledger.retention import Retention
 from services.ledger.settings import LedgerSettings
 from services.ledger.signals import WINDOW_MINUTES, Thresholds
 from services.ledger.store import Writer
@@ -64,10 +65,18 @@ log = logging.getLogger(__name__)
 
 
 def application(
-    settings: LedgerSettings, database: Database, *, keep_months: int, issuer: str, watch_keys: Thresholds | None = None
+    settings: LedgerSettings,
+    database: Database,
+    *,
+    keep_months: int,
+    keep_traces_days: int,
+    issuer: str,
+    watch_keys: Thresholds | None = None,
 ) -> FastAPI:
     """The service, for one database. watch_keys: from what on a key may be abused; None: none is watched."""
-    requests = _LedgerRequests(settings, database, keep_months, issuer, watch_keys)
+    watches = watch_keys is not None
+    writer = Writer(database, keep_months, keep_traces_days=keep_traces_days, watches=watches)
+    requests = _LedgerRequests(settings, database, writer, issuer, watch_keys)
     kept = (requests.keep_partitions, requests.forget, requests.recount, requests.keep_days, requests.watch_keys)
     tasks = (*kept, requests.show_hours, requests.show_month)
     return serving.application(database, requests.router(), page="docs/how-to/usage-and-bills.md", tasks=tasks)
@@ -80,13 +89,13 @@ class _LedgerRequests:
         self,
         settings: LedgerSettings,
         database: Database,
-        keep_months: int,
+        writer: Writer,
         issuer: str,
         watch_keys: Thresholds | None,
     ) -> None:
         self._settings, self._database, self._issuer = settings, database, issuer
-        self._writer = Writer(database, keep_months, watches=watch_keys is not None)
-        self._unreadable = UnreadableLines(database)
+        self._writer = writer
+        self._unreadable, self._retention = UnreadableLines(database), Retention(database, self._writer)
         self._refused_at = -math.inf
         """When rows were last not added, by the monotonic clock."""
         self._reader, self._watch = UsageReader(database), KeyWatch(database, watch_keys)
@@ -117,6 +126,7 @@ class _LedgerRequests:
 
         async def act() -> None:
             await self._unreadable.forget(self._writer.earliest())
+            await self._retention.keep()
 
         await self._again_and_again("forgetting", act, _PARTITIONS_EVERY_S)
 

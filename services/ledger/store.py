@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from services.ledger.lines import UsageRow
 from services.ledger.months import Month
 from services.ledger.prices import UNPRICED, PriceBook
 from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
+from services.ledger.variables import KEEP_TRACES_DAYS
 from services.ledger.watched import COUNT_RECENT, see_networks
 
 AHEAD_US = 24 * 3600 * 1_000_000
@@ -34,7 +35,8 @@ _OF_ROW = tuple(column.name for column in fields(UsageRow) if column.name not in
 _GIVEN = ("started_us", "id", *_OF_ROW, "failed", "price_version", "cost_pico")
 _TYPES = {"started_us": "bigint", "cost_pico": "numeric"}
 _SUMMED = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "cost_pico")
-_COUNTED = ("requests", "failed", *_SUMMED)
+COUNTED = ("requests", "failed", *_SUMMED)
+"""What tables of sums by hour have of their requests."""
 _OF_KEYS = ("tenant", "key", "tier", "price_version", "started", "duration_ms", "status", "details", "flags", "failed")
 _READ = (*_OF_KEYS, *_SUMMED)
 """Of a row that was added, by its sums and by what keys are watched by."""
@@ -94,9 +96,9 @@ def summed(table: sa.Table, where: str = "") -> str:
     """The statement that adds the rows of `added`, which have their `hour`, to a table of sums by hour."""
     group = ", ".join(column.name for column in table.primary_key.columns)
     sums = ", ".join(f"sum({name})" for name in _SUMMED)
-    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in _COUNTED)
+    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in COUNTED)
     return f"""
-        INSERT INTO {table.name} ({group}, {", ".join(_COUNTED)})
+        INSERT INTO {table.name} ({group}, {", ".join(COUNTED)})
         SELECT {group}, count(*), count(*) FILTER (WHERE failed), {sums}
         FROM added {where} GROUP BY {group} ORDER BY {group}
         ON CONFLICT ({group}) DO UPDATE SET {added}
@@ -149,14 +151,25 @@ class Added:
 class Writer:
     """Adds rows to one database. Every method raises ServiceError while it is away."""
 
-    def __init__(self, database: Database, keep_months: int, *, watches: bool = False) -> None:
-        self._database, self._keep_months = database, keep_months
+    def __init__(
+        self,
+        database: Database,
+        keep_months: int,
+        *,
+        keep_traces_days: int = KEEP_TRACES_DAYS,
+        watches: bool = False,
+    ) -> None:
+        self._database, self._keep_months, self._keep_traces_days = database, keep_months, keep_traces_days
         self._watches = watches
         self._has_partition: set[Month] = set()
 
     def earliest(self) -> Month:
         """The first month whose rows are kept."""
         return Month.of(time.time()) + -self._keep_months
+
+    def traces_from_us(self) -> int:
+        """The moment from which on rows keep their prompt and trace ids, in microseconds of Unix time."""
+        return round((time.time() - self._keep_traces_days * 86_400) * 1_000_000)
 
     def bounds_us(self, now: float) -> dict[str, int]:
         """Between which moments a request may have begun, whose row comes now."""
@@ -167,6 +180,9 @@ class Writer:
         """Add the rows that are not there yet; they are committed once this returns."""
         if not rows:
             return Added(0, 0, 0, {})
+        oldest_us = self.traces_from_us()
+        if any(row.started_us < oldest_us for row in rows):
+            rows = [replace(row, prompt_id="", trace_id="") if row.started_us < oldest_us else row for row in rows]
         prices = [book.price(row) for row in rows]
         columns: list[list[object]] = [
             *([getattr(row, name) for row in rows] for name in (*_GIVEN[:2], *_OF_ROW, "failed")),

@@ -100,6 +100,14 @@ UNREADABLE = sa.Table(
 )
 """Lines that are no row, each once, as long as rows: who ships them deletes them."""
 
+KEPT_UNTIL = sa.Table(
+    "kept_until",
+    METADATA,
+    sa.Column("what", sa.Text, primary_key=True),
+    sa.Column("until", _MOMENT),
+)
+"""Up to when rows have lost their traces, and sums their keys; null before the first time."""
+
 PRICE_VERSIONS = sa.Table(
     "price_versions",
     METADATA,

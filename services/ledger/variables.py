@@ -36,6 +36,8 @@ MOST_BYTES, MOST_LINES = 1024 * 1024, 2000
 """Of one request with rows."""
 KEEP_MONTHS = 13
 """Of rows; what they come to by the hour is kept."""
+KEEP_TRACES_DAYS = 30
+"""Of the prompt and trace ids of rows."""
 ROTATE_BYTES = 64 * 1024 * 1024
 """How large Envoy's log gets before the next one is begun."""
 

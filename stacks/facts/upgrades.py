@@ -26,6 +26,8 @@ class UpgradedPart(Spec):
     back: Literal["any", "one_minor", "patch", "none"]
     releases: tuple[str, ...] = ()
     """Minor versions in the order in which they were published, where they are not counted up by one."""
+    back_first: str = ""
+    """What has to be done by hand before an older version is rolled out."""
     snapshot: bool = False
     """Whether the cluster's snapshot leads back where the publisher supports no way: it takes all objects back, those
     of every other part too."""

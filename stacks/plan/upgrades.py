@@ -210,4 +210,5 @@ def _back(part: UpgradedPart, now: str, then: str) -> str:
         return f"{part.part}: none, not even to {now}"
     if part.back == "one_minor" and between(then, now, part.releases):
         return f"{part.part}: not as far as {now}"
-    return f"{part.part}: set {now} again and run `pulumi up`"
+    first = f"{part.back_first}; then " if part.back_first else ""
+    return f"{part.part}: {first}set {now} again and run `pulumi up`"

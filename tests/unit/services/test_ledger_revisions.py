@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from services.database import _LOCK
+from services.database import _LOCK, Database
+from services.ledger.tables import KEPT, METADATA
 from tests.lab.waiting import eventually
 from tests.unit.services import ledger_rig
 from tests.unit.services.ledger_rig import DECEMBER, Ledger, line
-from tests.unit.services.postgres_rig import ROOT, Server, setting
+from tests.unit.services.postgres_rig import ROOT, Server, differences, setting
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.35", "003.20")]
 
@@ -95,6 +98,48 @@ def test_a_migration_may_take_longer_than_an_answer(both: tuple[Server, Ledger])
         ledger.wait_ready()
         assert not server.rows(held)
     assert "no connection" not in ledger.log.read_text().removeprefix(before)
+
+
+def test_tables_go_back_each_step_and_forward_again(both: tuple[Server, Ledger]) -> None:
+    """One by one, and from the newest to each: sums, days that are closed and lines that are no row stay."""
+    server, ledger = both
+    ledger.send(
+        line(started=f"{time.time():.6f}", asked_model="other", revision=CANARY, prompt_id="p-1"),
+        line(started=f"{time.time():.6f}", client="other.ci", input_tokens=-1),
+    )
+    ledger.end()
+    server.sql(
+        "INSERT INTO idle_by_day VALUES (date_trunc('month', now(), 'UTC'), 'chat', 100, 5, 'EUR', '{search}', 60)"
+    )
+    numbers = sorted(file.name[:4] for file in KEPT.migrations.glob("[0-9]*.py"))
+    whole = kept(server)
+
+    async def go(*backs: str) -> None:
+        database = Database(lambda: server.url, KEPT)
+        try:
+            for back in backs:
+                await database.migrate(back_to=back)
+                assert server.rows("SELECT version_num FROM ledger_alembic_version") == [{"version_num": back}]
+            await database.migrate()
+        finally:
+            await database.close()
+
+    for backs in (*([number] for number in numbers[-2::-1]), numbers[-2::-1]):
+        asyncio.run(go(*backs))
+        assert kept(server) == whole, backs
+        different = asyncio.run(differences(server.url, KEPT, METADATA))
+        assert [own for own in different if "requests_2" not in str(own)] == [], backs
+    ledger.start()
+    ledger.wait_ready()
+    assert ledger.send(line(started=f"{time.time():.6f}"))["added"] == 1
+
+
+def kept(server: Server) -> list[Any]:
+    """What no way back takes."""
+    return [
+        server.rows(f"SELECT * FROM {table} ORDER BY 1")  # noqa: S608 - names of tables
+        for table in ("usage_by_hour", "spent_by_month", "price_versions", "idle_by_day", "unreadable_lines")
+    ] + server.rows("SELECT id, tenant, key, model, input_tokens, cost_pico, prompt_id FROM requests ORDER BY id")
 
 
 def test_tables_go_back_to_those_without_revisions_and_forward_again(both: tuple[Server, Ledger]) -> None:

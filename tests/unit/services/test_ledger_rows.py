@@ -37,7 +37,7 @@ NOW = time.time()
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Ledger]]:
-    with ledger_rig.running(tmp_path_factory.mktemp("ledger")) as running:
+    with ledger_rig.running(tmp_path_factory.mktemp("ledger"), "--keep-traces-days", "7300") as running:
         yield running
 
 

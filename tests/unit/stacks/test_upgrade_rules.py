@@ -78,7 +78,7 @@ RULES: dict[str, Rule] = {
     "directory of keys": Rule("services/directory", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
     "portal": Rule("services/portal", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "watcher": Rule("services/watcher", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
-    "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
+    "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "counters of limits": Rule("00-RELEASENOTES", ("8.1.7", "8.1.8"), ("7.2.0", "8.1.8"), "", "any"),
     "node-exporter": Rule("CHANGELOG", ("1.0.0", "4.56.1"), ("1.0.0", "4.56.1"), "", "any"),
     # README.md, "Upgrading": a major version needs actions by hand where it says so, and none that reads settings here.

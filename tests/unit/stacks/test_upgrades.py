@@ -184,12 +184,13 @@ def test_a_cluster_that_exists_has_its_own_machines() -> None:
 
 
 def test_how_far_a_step_goes_back() -> None:
-    old: dict[str, Fact] = OLD | {"longhorn": "1.11.2"}
+    old: dict[str, Fact] = OLD | {"longhorn": "1.11.2", "ledger": "0.0.1"}
     back = {part: text for step in path(old) for part, _, text in (row.partition(": ") for row in step.way_back)}
     assert back["Talos"] == "set 1.13.7 again and run `pulumi up`"
     assert back["Kubernetes API servers"].startswith("none below v1.36; only the cluster's snapshot leads back to")
     assert not [part for part, text in back.items() if "snapshot" in text and part != "Kubernetes API servers"]
     assert back["Longhorn"] == "none, not even to 1.11.2"
+    assert back["ledger"].endswith("(docs/how-to/usage-and-bills.md); then set 0.0.1 again and run `pulumi up`")
     assert back["vLLM"] == "set 0.31.0 again and run `pulumi up`"
 
 
