@@ -13,6 +13,7 @@ from stacks.plan.gateway_load import describe_gateway, proxy_need
 from stacks.plan.guarantees import draws
 from stacks.plan.interim import Interim, interims
 from stacks.plan.limits import exceedings
+from stacks.plan.overspending import overspendings
 from stacks.plan.placement import place
 from stacks.plan.placing import demands_of, nodes_of
 from stacks.plan.settings.definition import Setting
@@ -64,7 +65,7 @@ def gateway(plan: SitePlan) -> dict[str, object]:
 
 
 def limits(plan: SitePlan) -> dict[str, object]:
-    """By how many tokens each tenant can exceed its limits, and what of each model is guaranteed."""
+    """By how much each tenant can exceed its limits of tokens and its budget, and what of each model is guaranteed."""
     guaranteed = {
         draw.model: {
             "tokens_per_minute": draw.total,
@@ -74,7 +75,8 @@ def limits(plan: SitePlan) -> dict[str, object]:
         for draw in draws(plan.site, plan.models)
     }
     exceeded = {tenant: asdict(exceeding) for tenant, exceeding in exceedings(plan.site, plan.models).items()}
-    return {"block": plan.limits_text, "exceeded": exceeded, "guaranteed": guaranteed}
+    overspent = {tenant: asdict(over) for tenant, over in overspendings(plan.site, plan.models).items()}
+    return {"block": plan.limits_text, "exceeded": exceeded, "overspent": overspent, "guaranteed": guaranteed}
 
 
 def _interim_record(interim: Interim) -> dict[str, object]:

@@ -62,10 +62,10 @@ def exceeded_by(held: Sequence[UnderWay], bounds: Mapping[str, int] = MappingPro
     most, parallel = sum(model.answers * model.most_tokens for model in held), bounds.get("parallel_requests")
     if parallel is None:
         return most
-    return min(most, parallel * max(_largest_request(model, bounds) for model in held))
+    return min(most, parallel * max(largest_request(model, bounds) for model in held))
 
 
-def _largest_request(model: UnderWay, bounds: Mapping[str, int]) -> int:
+def largest_request(model: UnderWay, bounds: Mapping[str, int]) -> int:
     """Tokens of a request: of as many answers as an engine takes, unless both its prompts and answers are bounded.
 
     A gatekeeper takes a prompt's tokens as a quarter of the body's bytes. A list of prompts has at most a token per
