@@ -33,6 +33,10 @@ _ROUNDS = 3
 _SHAPES = ((1500, 1), (1500, 4), (500, 4), (100, 4))
 """Rows of a batch, and shippers at once."""
 _DAY_S = 86_400
+_ROOM = """
+SELECT count(*), (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'requests'::regclass)
+FROM requests;
+"""
 _PORT = 43_211
 
 
@@ -40,14 +44,16 @@ def run(lab: Lab, *, ledger_rows: int) -> Result:  # noqa: ARG001 - the form of 
     """Rows of forty tenants' keys and four models, over a day."""
     lines: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as folder, _running(Path(folder)) as (ledger, database):
-        _round(ledger, database, 1000, 1, 4000)
+        _round(ledger, database.pid, 1000, 1, 4000)
         for batch, at_once in _SHAPES:
-            rounds = [_round(ledger, database, batch, at_once, ledger_rows) for _ in range(_ROUNDS)]
+            rounds = [_round(ledger, database.pid, batch, at_once, ledger_rows) for _ in range(_ROUNDS)]
             names = list(rounds[0])
             lines.append(
                 {"rows per batch": batch, "shippers at once": at_once}
                 | {name: round(median(measured[name] for measured in rounds), 1) for name in names}
             )
+        count, size = (int(figure) for figure in database.sql(_ROOM).split("|"))
+    room: dict[str, Cell] = {"rows": count, "bytes per row": round(size / count)}
     return Result(
         benchmark="ledger_intake",
         question="How many rows does one ledger take, and what does a row cost of a core?",
@@ -56,12 +62,13 @@ def run(lab: Lab, *, ledger_rows: int) -> Result:  # noqa: ARG001 - the form of 
             "database": "PostgreSQL of this machine without fsync, beside the ledger and the shippers",
             "cores_shared_by": f"ledger, PostgreSQL and shippers share {os.cpu_count()} cores",
         },
-        tables=[Table(title="Intake", rows=lines)],
+        tables=[Table(title="Intake", rows=lines), Table(title="On disk", rows=[room])],
         findings=[
             f"Batches of {line['rows per batch']} from {line['shippers at once']} at once: "
             f"{1e6 / float(line['ledger us of CPU per row'] or 1):,.0f} rows/s on one core of the ledger."
             for line in lines
-        ],
+        ]
+        + [f"A row takes {room['bytes per row']} bytes of disk with its part of the index."],
     )
 
 
@@ -122,12 +129,12 @@ def _line(choose: random.Random) -> bytes:
 
 
 @contextmanager
-def _running(folder: Path) -> Iterator[tuple[int, int]]:
-    """Process ids of a ledger and of its database."""
+def _running(folder: Path) -> Iterator[tuple[int, serving.Database]]:
+    """Process id of a ledger, and its database."""
     prices = {"input": 200_000, "cached_input": 50_000, "output": 800_000}
     models = {f"model-{number}": prices for number in range(4)}
     with (
         serving.database(folder, "ledger", port=_PORT + 1) as database,
         serving.ledger(folder, database, models, port=_PORT) as ledger,
     ):
-        yield ledger, database.pid
+        yield ledger, database

@@ -30,6 +30,7 @@ from services.ledger.tables import KEPT
 from services.ledger.unreadable import UnreadableLines
 from services.ledger.variables import MOST_BYTES, MOST_LINES, ROWS_PATH, SIGNALS_PATH, TOKEN_HEADER
 from services.ledger.watched import LOOK_EVERY_S, KeyWatch, measured
+from services.ledger.writing import RowWriter
 
 _REQUESTS = Counter(
     "inference_usage_http_requests", "Requests to the ledger by method, path and status.", ["method", "path", "status"]
@@ -95,6 +96,7 @@ class _LedgerRequests:
     ) -> None:
         self._settings, self._database, self._issuer = settings, database, issuer
         self._writer = writer
+        self._rows: RowWriter = writer
         self._unreadable, self._retention = UnreadableLines(database), Retention(database, self._writer)
         self._refused_at = -math.inf
         """When rows were last not added, by the monotonic clock."""
@@ -209,7 +211,7 @@ class _LedgerRequests:
         lines = read(body, **self._writer.bounds_us(time.time()))
         try:
             await self._unreadable.keep(lines.unreadable)
-            added = await self._writer.add(lines.rows, self._settings.prices_in_use())
+            added = await self._rows.add(lines.rows, self._settings.prices_in_use())
         except ServiceError:
             self._refused_at = time.monotonic()
             raise

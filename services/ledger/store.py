@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +20,7 @@ from services.ledger.prices import UNPRICED, PriceBook
 from services.ledger.tables import PRICE_VERSIONS, RECOUNTS, REQUESTS, REVISIONS, SPENT, USAGE
 from services.ledger.variables import KEEP_TRACES_DAYS
 from services.ledger.watched import COUNT_RECENT, see_networks
+from services.ledger.writing import Added
 
 AHEAD_US = 24 * 3600 * 1_000_000
 """How far the clock of a node may be ahead."""
@@ -134,18 +135,6 @@ _RECOUNT_S = 600.0
 """For the hours of a month, which may be many millions of sums."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Added:
-    """What became of a batch."""
-
-    added: int
-    known: int
-    unpriced: int
-    """Rows with tokens whose model has no price."""
-    tokens: Mapping[tuple[str, str, str], int]
-    """Model, revision, and `input` or `output` -> tokens of the rows that were added."""
 
 
 class Writer:

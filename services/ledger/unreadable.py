@@ -12,8 +12,9 @@ from services.database import Database
 from services.ledger.lines import Unreadable, read
 from services.ledger.months import Month
 from services.ledger.prices import PriceBook
-from services.ledger.store import Added, Writer
+from services.ledger.store import Writer
 from services.ledger.tables import UNREADABLE
+from services.ledger.writing import Added
 
 _AT_ONCE = 500
 # The shipper sends lines again whose answer was lost.

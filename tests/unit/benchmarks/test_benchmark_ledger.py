@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from benchmarks.ledger_faults import Load, exceeded
 from benchmarks.reconciliation import tokens_past_the_bound
+from components.specs.database import ROW_BYTES
 from services.ledger import variables
 
 pytestmark = pytest.mark.row("000.35", "opening 17")
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -47,3 +53,19 @@ def test_a_killed_envoy_may_lose_what_ended_within_the_time_that_it_keeps_lines(
 def test_a_fault_is_beyond_its_bound_by_any_row_too_many(more: dict[str, int], beyond: bool) -> None:
     row = {"ended whole": 300, "rows lost": 3, "bound of rows": 3, "rows with other tokens": 0, "doubles": 0}
     assert exceeded(row | more) is beyond
+
+
+def test_the_page_sizes_a_ledger_by_the_recorded_figures() -> None:
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "ledger_intake.json").read_text())
+    intake, on_disk = (table["rows"] for table in recorded["tables"])
+    (batches,) = [row for row in intake if (row["rows per batch"], row["shippers at once"]) == (1500, 4)]
+    size = on_disk[0]["bytes per row"]
+    assert size < ROW_BYTES, "what warnings count with is on the safe side"
+    page = (ROOT / "docs" / "how-to" / "usage-and-bills.md").read_text()
+    for rate in (1_000, 100_000):
+        rows = rate * 86_400
+        cores = [rate * batches[f"{part} us of CPU per row"] / 1e6 for part in ("ledger", "PostgreSQL")]
+        ledger, postgresql = (f"{share:.{1 if share > 1 else 2}f} cores" for share in cores)
+        months = rows * size * 396 / 1e12
+        disk = f"{rows * size / 1e9:,.0f} GB | {months:,.0f} TB"
+        assert f"| {rate:,} | {rows / 1e6:,.0f} million | {disk} | {ledger} | {postgresql} |" in page
