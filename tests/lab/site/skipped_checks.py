@@ -47,6 +47,11 @@ OF_PORTAL = {
     "no stranger reads the portal s metrics",
     "the portal s certificate is of its name",
 }
+OF_LEDGER = {
+    "a request has its row in time",
+    "no usage waits at the gateway",
+    "each bill is what its rows cost",
+}
 OF_MONITORING = {
     "what rules and dashboards ask for is measured[alertmanager]",
     "what rules and dashboards ask for is measured[prometheus operator]",
@@ -80,6 +85,8 @@ NOT_INSTALLED = {
     },
     # Its faults are in tests/unit/live/test_live_portal.py.
     **dict.fromkeys(OF_PORTAL, "the site's file has no portal"),
+    # The same in test_live_ledger.py there.
+    **dict.fromkeys(OF_LEDGER, "the site's file has no ledger of usage"),
     "the audit of keys is whole": "names no database for a directory of keys",
     **dict.fromkeys(OF_STORAGE_AND_ADDRESSES, "does not let the program install"),
     "each machine that announces has its sessions and announces an address": "announces no address by BGP",

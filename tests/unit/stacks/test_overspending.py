@@ -56,7 +56,8 @@ def test_bounds_of_a_tenant_lower_what_its_budget_can_be_exceeded_by() -> None:
     plan = planned(parallel_requests=3, max_answer_tokens=500, max_prompt_tokens=1000, requests_per_minute=6)
     over = overspendings(plan.site, plan.models)["archive"]
     request = plan.named["qwen3-32b"].server.max_model_len + 500
-    assert (over.under_way, over.requests_per_s) == (3, pytest.approx(0.1))
+    assert over.under_way == 3
+    assert over.requests_per_s == pytest.approx(0.1)
     assert over.most == pytest.approx((3 + LAG_S * 0.1) * request * 2.0 / 1e6)
 
 
