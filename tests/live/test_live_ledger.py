@@ -7,13 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 
 import pytest
 import yaml
 
 from components.gateway.gateway import proxy_labels
 from floor.namespaces import ENVOY_GATEWAY
+from services.ledger.bills import BY_TIME
+from services.ledger.currencies import rounded
 from services.ledger.months import Month
 from sitectl.live import ledger
 from sitectl.live.ledger import AskedLedger
@@ -23,7 +25,6 @@ from tests.live.conftest import Seen
 from tests.live.running import ROOT, Object, RunningSite
 from tests.live.test_live_models import generators
 
-_CENT = Decimal("0.01")
 _DAY = timedelta(days=1)
 # The page states seconds; a gateway that has much to send takes longer.
 ROW_S, LOOK_EVERY_S = 60.0, 2.0
@@ -109,7 +110,8 @@ def _cost(usage: AskedLedger, month: Month, tenant: str) -> dict[str, Decimal]:
     """By currency, which a day has one of unless the site changed it on that day."""
     costs = dict[str, Decimal]()
     for row in usage.used(month.start, (month + 1).start, ["day", "tenant"], tenant):
-        costs[row.currency] = costs.get(row.currency, Decimal(0)) + row.cost
+        for currency, cost in row.costs.items():
+            costs[currency] = costs.get(currency, Decimal(0)) + cost
     return costs
 
 
@@ -121,11 +123,11 @@ def not_added_up(bill: Object, before: dict[str, Decimal], after: dict[str, Deci
         if cost != line["quantity"] * Decimal(line["unit_price"]) / 10**6:
             wrong.append(f"{line['quantity']} of {line['model']} at {line['unit_price']} do not cost {line['cost']}")
         whole[own] = whole.get(own, Decimal(0)) + cost
-        if line["kind"] != "idle":
+        if line["kind"] not in BY_TIME:
             tokens[own] = tokens.get(own, Decimal(0)) + cost
     for total in bill["totals"]:
         own = total["currency"]
-        if Decimal(total["total"]) != whole.get(own, Decimal(0)).quantize(_CENT, ROUND_HALF_UP):
+        if total["total"] != rounded(int(whole.get(own, Decimal(0)) * 10**12), own):
             wrong.append(f"{total['total']} {own} in all, and its lines come to {whole.get(own, 0)}")
     for own in sorted({*tokens, *before}):
         least, most, billed = (costs.get(own, Decimal(0)) for costs in (before, after, tokens))

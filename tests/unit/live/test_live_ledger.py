@@ -55,8 +55,7 @@ class Usage:
                 input_tokens=counted[1],
                 cached_tokens=0,
                 output_tokens=counted[2],
-                cost=self.cost,
-                currency="EUR",
+                costs={"EUR": self.cost},
             )
         ]
 
