@@ -18,7 +18,7 @@ from stacks.proof.figures import shown
 from stacks.site.model import SiteConfig
 
 HELD_H = 24
-"""Hours for which lines have room: a database that fails in the evening is restored the next day, by who sleeps."""
+"""Hours for which lines have room: a database that fails in the evening may be restored in the morning."""
 LINE_BYTES = 700
 """Of a line, estimated: those of the lab's gateway pods, with longer names."""
 
