@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.ledger import focus
-from services.ledger.bills import IdleDay
+from services.ledger.bills import GpuDay
 from tests.exhaustive.focus import Outcome, validated
 from tests.unit.services.ledger_rig import DECEMBER
 from tests.unit.services.test_ledger_bills import MONTH, book, row, used, version
@@ -36,7 +36,10 @@ def billed(tmp_path: Path) -> list[dict[str, str]]:
     prices = book(tmp_path, version(0))
     rows = [row(), replace(row(), started_us=(DECEMBER + 86_400) * 10**6), row(model="new"), row(model=None)]
     start = datetime.fromtimestamp(DECEMBER, UTC)
-    idle = [IdleDay(day=start, revision="chat", seconds=5000, price=5_555_555_556, currency="EUR")]
+    idle = [
+        GpuDay(day=start, revision=name, carried=carried, seconds=5000, price=5_555_555_556, currency="EUR")
+        for name, carried in (("chat", 1000), ("chat--for-search", 0))
+    ]
     made = focus.rows_of("search", MONTH, used(prices, *rows), prices.contents(), idle, currency="EUR", issuer="site")
     file = tmp_path / "bill.csv"
     file.write_text(focus.as_csv(made))
