@@ -87,7 +87,8 @@ def test_a_person_is_in_no_table_once_their_key_is_forgotten(both: tuple[Server,
 def test_traces_and_old_keys_are_kept_for_their_time(both: tuple[Server, Ledger]) -> None:
     """Of rows that were written before and of those that come late; a bill of old sums is what it was."""
     server, ledger = both
-    ids = {"prompt_id": "p-1", "trace_id": "abc"}
+    # In no id that is made of random digits.
+    ids = {"prompt_id": "p-1", "trace_id": "trace-1"}
     now = time.time()
     for days, name in ((1, "kept"), (40, "old")):
         ledger.send(line(client=f"traced.{name}", started=f"{now - days * DAY_S:.6f}", **ids))
@@ -98,7 +99,7 @@ def test_traces_and_old_keys_are_kept_for_their_time(both: tuple[Server, Ledger]
         late = written(line(client="traced.kept", started="1.5", **ids))
         assert client.post(ROWS_PATH, content=late).json()["unreadable"] == 1
     server.sql("UPDATE unreadable_lines SET came = now() - interval '40 days'")
-    server.sql("UPDATE requests SET prompt_id = 'p-1', trace_id = 'abc' WHERE tenant = 'traced'")
+    server.sql("UPDATE requests SET prompt_id = 'p-1', trace_id = 'trace-1' WHERE tenant = 'traced'")
     # Nothing has been done yet, as when an earlier program ran until now.
     server.sql("UPDATE kept_until SET until = NULL")
     month = Month.of(now) + -20
@@ -119,5 +120,5 @@ def test_traces_and_old_keys_are_kept_for_their_time(both: tuple[Server, Ledger]
     assert without_keys(bill(ledger, "traced", month)) == without_keys(before)
     kept = server.rows("SELECT DISTINCT key FROM usage_by_hour WHERE tenant = 'traced' ORDER BY 1")
     assert [row["key"] for row in kept] == ["", "kept", "old"]
-    eventually(lambda: not server.rows("SELECT FROM unreadable_lines WHERE line LIKE '%abc%' OR line LIKE '%p-1%'"))
+    eventually(lambda: not server.rows("SELECT FROM unreadable_lines WHERE line LIKE '%trace-1%' OR line LIKE '%p-1%'"))
     assert server.rows("SELECT FROM unreadable_lines WHERE line LIKE '%traced.kept%'")
