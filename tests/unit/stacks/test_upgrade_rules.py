@@ -75,7 +75,7 @@ RULES: dict[str, Rule] = {
     "Alertmanager": Rule("compatibility", ("0.30.0", "0.31.0"), ("0.27.0", "0.31.0"), "", "any"),
     "limit service": Rule("api/v1alpha1/shared_types.go", ("1.4.0", "1.4.1"), ("1.0.0", "1.4.1"), "", "any"),
     "gatekeeper": Rule("services/gatekeeper", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
-    "directory of keys": Rule("services/directory", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", NEVER),
+    "directory of keys": Rule("services/directory", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "portal": Rule("services/portal", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "watcher": Rule("services/watcher", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
     "ledger": Rule("services/ledger", ("0.0.1", "0.1.0"), ("0.0.1", "0.1.0"), "", "any"),
