@@ -51,21 +51,19 @@ log = logging.getLogger(__name__)
 
 def application(settings: Settings, database: Database, suspending: SuspendOptions | None = None) -> FastAPI:
     """The service, for one database. suspending: by which signals of keys; None: by none."""
-    router = _Requests(settings, database).router()
-    tasks = [Departures(database, settings).run]
-    if suspending:
-        tasks.append(SignalWatch(database, suspending).run)
+    departures = Departures(database, settings)
+    router = _Requests(settings, database, departures).router()
+    tasks = [departures.run, *([SignalWatch(database, suspending).run] if suspending else [])]
     return serving.application(database, router, page="docs/how-to/keys-for-tenants.md", tasks=tasks)
 
 
 class _Requests:
     """One method per request. Tokens are checked before a body is read."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
-        self._settings, self._database = settings, database
+    def __init__(self, settings: Settings, database: Database, departures: Departures) -> None:
+        self._settings, self._database, self._departures = settings, database, departures
         self._store, self._prompts = Store(database), Prompts(database)
         self._suspensions = Suspensions(database)
-        self._departures = Departures(database, settings)
         self._counted_before: asyncio.Future[bool] | None = None
         self._next_count = 0.0
 

@@ -147,7 +147,7 @@ def bill_of(
     currency: str,
     final: bool,
 ) -> Bill:
-    """Lines in the order of their columns, idle GPUs last. Raises ServiceError where those of tokens do not come to
+    """Lines in the order of their columns, those of GPUs last. Raises ServiceError where those of tokens do not come to
     what the rows cost.
 
     versions: every version of the usage, by its digest; currency: of lines without a price.
@@ -165,7 +165,7 @@ def bill_of(
     costs, sums = sum(day.cost_pico for day in used), sum(line.cost_pico for line in lines)
     if costs != sums:
         raise does_not_add_up(tenant, month, costs, sums)
-    lines += _idle_lines(idle)
+    lines += _gpu_lines(idle)
     requests, failed = sum(day.requests for day in used), sum(day.failed for day in used)
     return Bill(
         tenant=tenant, month=month, currency=currency, final=final, requests=requests, failed=failed, lines=lines
@@ -210,7 +210,7 @@ def _line(
     )
 
 
-def _idle_lines(days: Iterable[GpuDay]) -> list[Line]:
+def _gpu_lines(days: Iterable[GpuDay]) -> list[Line]:
     seconds: dict[tuple[str, str, int, str], int] = defaultdict(int)
     for day in days:
         kind = IDLE_KIND if day.carried else GPU_KIND

@@ -134,7 +134,9 @@ class PriceBook:
         return dict(self._versions)
 
     def gpus_of(self, moment: float) -> dict[str, BilledGpus]:
-        """By revision, those that are billed on the day that begins then, in Unix time."""
+        """By revision, those that are billed on the day that begins then, in Unix time: one that is billed by the hour
+        has no idle time.
+        """
         place = bisect_right(self._from_us, int(moment * 1_000_000)) - 1
         return {**self.idle, **(self._versions[place][1].dedicated if place >= 0 else {})}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Gauge
 
 from services.database import Database
+from services.ledger.idle import DAY_S
 from services.ledger.months import Month
 from services.ledger.reader import UsageReader
 from services.ledger.usage import COSTS, UsageQuery
@@ -18,7 +19,6 @@ from services.ledger.usage import COSTS, UsageQuery
 LOOK_EVERY_S = 300.0
 _ALL_EVERY = 12
 """Looks until all days are read: for rows that came days late."""
-_DAY_S = 86_400
 _LATE_DAYS = 2
 MOST_PLACES = 1000
 """Of one measure; the rest, those with the fewest tokens, are of the tenant `OTHERS`."""
@@ -54,9 +54,9 @@ class MonthWatch:
         """Read what may have changed of the month, and show it. currency: of what has no price."""
         if self._looks % _ALL_EVERY == 0:
             self._days = {}
-        start, today = int(Month.of(now).start.timestamp()), int(now) - int(now) % _DAY_S
-        kept = {day: sums for day, sums in self._days.items() if start <= day < today - _LATE_DAYS * _DAY_S}
-        for day in range(start, today + _DAY_S, _DAY_S):
+        start, today = int(Month.of(now).start.timestamp()), int(now) - int(now) % DAY_S
+        kept = {day: sums for day, sums in self._days.items() if start <= day < today - _LATE_DAYS * DAY_S}
+        for day in range(start, today + DAY_S, DAY_S):
             if day not in kept:
                 kept[day] = await self._day(day, currency)
         self._days = kept
@@ -74,9 +74,9 @@ class MonthWatch:
         query = UsageQuery(
             kind=COSTS,
             start=start,
-            end=start + _DAY_S,
-            width_s=_DAY_S,
-            last=start + _DAY_S,
+            end=start + DAY_S,
+            width_s=DAY_S,
+            last=start + DAY_S,
             groups=_GROUPS,
             filters={},
         )

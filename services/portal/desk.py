@@ -122,16 +122,16 @@ class Desk:
 
     async def open_order(self, person: Person, tenant: str, order_id: str) -> dict[str, Any]:
         """One of their tenant that is neither served nor declined. Raises PortalError."""
-        for order in await self.orders(person, tenant):
-            if order["id"] == order_id and order["state"] in OPEN_ORDERS:
+        for order in await self._open_orders(person, tenant):
+            if order["id"] == order_id:
                 return order
         raise missing("There is no such order that is open.")
 
     async def open_order_of(self, person: Person, tenant: str, model: str) -> dict[str, Any] | None:
         """Their tenant's order of a model, where one is open; None also while the directory is away."""
         with contextlib.suppress(PortalError):
-            for order in await self.orders(person, tenant):
-                if order["model"] == model and order["state"] in OPEN_ORDERS:
+            for order in await self._open_orders(person, tenant):
+                if order["model"] == model:
                     return order
         return None
 
@@ -189,6 +189,9 @@ class Desk:
     def tenants(self, person: Person) -> dict[str, Role]:
         """Theirs."""
         return dict(roles(person, self.catalogue))
+
+    async def _open_orders(self, person: Person, tenant: str) -> list[dict[str, Any]]:
+        return [order for order in await self.orders(person, tenant) if order["state"] in OPEN_ORDERS]
 
     def _ledger(self) -> UsageLedger:
         if self.ledger is None:

@@ -28,10 +28,14 @@ def away(part: str, rest: str) -> PortalError:
     return PortalError(503, "part_away", f"The {part} does not answer now.", rest)
 
 
+NOT_THERE = "not_there"
+"""Code of what is missing."""
+
+
 def missing(what: str) -> PortalError:
     """What is not there, or is not for this person: the answer is the same."""
     fix = "Choose from the lists of this page. If you expected it, ask who runs the platform about your groups."
-    return PortalError(404, "not_there", what, fix)
+    return PortalError(404, NOT_THERE, what, fix)
 
 
 def refused(what: str, fix: str) -> PortalError:

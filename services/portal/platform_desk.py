@@ -9,7 +9,7 @@ from typing import Any
 
 from services.directory.variables import OPEN_ORDERS
 from services.portal.desk import Desk
-from services.portal.failure import PortalError, missing, refused
+from services.portal.failure import NOT_THERE, PortalError, missing, refused
 from services.portal.people import Person
 
 MOST_ACTS = 50
@@ -84,7 +84,7 @@ class PlatformDesk:
         try:
             return (await self._desk.ledger.signals())["signals"], ""
         except PortalError as error:
-            is_off = error.code == missing("").code
+            is_off = error.code == NOT_THERE
             return [], "This site does not watch keys: set usage.abuse in its file." if is_off else str(error)
 
     async def _acts(self, person: Person, before: int | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:

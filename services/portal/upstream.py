@@ -206,7 +206,7 @@ class UsageLedger:
         return response.content, response.headers.get("content-type", "application/octet-stream")
 
     async def signals(self) -> dict[str, Any]:
-        """`signals` of keys; `thresholds` is None where the ledger does not watch them."""
+        """`signals` of keys. Raises PortalError: with the code NOT_THERE where the ledger does not watch them."""
         return _json(await self._ask(SIGNALS_PATH, {}), self._service)
 
     async def _ask(self, path: str, params: Mapping[str, Any]) -> httpx2.Response:

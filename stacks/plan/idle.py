@@ -78,8 +78,6 @@ class BilledIdle:
 def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
     """By revision; none where the site bills none. Only those whose capacity is proven, and which do not scale."""
     share, prices = Fraction(repr(plan.site.usage.idle_share)), prices_of(plan.site.prices)
-    priced = plan.site.usage.prices and plan.site.usage.prices[-1].gpu_hour is not None
-    dedicated = dedicated_gpus(plan) if priced else {}
     if not share or prices is None:
         return {}
     return {
@@ -90,7 +88,7 @@ def billed_idle(plan: SitePlan) -> dict[str, BilledIdle]:
         )
         for model in plan.models.values()
         for revision in model.revisions.values()
-        if revision.server.scaling is None and revision.name not in dedicated
+        if revision.server.scaling is None
         if (cost := _of(model.name, [revision.proof], prices, _DAY_H)).tokens >= 1
         if (callers := _callers(plan, model, revision.name))
     }

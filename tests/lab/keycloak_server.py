@@ -60,13 +60,12 @@ class Keycloak:
     def replace_keys(self) -> None:
         """Sign with another key, and withdraw the one before."""
         admin = self._admin()
-        of_realm = {"type": "org.keycloak.keys.KeyProvider", "parent": REALM}
-        realm = admin.get(f"/admin/realms/{REALM}").json()["id"]
-        parts = admin.get(f"/admin/realms/{REALM}/components", params=of_realm | {"parent": realm}).json()
+        kind, realm = "org.keycloak.keys.KeyProvider", admin.get(f"/admin/realms/{REALM}").json()["id"]
+        parts = admin.get(f"/admin/realms/{REALM}/components", params={"type": kind, "parent": realm}).json()
         for part in parts:
             if part["providerId"] == "rsa-generated":
                 admin.delete(f"/admin/realms/{REALM}/components/{part['id']}").raise_for_status()
-        made = {"name": "newer", "providerId": "rsa-generated", "providerType": of_realm["type"], "parentId": realm}
+        made = {"name": "newer", "providerId": "rsa-generated", "providerType": kind, "parentId": realm}
         made["config"] = {"priority": ["200"], "active": ["true"], "enabled": ["true"]}
         admin.post(f"/admin/realms/{REALM}/components", json=made).raise_for_status()
 

@@ -70,6 +70,7 @@ def test_a_request_has_its_row_in_time(site: RunningSite, seen: Seen) -> None:
             waited = time.monotonic() - began
             page = "docs/runbooks/usage-behind.md"
             assert waited < ROW_S, f"no row of a request of {client_id} after {waited:.0f} s ({page})"
+            # Rows arrive within seconds.
             time.sleep(LOOK_EVERY_S)
         seen(f"{client_id} at {model}: a row within {time.monotonic() - began:.0f} s")
 

@@ -305,6 +305,14 @@ def running(folder: Path) -> Iterator[Portal]:
         yield portal
 
 
+def api(portal: Portal, person: str, address: str = "") -> httpx.Client:
+    """For a program of this person's. address: what proxies noted of where it comes from."""
+    headers = {"authorization": f"Bearer {token_of(portal, person)}"} | (
+        {"x-forwarded-for": address} if address else {}
+    )
+    return httpx.Client(base_url=f"{portal.url}/api/v1", headers=headers, timeout=40)
+
+
 def this_month() -> str:
     return f"{datetime.now(UTC):%Y-%m}"
 

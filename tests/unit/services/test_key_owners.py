@@ -12,7 +12,7 @@ from services.directory.acts import MOST_ACTS
 from services.portal.desk import MOST_KEYS
 from tests.unit.services import portal_rig
 from tests.unit.services.directory_rig import OPERATOR, chain
-from tests.unit.services.portal_rig import CHAT, Portal, token_of
+from tests.unit.services.portal_rig import CHAT, Portal, api
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.01", "000.38")]
 
@@ -29,11 +29,6 @@ def portal(running: Portal) -> Portal:
     assert running.server
     running.server.sql("DELETE FROM keys; DELETE FROM suspensions")
     return running
-
-
-def api(portal: Portal, person: str, address: str = "") -> httpx.Client:
-    headers = {"authorization": f"Bearer {token_of(portal, person)}", "x-forwarded-for": address}
-    return httpx.Client(base_url=f"{portal.url}/api/v1", headers=headers, timeout=40)
 
 
 def order(client: httpx.Client, name: str, tenant: str = "search") -> httpx.Response:

@@ -152,7 +152,7 @@ def test_what_was_billed_of_idle_gpus_outlives_the_way_back(both: tuple[Server, 
 
 
 def test_tokens_of_who_pays_for_gpus_are_free_from_the_day_of_that_price(tmp_path: Path) -> None:
-    """Of that model alone, and whoever else calls it pays for tokens."""
+    """Of that model only; every other tenant that calls it pays for tokens."""
     gpus = {"carried": 0, "price": PRICE, "callers": ["search"]}
     hourly = version(DECEMBER + DAY_S) | {"dedicated": {OWN: gpus}, "free": {"chat": ["search"], "new": ["search"]}}
     prices = book(tmp_path, version(0), hourly)

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.unit.services import portal_rig
 from tests.unit.services.directory_rig import OPERATOR, READER
-from tests.unit.services.portal_rig import CATALOGUE, EMBED, ORDERABLE, TOO_LARGE, Portal
+from tests.unit.services.portal_rig import CATALOGUE, EMBED, ORDERABLE, TOO_LARGE, Portal, api
 
 pytestmark = [pytest.mark.processes, pytest.mark.row("000.01"), pytest.mark.row("000.37", "opening 11")]
 
@@ -31,11 +30,6 @@ def portal(running: Portal) -> Portal:
     running.server.sql("DELETE FROM model_orders")
     running.offer(CATALOGUE)
     return running
-
-
-def api(portal: Portal, person: str) -> httpx.Client:
-    headers = {"authorization": f"Bearer {portal_rig.token_of(portal, person)}"}
-    return httpx.Client(base_url=f"{portal.url}/api/v1", headers=headers, timeout=40)
 
 
 def orders(portal: Portal, person: str, tenant: str = "search") -> list[dict[str, Any]]:

@@ -116,9 +116,9 @@ print(refused.error.message)
 
 def test_a_client_that_is_made_of_the_description_has_types_and_works(portal: Portal, tmp_path: Path) -> None:
     made = tmp_path / "portal-client"
-    generate = ["openapi-python-client", "generate", "--url", f"{portal.url}/openapi.json", "--meta", "setup"]
-    command = [str(Path(sys.executable).with_name(generate[0])), *generate[1:], "--output-path", str(made)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    generator = str(Path(sys.executable).with_name("openapi-python-client"))
+    generate = [generator, "generate", "--url", f"{portal.url}/openapi.json", "--meta", "setup"]
+    answer = subprocess.run([*generate, "--output-path", str(made)], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM.replace("URL", portal.url).replace("TOKEN", token_of(portal, "bob")))

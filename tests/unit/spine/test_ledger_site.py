@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -140,15 +141,20 @@ def test_idle_gpus_are_billed_by_choice_to_who_may_call_their_model(recorder: Re
     # With a price of an hour, a tenant's own GPUs are billed for all of it, and its tokens of the model are free.
     hourly = usage(PRICES | {"gpu_hour": 3.0}, idle_share=0.25) | chosen
     billed = plan_values(changed(prod(), hourly), "site.yaml")
-    file.write_text(price_book(billed.site.usage, dedicated=dedicated_gpus(billed)))
-    (version,) = book_of(file).contents().values()
+    stood_idle = {name: asdict(gpus) for name, gpus in billed_idle(billed).items()}
+    file.write_text(price_book(billed.site.usage, stood_idle, dedicated=dedicated_gpus(billed)))
+    read = book_of(file)
+    (version,) = read.contents().values()
     (held,) = version.dedicated.values()
     assert (set(version.dedicated), held.carried, held.callers) == ({"qwen3-32b--for-search"}, 0, ["search"])
     assert held.price == round(billed.named["qwen3-32b--for-search"].proof.case.gpus * 3 * 10**12 / 3600)
     assert (
         version.unit_price("search", "qwen3-32b", "", "input") == 0 < version.unit_price("x", "qwen3-32b", "", "input")
     )
-    assert "qwen3-32b--for-search" not in billed_idle(billed)
+    # From the day of that price on, none of it is idle; before it, idle time is billed.
+    carried = [read.gpus_of(moment)["qwen3-32b--for-search"].carried for moment in (version.since - 1, version.since)]
+    assert carried[0] > 0
+    assert carried[1] == 0
 
 
 @pytest.mark.row("004.17")
